@@ -1,0 +1,1 @@
+"""Rowlock: durable background work on the database you already have."""

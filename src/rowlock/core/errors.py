@@ -1,0 +1,137 @@
+"""Every error that Rowlock raises on purpose.
+
+RowlockError
+├── ConfigError                 a setting, its value and where it stands
+├── InvalidArguments            arguments or options that cannot be stored or do not fit the task
+├── TaskNotFound                no task of that name in this app
+│   └── HandlerNotFoundError    no @handler class of that name
+├── JobNotFound                 no job with that id
+├── NotAllowed                  the job's state does not permit that
+├── LeaseLost                   this attempt no longer owns its job
+├── JobDead, JobCancelled       raised by `job.wait()`
+└── StoreError
+    ├── StoreUnavailable        the database cannot be reached now; nothing is known to be lost
+    ├── StorageFull             the disk is full; reads still work
+    ├── SchemaError             migrations are missing, or newer than this code can use
+    ├── UnsupportedFilesystem   SQLite on a network filesystem
+    └── TransactionTooLong      a SQLite transaction held the only writer lock for too long
+
+`Retry`, `Snooze` and `Permanent` are raised by handlers to say what happens next; they are not failures of Rowlock.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class RowlockError(Exception):
+    """Base of every error that Rowlock raises on purpose."""
+
+
+class ConfigError(RowlockError):
+    """A setting is unknown or has a wrong value."""
+
+
+class InvalidArguments(RowlockError, ValueError):
+    """Arguments or options cannot be stored, or do not fit the task."""
+
+
+class TaskNotFound(RowlockError, LookupError):
+    """No task of that name is registered in this app."""
+
+
+class HandlerNotFoundError(TaskNotFound):
+    """No @handler class of that name is registered."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no handler named {name!r}; import the module that has @handler({name!r})")
+
+
+class JobNotFound(RowlockError, LookupError):
+    """No job with that id."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no job with id {job_id}")
+        self.job_id = job_id
+
+
+class NotAllowed(RowlockError):
+    """The job's state does not permit that."""
+
+
+class LeaseLost(RowlockError):
+    """This attempt no longer owns its job: another one does, or it was cancelled."""
+
+
+class JobDead(RowlockError):
+    """The job ended dead."""
+
+    def __init__(self, job_id: str, code: str | None, message: str | None) -> None:
+        super().__init__(f"job {job_id} is dead: {code or 'ERROR'}: {message or 'no message'}")
+        self.job_id, self.code, self.message = job_id, code, message
+
+
+class JobCancelled(RowlockError):
+    """The job was cancelled."""
+
+    def __init__(self, job_id: str, code: str | None = None) -> None:
+        super().__init__(f"job {job_id} was cancelled" + (f" ({code})" if code else ""))
+        self.job_id, self.code = job_id, code
+
+
+class StoreError(RowlockError):
+    """The database refused or failed."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached now."""
+
+
+class StorageFull(StoreError):
+    """The disk is full: reads work, writes are refused until there is space."""
+
+
+class SchemaError(StoreError):
+    """The database's schema is missing, older or newer than this code can use."""
+
+
+class UnsupportedFilesystem(StoreError):
+    """SQLite's locks do not hold on a network filesystem."""
+
+
+class TransactionTooLong(StoreError):
+    """A SQLite transaction held the only writer lock for too long and was rolled back."""
+
+
+def seconds(value: float | timedelta, what: str) -> float:
+    """A duration given as seconds or timedelta, as non-negative finite seconds."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise InvalidArguments(f"{what} must be seconds or a timedelta, not {value!r}")
+    if not 0 <= number <= 3_200_000_000:
+        raise InvalidArguments(f"{what} must be between 0 s and 100 years, not {value!r}")
+    return float(number)
+
+
+class Retry(Exception):
+    """Raise to fail this attempt and try again after the given time, if tries are left."""
+
+    def __init__(self, reason: str = "retry asked for", *, after: float | timedelta | None = None) -> None:
+        super().__init__(reason)
+        self.after = None if after is None else seconds(after, "Retry(after=)")
+
+
+class Snooze(Exception):
+    """Raise to run this job again after the given time without using up a try."""
+
+    def __init__(self, after: float | timedelta, reason: str = "snoozed") -> None:
+        super().__init__(reason)
+        self.after = seconds(after, "Snooze")
+
+
+class Permanent(Exception):
+    """Raise to make this job dead at once: no later try could succeed."""
+
+    def __init__(self, reason: str, *, code: str = "PERMANENT") -> None:
+        super().__init__(reason)
+        self.code = code

@@ -1,0 +1,165 @@
+"""What follows an attempt: `decide` is the only place that knows about tries, backoff, poison and cancelling."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol, assert_never
+
+from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
+from rowlock.core.states import Outcome, State
+
+DAY = 86_400.0
+POISON_CONVICTIONS = 2
+MAX_LOSSES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before the next try. Jitter never makes a fixed delay shorter than it says."""
+
+    kind: str
+    base: float
+    cap: float
+    factor: float = 2.0
+
+    def delay(self, tries: int, draw: float) -> float:
+        """Seconds before the next try after `tries` tries; `draw` in [0, 1) is the jitter."""
+        if self.kind == "fixed":
+            return self.base * (1 + 0.2 * draw)
+        # The exponent is capped so that attempt 60 does not overflow.
+        full = min(self.cap, self.base * self.factor ** min(max(tries, 1) - 1, 20))
+        return full * (0.5 + 0.5 * draw)
+
+    def to_json(self) -> str:
+        """The form in which the job's row carries it."""
+        return json.dumps({"kind": self.kind, "base": self.base, "cap": self.cap, "factor": self.factor})
+
+    @staticmethod
+    def from_json(text: str | None) -> Backoff:
+        """Read from the row; nothing stored means the default."""
+        return Backoff(**json.loads(text)) if text else DEFAULT_BACKOFF
+
+
+def fixed(
+    seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0
+) -> Backoff:
+    """Always the same delay, plus up to a fifth of it so that failures do not return in step."""
+    extra = seconds_.total_seconds() if isinstance(seconds_, timedelta) else seconds_
+    total = _positive(extra + seconds + minutes * 60 + hours * 3600, "fixed()")
+    return Backoff("fixed", total, total)
+
+
+def exponential(base: float | timedelta = 10, cap: float | timedelta = DAY, factor: float = 2.0) -> Backoff:
+    """`base`, then `factor` times as long after each try, at most `cap`; jittered over the upper half."""
+    if not 1 <= factor <= 100:
+        raise InvalidArguments(f"exponential(factor=) must be between 1 and 100, not {factor!r}")
+    return Backoff("exponential", _positive(base, "exponential(base=)"), _positive(cap, "exponential(cap=)"), factor)
+
+
+def _positive(value: float | timedelta, what: str) -> float:
+    number = seconds(value, what)
+    if number <= 0:
+        raise InvalidArguments(f"{what} needs a delay greater than zero")
+    return number
+
+
+DEFAULT_BACKOFF = exponential()
+
+
+class Decidable(Protocol):
+    """What `decide` must know about a job."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def max_attempts(self) -> int: ...
+    @property
+    def releases(self) -> int: ...
+    @property
+    def losses(self) -> int: ...
+    @property
+    def convictions(self) -> int: ...
+    @property
+    def backoff(self) -> str | None: ...
+    @property
+    def on_lost(self) -> str | None: ...
+    @property
+    def cancel_requested(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One step of the state machine, ready to be applied under the fence."""
+
+    state: State
+    outcome: Outcome
+    delay: float = 0.0
+    result: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    released: int = 0
+    lost: int = 0
+    convicted: int = 0
+
+
+def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
+    """What happens to `job` when its attempt ended so; `draw` in [0, 1) is the jitter."""
+    match end:
+        case Succeeded(result):
+            return Transition(State.SUCCEEDED, Outcome.SUCCEEDED, result=result)
+        case Cancelled():
+            return Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
+        case Failed(code, message, after, permanent):
+            return _after_failure(job, Outcome.FAILED, code, message, after, permanent, draw)
+        case TimedOut(timeout):
+            message = f"timed out after {timeout:g} s"
+            return _after_failure(job, Outcome.TIMED_OUT, "TIMEOUT", message, None, False, draw)
+        case Released(after, reason):
+            if job.cancel_requested:
+                return Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
+            return Transition(State.QUEUED, Outcome.RELEASED, delay=after, error_message=reason, released=1)
+        case Lost():
+            return _after_loss(job, end, draw)
+    assert_never(end)
+
+
+def tries_used(job: Decidable) -> int:
+    """Attempts that count against `max_attempts`: deploys, snoozes and dead machines do not."""
+    return job.attempt - job.releases - job.losses
+
+
+def _after_failure(
+    job: Decidable, outcome: Outcome, code: str, message: str, after: float | None, permanent: bool, draw: float
+) -> Transition:
+    used = tries_used(job)
+    if permanent or used >= job.max_attempts:
+        return Transition(State.DEAD, outcome, error_code=code, error_message=message)
+    if after is not None:
+        delay = after * (1 + 0.2 * draw)
+    else:
+        delay = Backoff.from_json(job.backoff).delay(used, draw)
+    return Transition(State.RETRYABLE, outcome, delay=delay, error_code=code, error_message=message)
+
+
+def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:
+    losses, convictions = job.losses + 1, job.convictions + int(end.convicted)
+    worker = end.worker or "its worker"
+    code, message = "WORKER_LOST", f"{worker} stopped beating during attempt {job.attempt}"
+    if end.convicted:
+        code, message = "CHILD_DIED", end.detail or f"attempt {job.attempt} took its quarantine process down"
+    if job.cancel_requested:
+        state, code = State.CANCELLED, "CANCELLED"
+    elif convictions >= POISON_CONVICTIONS:
+        state, code = State.DEAD, "POISON"
+    elif job.on_lost == "dead" or losses >= MAX_LOSSES:
+        state = State.DEAD
+    else:
+        state = State.RETRYABLE
+    # Spread: jobs of one dead worker must not all start again at the same moment.
+    delay = draw * 2.0 ** min(job.losses, 6) if state is State.RETRYABLE else 0.0
+    return Transition(
+        state, Outcome.LOST, delay=delay, error_code=code, error_message=message, lost=1, convicted=int(end.convicted)
+    )

@@ -1,0 +1,81 @@
+"""How one process wakes another on SQLite: a datagram socket per worker, in a private folder of the machine.
+
+Ringing is best effort: a bell that is gone is skipped, and every worker also polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import socket
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+
+def _folder(file: Path) -> Path:
+    name = hashlib.sha256(str(file).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"rowlock-{os.getuid()}-{name}"
+
+
+class DatagramBell:
+    """This worker's bell; `address` is stored with the worker's row."""
+
+    def __init__(self, sock: socket.socket, address: str, heard: Callable[[str], None]) -> None:
+        self.address: str | None = address
+        self._socket, self._heard = sock, heard
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(sock.fileno(), self._read)
+
+    @classmethod
+    def open(cls, file: Path, heard: Callable[[str], None]) -> DatagramBell | SilentBell:
+        """Bind a bell for a worker on `file`; where the platform has no such sockets, polling must do."""
+        if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
+            return SilentBell()
+        folder = _folder(file)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        address = str(folder / f"{uuid.uuid4().hex[:12]}.bell")
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        try:
+            sock.bind(address)
+        except OSError:
+            sock.close()
+            return SilentBell()
+        return cls(sock, address, heard)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            while True:
+                self._heard(self._socket.recv(64).decode(errors="replace"))
+
+    async def close(self) -> None:
+        """Take the bell down."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        if self.address:
+            with contextlib.suppress(OSError):
+                os.unlink(self.address)
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(self.address))
+
+
+class SilentBell:
+    """No bell: the worker polls."""
+
+    address: str | None = None
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def ring(addresses: Iterable[str], what: str) -> None:
+    """Say `what` ("work" or "cancel") to these bells; one that is gone or full is passed over."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        for address in addresses:
+            with contextlib.suppress(OSError):
+                sock.sendto(what.encode(), address)

@@ -1,0 +1,30 @@
+"""Is a folder on a network filesystem? SQLite's locks do not hold there, and a broken lock is a corrupt file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+NETWORK = frozenset(
+    "nfs nfs4 cifs smb smb2 smb3 smbfs afs ncpfs 9p ceph glusterfs fuse.sshfs fuse.glusterfs lustre gfs2 ocfs2"
+    " fuse.s3fs fuse.gcsfuse beegfs davfs fuse.davfs2 afpfs webdav".split()
+)
+
+
+def network_filesystem(folder: Path, mounts: str | None = None) -> str | None:
+    """The kind of network filesystem that `folder` is on, or None. `mounts` is the text of /proc/mounts."""
+    if mounts is None:
+        if not sys.platform.startswith("linux"):
+            return None
+        mounts = Path("/proc/mounts").read_text(errors="replace")
+    best, kind = "", ""
+    target = str(folder.resolve())
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ")
+        inside = target == point or target.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind if kind in NETWORK else None

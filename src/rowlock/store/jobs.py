@@ -1,0 +1,275 @@
+"""Every write to a job: enqueue, claim, settle, beat, progress, reclaim, promote, expire, cancel, retry.
+
+Each function builds an operation for `Store.run`. Lock order everywhere: jobs by id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from rowlock.core.job import Claimed, NewJob, Settlement
+from rowlock.core.policy import DAY, Transition, decide
+from rowlock.core.outcome import Lost
+from rowlock.core.states import FINAL, Outcome, State
+from rowlock.store.operation import Call, Ring, Steps, operation
+
+FollowUp = Callable[[Claimed, Transition], tuple[tuple[str, str, NewJob], ...]]
+Answer = Literal["applied", "duplicate", "lost"]
+CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
+
+NO_ID = "00000000-0000-0000-0000-000000000000"
+
+
+class Keep(NamedTuple):
+    """How long finished jobs are kept, in seconds, unless their task says otherwise."""
+
+    succeeded: float = 7 * DAY
+    failed: float = 30 * DAY
+
+    def of(self, state: State) -> float:
+        """The retention of one final state."""
+        return self.succeeded if state is State.SUCCEEDED else self.failed
+
+
+class Reclaimed(NamedTuple):
+    """A job whose lease ran out, and what became of it."""
+
+    job: Claimed
+    transition: Transition
+
+
+class Lane(NamedTuple):
+    """A range of the claim index: one task in one queue, from (low_priority, low_id) exclusive up to high_priority."""
+
+    queue: str
+    task: str
+    low_priority: int = -101
+    low_id: str = NO_ID
+    high_priority: int = 101
+
+
+def _options(new: NewJob) -> dict[str, Any]:
+    return {
+        "task": new.task,
+        "queue": new.queue,
+        "priority": new.priority,
+        "owner": new.owner,
+        "source": new.source,
+        "tags": json.dumps(new.tags) if new.tags else None,
+        "max_attempts": new.max_attempts,
+        "backoff": new.backoff,
+        "timeout_seconds": new.timeout_seconds,
+        "run_after": new.run_after,
+        "delay": new.delay,
+        "expires_at": new.expires_at,
+        "on_success": new.on_success,
+        "on_dead": new.on_dead,
+        "on_lost": new.on_lost,
+        "keep_seconds": new.keep_seconds,
+    }
+
+
+def _add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
+    yield Call("enqueue", added=rows, **_options(new))
+    bells = yield Call("idle_bells")
+    if bells:
+        yield Ring(tuple(row[0] for row in bells))
+
+
+@operation()
+def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
+    """Insert jobs (id, JSON arguments) that share their options."""
+    yield from _add(rows, new)
+
+
+@operation(single=True)
+def enqueue_plain(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
+    """The same as one statement, for engines that wake workers inside it."""
+    yield Call("enqueue", added=rows, **_options(new))
+
+
+@operation()
+def enqueue_once(job_id: str, args: str, new: NewJob) -> Steps[bool]:
+    """Insert a job under a client-chosen id; False when that id was used before, finished or not."""
+    taken = yield Call("take_id", key=job_id, job_id=job_id)
+    if not taken:
+        return False
+    yield from _add([(job_id, args)], new)
+    return True
+
+
+@operation(single=True)
+def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) -> Steps[list[Claimed]]:
+    """Take up to `n` ready jobs under `token`, best priority first, oldest first within a priority."""
+    if n <= 0 or not lanes:
+        return []
+    rows = yield Call("claim", worker=worker, token=token, lane=lanes, n=n, lease=lease)
+    claimed = [Claimed._make(row) for row in rows]
+    claimed.sort(key=lambda job: (job.priority, job.id))
+    return claimed
+
+
+@operation(read=True)
+def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
+    """What a claim took whose reply was lost."""
+    rows = yield Call("adopt", worker=worker, token=token)
+    return sorted((Claimed._make(row) for row in rows), key=lambda job: (job.priority, job.id))
+
+
+@operation(single=True, repeatable=True)
+def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[set[str]]:
+    """Plain successes (id, token, result) in one statement; answers the ids that were applied."""
+    rows = yield Call("succeed", done=done, keep=keep.succeeded)
+    return {row[0] for row in rows}
+
+
+@operation(repeatable=True)
+def settle(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Answer]]:
+    """Apply transitions under the fence. Answers for each job: applied, duplicate (already settled by this
+    very token) or lost (somebody else's by now)."""
+    return (yield from _settle(settlements, keep))
+
+
+def _settle(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Answer]]:
+    rows = yield Call("lock_held", mine=[(s.id, s.token) for s in settlements])
+    held = {row[0] for row in rows}
+    answers: dict[str, Answer] = {job_id: "applied" for job_id in held}
+    missed = [s for s in settlements if s.id not in held]
+    if missed:
+        settled = yield Call("settled_tokens", asked=[(s.id,) for s in missed])
+        tokens = {row[0]: row[1] for row in settled}
+        for s in missed:
+            answers[s.id] = "duplicate" if tokens.get(s.id) == s.token else "lost"
+    yield from _apply([s for s in settlements if s.id in held], keep)
+    return answers
+
+
+def _apply(held: Sequence[Settlement], keep: Keep) -> Steps[None]:
+    """Write transitions of jobs whose rows the caller has locked."""
+    ended = [s for s in held if s.transition.outcome is not Outcome.SUCCEEDED]
+    if ended:
+        yield Call("record_attempts", ended=[_ended(s.id, s.transition) for s in ended])
+    back = [s for s in held if s.transition.state not in FINAL]
+    if back:
+        yield Call("requeue", back=[_back(s.id, s.transition) for s in back])
+    final = [s for s in held if s.transition.state in FINAL]
+    if final:
+        yield from _finish([_final(s.id, s.transition, keep) for s in final])
+    for s in held:
+        for job_id, args, new in s.follow_ups:
+            yield from _add([(job_id, args)], new)
+
+
+def _ended(job_id: str, t: Transition) -> tuple[Any, ...]:
+    return (job_id, str(t.outcome), t.error_code, t.error_message)
+
+
+def _back(job_id: str, t: Transition) -> tuple[Any, ...]:
+    return (job_id, str(t.state), t.delay, t.released, t.lost, t.convicted, t.error_code, t.error_message)
+
+
+def _final(job_id: str, t: Transition, keep: Keep) -> tuple[Any, ...]:
+    counts = (t.released, t.lost, t.convicted)
+    return (job_id, str(t.state), t.result, t.error_code, t.error_message, *counts, keep.of(t.state))
+
+
+def _finish(rows: list[tuple[Any, ...]]) -> Steps[None]:
+    yield Call("finish_copy", final=rows)
+    yield Call("finish_remove", gone=[(row[0],) for row in rows])
+
+
+@operation(single=True, repeatable=True)
+def beat(leases: Sequence[tuple[str, str]], lease: float) -> Steps[None]:
+    """Renew these (id, token) leases; locked rows are passed over."""
+    yield Call("beat", mine=leases, lease=lease)
+
+
+@operation(read=True)
+def held(leases: Sequence[tuple[str, str]]) -> Steps[dict[str, bool]]:
+    """The leases that still hold, by job id, and whether their cancel was asked for."""
+    rows = yield Call("held", mine=leases)
+    return {row[0]: bool(row[1]) for row in rows}
+
+
+@operation(single=True, repeatable=True)
+def progress(told: Sequence[tuple[str, str, int | None, str | None, str | None]]) -> Steps[set[str]]:
+    """Store (id, token, progress, phase, message); answers the ids whose lease still holds."""
+    rows = yield Call("progress", told=told)
+    return {row[0] for row in rows}
+
+
+@operation()
+def reclaim(n: int, guard: float, keep: Keep, draws: Sequence[float], follow_up: FollowUp) -> Steps[list[Reclaimed]]:
+    """End up to `n` leases that ran out; `draws` has one jitter value for each. The server must have been up for
+    `guard` seconds, so that an outage does not look like the death of every worker."""
+    rows = yield Call("expired", n=n, guard=guard)
+    lost = [Claimed._make(row) for row in rows]
+    settlements = []
+    for job, draw in zip(lost, draws, strict=False):
+        transition = decide(job, Lost(worker=job.worker), draw)
+        settlements.append(Settlement(job.id, job.token, transition, follow_up(job, transition)))
+    if settlements:
+        yield from _settle(settlements, keep)
+    return [Reclaimed(job, s.transition) for job, s in zip(lost, settlements, strict=False)]
+
+
+@operation()
+def promote(n: int) -> Steps[tuple[int, float | None]]:
+    """Make up to `n` due jobs claimable; answers how many, and the seconds until the next one is due."""
+    promoted = yield Call("promote", n=n)
+    due = yield Call("next_due")
+    return len(promoted), (float(due[0][0]) if due else None)
+
+
+@operation()
+def expire(n: int, keep: Keep) -> Steps[int]:
+    """Cancel up to `n` waiting jobs whose latest start has passed."""
+    rows = yield Call("overdue", n=n)
+    transition = Transition(
+        State.CANCELLED, Outcome.CANCELLED, error_code="EXPIRED", error_message="not started before expires_at"
+    )
+    if rows:
+        yield from _finish([_final(row[0], transition, keep) for row in rows])
+    return len(rows)
+
+
+@operation()
+def cancel(ids: Sequence[str], keep: Keep) -> Steps[dict[str, CancelAnswer]]:
+    """Cancel waiting jobs at once and ask running ones to stop."""
+    asked = [(job_id,) for job_id in sorted(set(ids))]
+    answers: dict[str, CancelAnswer] = {job_id: "missing" for (job_id,) in asked}
+    rows = yield Call("lock_jobs", asked=asked)
+    waiting = [row[0] for row in rows if row[1] != State.RUNNING]
+    running = [row for row in rows if row[1] == State.RUNNING]
+    if waiting:
+        transition = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
+        yield from _finish([_final(job_id, transition, keep) for job_id in waiting])
+        answers.update(dict.fromkeys(waiting, "cancelled"))
+    if running:
+        yield Call("request_cancel", asked=[(row[0],) for row in running])
+        bells = yield Call("ring_workers", told=[(worker,) for worker in sorted({row[2] for row in running})])
+        if rung := tuple(row[0] for row in bells if row[0]):
+            yield Ring(rung, "cancel")
+        answers.update({row[0]: "cancelling" for row in running})
+    rest = [job_id for job_id, answer in answers.items() if answer == "missing"]
+    if rest:
+        finished = yield Call("final_states", asked=[(job_id,) for job_id in rest])
+        answers.update({row[0]: "cancelled" if row[1] == State.CANCELLED else "final" for row in finished})
+    return answers
+
+
+@operation()
+def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
+    """An operator's retry: dead and cancelled jobs go back to queued with `tries` more tries; answers their ids."""
+    rows = yield Call("lock_finished", asked=[(job_id,) for job_id in sorted(set(ids))])
+    revived = [(row[0],) for row in rows]
+    if revived:
+        yield Call("revive", asked=revived, tries=tries)
+        yield Call("revive_remove", gone=revived)
+        yield Call("wake")
+        bells = yield Call("idle_bells")
+        if bells:
+            yield Ring(tuple(row[0] for row in bells))
+    return {job_id for (job_id,) in revived}

@@ -1,0 +1,283 @@
+"""PostgreSQL through asyncpg: a pool without session state, a listener, and errors in our own words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+
+from rowlock.core.clock import FakeClock
+from rowlock.core.errors import SchemaError, StorageFull, StoreError, StoreUnavailable
+from rowlock.store import migrate
+from rowlock.store.engine import Bell, Session, StoreOptions, redact
+from rowlock.store.operation import Call, Operation, Ring, Row, Steps
+from rowlock.store.queries import Query, load
+
+T = TypeVar("T")
+log = logging.getLogger("rowlock.store")
+
+CHANNEL = "rowlock"
+REPEATS = 5
+RETRY_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
+GONE_CODES = {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "25P03"}  # shutdown, starting up, too many, read-only
+SCHEMA_CODES = {"42P01", "3F000", "42703"}
+FULL_CODES = {"53100"}
+
+
+def bind(query: Query, params: dict[str, Any], clock: FakeClock | None) -> list[Any]:
+    """Positional values for `query`; batch parameters become one array per column."""
+    columns: dict[str, list[tuple[Any, ...]]] = {}
+    values: list[Any] = []
+    for name, column in query.binds:
+        if column is None:
+            values.append(clock.now() if clock and name == "now" else params.get(name))
+            continue
+        if name not in columns:
+            rows = params[name]
+            columns[name] = list(zip(*rows, strict=True)) if rows else []
+        values.append(columns[name][column] if columns[name] else [])
+    return values
+
+
+class PostgresStore:
+    """A pool of connections to one PostgreSQL database."""
+
+    engine = "postgres"
+    wakes_in_enqueue = True
+
+    def __init__(self, url: str, pool: asyncpg.Pool, options: StoreOptions) -> None:
+        self._url, self._pool, self._options = url, pool, options
+        self._queries = load("postgres")
+        self.clock = options.clock
+
+    @classmethod
+    async def open(cls, url: str, options: StoreOptions) -> PostgresStore:
+        """Connect, migrate if asked to, and check the schema."""
+        try:
+            pool = await asyncpg.create_pool(
+                url, min_size=0, max_size=options.connections, init=_prepare, reset=_leave_as_is, **_connect(options)
+            )
+            assert pool is not None
+            store = cls(url, pool, options)
+            if options.migrate:
+                await store.migrate()
+            await store.check()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise _translate(error, f"cannot open {redact(url)}") from error
+        return store
+
+    async def migrate(self) -> list[str]:
+        """Apply what is missing; answers the names applied. Safe when many processes do it at once."""
+        names = []
+        async with self._pool.acquire() as connection, connection.transaction():
+            # CREATE SCHEMA IF NOT EXISTS still collides when two run it at once, so the lock comes first.
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'))")
+            await connection.execute(migrate.bookkeeping("postgres"))
+            for migration in migrate.pending("postgres", await self._applied(connection)):
+                await connection.execute(
+                    "INSERT INTO rowlock.migrations (number, name, breaking) VALUES ($1, $2, $3)",
+                    migration.number,
+                    migration.name,
+                    migration.breaking,
+                )
+                await connection.execute(migration.sql)
+                names.append(f"{migration.number:04d}_{migration.name}")
+        return names
+
+    async def _applied(self, connection: Any) -> dict[int, bool]:
+        if await connection.fetchval("SELECT to_regclass('rowlock.migrations')") is None:
+            return {}
+        return {row[0]: row[1] for row in await connection.fetch("SELECT number, breaking FROM rowlock.migrations")}
+
+    async def applied(self) -> dict[int, bool]:
+        """The migrations in the database, and whether each is breaking."""
+        async with self._pool.acquire() as connection:
+            return await self._applied(connection)
+
+    async def check(self) -> None:
+        """Refuse a schema that this code cannot use."""
+        migrate.check("postgres", await self.applied(), redact(self._url))
+
+    async def describe(self) -> dict[str, str]:
+        """What `doctor` prints about this database."""
+        async with self._pool.acquire() as connection:
+            version = await connection.fetchval("SHOW server_version")
+        return {"engine": "PostgreSQL", "version": version, "url": redact(self._url), "pooler": self._options.pooler}
+
+    async def run(self, op: Operation[T]) -> T:
+        """Run an operation in one transaction; undone ones are run again, unreachable databases are tried again
+        where a repeat is harmless."""
+        for attempt in range(1, REPEATS + 1):
+            try:
+                connection = await self._pool.acquire(timeout=10)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                failure, again = _translate(error, op.name), True
+            else:
+                try:
+                    if op.single:
+                        return await self._drive(connection, op.start())
+                    async with connection.transaction():
+                        return await self._drive(connection, op.start())
+                except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                    failure = _translate(error, op.name)
+                    undone = getattr(error, "sqlstate", None) in RETRY_CODES
+                    again = undone or (op.repeatable and isinstance(failure, StoreUnavailable))
+                    if not again or attempt == REPEATS:
+                        raise failure from error
+                finally:
+                    await self._release(connection)
+            if not again or attempt == REPEATS:
+                raise failure
+            await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    async def _release(self, connection: Any) -> None:
+        with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            await self._pool.release(connection, timeout=5)
+
+    async def _drive(self, connection: Any, steps: Steps[T]) -> T:
+        try:
+            step = next(steps)
+            while True:
+                rows: list[Row] = [] if isinstance(step, Ring) else await self._execute(connection, step)
+                step = steps.send(rows)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    async def _execute(self, connection: Any, call: Call) -> list[Row]:
+        query = self._queries[call.name]
+        if query.sql is None:
+            return []
+        return await connection.fetch(query.sql, *bind(query, call.params, self.clock))  # type: ignore[no-any-return]
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """A transaction for the user's own SQL and operations together."""
+        try:
+            connection = await self._pool.acquire(timeout=10)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise _translate(error, "transaction") from error
+        try:
+            async with connection.transaction():
+                yield _PostgresSession(self, connection)
+        except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
+            raise _translate(error, "transaction") from error
+        finally:
+            await self._release(connection)
+
+    async def listen(self, heard: Callable[[str], None]) -> Bell:
+        """Call `heard` for each wake-up. Behind a transaction pooler without a direct URL there are none."""
+        if self._options.pooler == "transaction" and not self._options.direct_url:
+            log.info("no wake-ups through a transaction pooler: polling only (set direct_url to have both)")
+            return _NoBell()
+        listener = _Listener(self._options.direct_url or self._url, self._options, heard)
+        listener.start()
+        return listener
+
+    async def close(self) -> None:
+        """Close all connections; never hangs on a dead server."""
+        try:
+            await asyncio.wait_for(self._pool.close(), 5)
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            self._pool.terminate()
+
+
+class _PostgresSession:
+    def __init__(self, store: PostgresStore, connection: Any) -> None:
+        self._store, self.connection = store, connection
+
+    async def run(self, op: Operation[T]) -> T:
+        """Run an operation inside this transaction."""
+        return await self._store._drive(self.connection, op.start())
+
+    async def execute(self, sql: str, *args: Any) -> None:
+        """The user's own statement; parameters are $1, $2, …"""
+        await self.connection.execute(sql, *args)
+
+    async def fetch(self, sql: str, *args: Any) -> list[Row]:
+        """The user's own query."""
+        return await self.connection.fetch(sql, *args)  # type: ignore[no-any-return]
+
+
+class _NoBell:
+    address = None
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class _Listener:
+    """One connection that LISTENs, watched and replaced: a silent socket must not mean a deaf worker."""
+
+    address = None
+    CHECK_SECONDS = 15.0
+
+    def __init__(self, url: str, options: StoreOptions, heard: Callable[[str], None]) -> None:
+        self._url, self._options, self._heard = url, options, heard
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._keep_listening())
+
+    async def _keep_listening(self) -> None:
+        while True:
+            connection = None
+            try:
+                connection = await asyncpg.connect(self._url, timeout=10, **_connect(self._options))
+                await connection.add_listener(CHANNEL, lambda *message: self._heard(message[3]))
+                self._heard("work")  # something may have been said while nobody listened
+                while not connection.is_closed():
+                    await asyncio.sleep(self.CHECK_SECONDS)
+                    async with asyncio.timeout(5):
+                        await connection.fetchval("SELECT 1")
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                log.warning("listener lost its connection (%s); polling until it is back", error)
+            finally:
+                if connection is not None:
+                    connection.terminate()
+            await asyncio.sleep(random.uniform(0.2, 1.0))
+
+    async def close(self) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _connect(options: StoreOptions) -> dict[str, Any]:
+    if options.pooler == "transaction":
+        # A pooler refuses unknown start-up settings and hands each transaction another backend.
+        return {"statement_cache_size": 0, "command_timeout": options.command_timeout}
+    settings = {
+        "application_name": options.name,
+        "jit": "off",
+        "lock_timeout": "10s",
+        "idle_in_transaction_session_timeout": "60s",
+    }
+    return {"server_settings": settings, "command_timeout": options.command_timeout}
+
+
+async def _prepare(connection: Any) -> None:
+    # Ids and tokens are text in Python on both engines.
+    await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
+
+
+async def _leave_as_is(connection: Any) -> None:
+    """No session state is ever set, so the reset round trip on each release is saved."""
+
+
+def _translate(error: BaseException, doing: str) -> StoreError:
+    code = getattr(error, "sqlstate", None) or ""
+    if code in FULL_CODES:
+        return StorageFull(f"{doing}: the database's disk is full: {error}")
+    if code in SCHEMA_CODES:
+        return SchemaError(f"{doing}: {error}; run: rowlock migrate --database URL")
+    connection_lost = isinstance(error, (OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError))
+    if code in GONE_CODES or code.startswith("08") or connection_lost:
+        return StoreUnavailable(f"{doing}: the database cannot be reached: {error or type(error).__name__}")
+    return StoreError(f"{doing}: {error}")

@@ -1,0 +1,188 @@
+"""Named SQL for two engines: loads `sql/*.sql` and fills the dialect's tokens.
+
+A statement is `-- name: claim` (both engines) or `-- name: claim [postgres]`, one sentence of contract, then the
+text. Parameters are `:name`. A statement that one engine does not have is skipped there and answers no rows.
+Tokens, all of them:
+
+    {t}                      table prefix: `rowlock.` or `rowlock_`
+    {now}                    the database's clock, or the test's
+    {after(x)}               {now} plus x seconds
+    {seconds_until(x)}       seconds from {now} to x
+    {time(x)}                a time as the reader gets it (datetime, or ISO text)
+    {drop_on(x)}             the day on which a row kept for x seconds may be dropped
+    {rows:g(id uuid, …)}     a batch parameter `g` (a list of tuples) as a table
+    {lock(j)} {skip_locked(j)}  row locks, where the engine has them; () without an alias
+    {greatest(a, b)}         the larger one
+    {up_for(x)}              the server has been up for x seconds (true where there is no server)
+    {claimed}                the columns of core.job.Claimed
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+CLAIMED = (
+    "{p}id, {p}task, {p}queue, {p}priority, {p}args, {p}owner, {p}source, {p}attempt, {p}max_attempts, {p}releases,"
+    " {p}losses, {p}convictions, {p}backoff, {p}timeout_seconds, {p}on_success, {p}on_dead, {p}on_lost,"
+    " {p}cancel_requested_at IS NOT NULL, {p}lease_token, {p}locked_by"
+)
+
+POSTGRES_TYPES = {
+    "uuid": "uuid",
+    "text": "text",
+    "json": "json",
+    "int": "integer",
+    "float": "double precision",
+    "time": "timestamptz",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One statement, ready for its engine. `sql` is None where the engine does without it."""
+
+    name: str
+    sql: str | None
+    binds: tuple[tuple[str, int | None], ...]  # in order: (parameter, None) or (batch parameter, column number)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What an engine's SQL looks like where the two differ."""
+
+    name: str
+    prefix: str
+    tokens: Mapping[str, Callable[[str], str]]
+    rows: Callable[[str, list[tuple[str, str]]], str]
+    positional: bool
+
+
+def _postgres_rows(alias: str, columns: list[tuple[str, str]]) -> str:
+    arrays = ", ".join(f":{alias}__{n}::{POSTGRES_TYPES[kind]}[]" for n, (_, kind) in enumerate(columns))
+    return f"unnest({arrays}) AS {alias}({', '.join(name for name, _ in columns)})"
+
+
+def _sqlite_rows(alias: str, columns: list[tuple[str, str]]) -> str:
+    fields = ", ".join(f"value ->> {n} AS {name}" for n, (name, _) in enumerate(columns))
+    return f"(SELECT {fields} FROM json_each(:{alias})) AS {alias}"
+
+
+def _of(alias: str) -> str:
+    return f" OF {alias}" if alias else ""
+
+
+POSTGRES = Dialect(
+    "postgres",
+    "rowlock.",
+    {
+        "now": lambda _: "coalesce(:now, statement_timestamp())",
+        "after": lambda x: f"({{now}} + ({x}) * interval '1 second')",
+        "seconds_until": lambda x: f"extract(epoch FROM {x} - {{now}})::double precision",
+        "time": lambda x: x,
+        "drop_on": lambda x: f"((({{now}} + ({x}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)",
+        "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
+        "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
+        "greatest": lambda x: f"greatest({x})",
+        "up_for": lambda x: f"({x} <= 0 OR {{now}} > pg_postmaster_start_time() + ({x}) * interval '1 second')",
+    },
+    _postgres_rows,
+    positional=True,
+)
+
+SQLITE = Dialect(
+    "sqlite",
+    "rowlock_",
+    {
+        "now": lambda _: ":now",
+        "after": lambda x: f"({{now}} + ({x}))",
+        "seconds_until": lambda x: f"({x} - {{now}})",
+        "time": lambda x: f"strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch')",
+        "drop_on": lambda x: f"date({{now}} + ({x}), 'unixepoch', '+1 day')",
+        "lock": lambda _: "",
+        "skip_locked": lambda _: "",
+        "greatest": lambda x: f"max({x})",
+        "up_for": lambda x: f"({x} IS NOT NULL)",
+    },
+    _sqlite_rows,
+    positional=False,
+)
+
+_NAME = re.compile(r"^-- name: (\w+)(?: \[(\w+)\])?\s*$")
+_ROWS = re.compile(r"\{rows:(\w+)\(([^)]*)\)\}")
+_PARAM = re.compile(r"(?<!:):([a-z_]\w*)")
+
+
+def _texts() -> dict[tuple[str, str | None], str]:
+    """Every statement as written: (name, engine or None) -> text."""
+    found: dict[tuple[str, str | None], str] = {}
+    for file in sorted(resources.files("rowlock.store").joinpath("sql").iterdir(), key=lambda f: f.name):
+        if not file.name.endswith(".sql"):
+            continue
+        key: tuple[str, str | None] | None = None
+        for line in file.read_text("utf-8").splitlines():
+            if match := _NAME.match(line):
+                key = (match[1], match[2])
+                found[key] = ""
+            elif key and not (line.startswith("--") and not found[key].strip()):
+                found[key] += line + "\n"
+    return found
+
+
+def fill(text: str, dialect: Dialect) -> str:
+    """Replace every token by the dialect's SQL."""
+    text = text.replace("{claimed}", CLAIMED.replace("{p}", "")).replace("{t}", dialect.prefix)
+    text = _ROWS.sub(lambda m: dialect.rows(m[1], _columns(m[2])), text)
+    while (start := _innermost_call(text)) is not None:
+        begin, end, name, inside = start
+        text = text[:begin] + dialect.tokens[name](inside) + text[end:]
+    return text.replace("{now}", dialect.tokens["now"](""))
+
+
+def _columns(text: str) -> list[tuple[str, str]]:
+    return [(name, kind) for name, kind in (column.split() for column in text.split(","))]
+
+
+def _innermost_call(text: str) -> tuple[int, int, str, str] | None:
+    """The first `{name(…)}` with balanced parentheses, as (begin, end, name, inside)."""
+    match = re.search(r"\{(\w+)\(", text)
+    if match is None:
+        return None
+    depth, at = 1, match.end()
+    while depth:
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        at += 1
+    if text[at] != "}":
+        raise ValueError(f"unclosed token in SQL: {text[match.start() : at + 20]!r}")
+    return match.start(), at + 1, match[1], text[match.end() : at - 1]
+
+
+def compile_query(name: str, text: str, dialect: Dialect) -> Query:
+    """One statement's text, ready for its engine."""
+    sql = "\n".join(line for line in fill(text, dialect).splitlines() if not line.lstrip().startswith("--"))
+    sql = sql.strip().rstrip(";")
+    binds: list[tuple[str, int | None]] = []
+
+    def number(match: re.Match[str]) -> str:
+        base, _, column = match[1].partition("__")
+        bind = (base, int(column) if column else None)
+        if bind not in binds:
+            binds.append(bind)
+        return f"${binds.index(bind) + 1}" if dialect.positional else f":{match[1]}"
+
+    return Query(name, _PARAM.sub(number, sql), tuple(binds))
+
+
+@cache
+def load(dialect_name: str) -> dict[str, Query]:
+    """All statements of one engine, by name. Tests rewrite an engine's copy of this to make mutants."""
+    dialect = {"postgres": POSTGRES, "sqlite": SQLITE}[dialect_name]
+    texts = _texts()
+    queries: dict[str, Query] = {}
+    for name in {name for name, _ in texts}:
+        text = texts.get((name, dialect_name), texts.get((name, None)))
+        queries[name] = Query(name, None, ()) if text is None else compile_query(name, text, dialect)
+    return queries

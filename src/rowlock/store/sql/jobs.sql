@@ -1,0 +1,303 @@
+-- Every write to a job, in the order of store/jobs.py. Words and tokens: see store/queries.py.
+
+-- name: enqueue [postgres]
+-- Insert one job or many that share their options, and wake workers only if one sleeps.
+-- NOTIFY takes a database-wide lock at commit; unconditional, it halves what ten producers can insert.
+WITH added AS (
+    INSERT INTO rowlock.jobs_live (
+        id, args, task, queue, ready, priority, owner, source, tags, max_attempts, backoff, timeout_seconds,
+        run_after, expires_at, on_success, on_dead, on_lost, keep_seconds, created_at, updated_at)
+    SELECT added.id, added.args, :task, :queue,
+           coalesce(:run_after, {after(:delay)}) <= {now},
+           :priority, :owner, :source, :tags, :max_attempts, :backoff, :timeout_seconds,
+           coalesce(:run_after, {after(:delay)}),
+           :expires_at, :on_success, :on_dead, :on_lost, :keep_seconds, {now}, {now}
+    FROM {rows:added(id uuid, args json)}
+)
+SELECT pg_notify('rowlock', 'work')
+WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});
+
+-- name: enqueue [sqlite]
+-- Insert one job or many that share their options.
+INSERT INTO rowlock_jobs_live (
+    id, args, task, queue, ready, priority, owner, source, tags, max_attempts, backoff, timeout_seconds,
+    run_after, expires_at, on_success, on_dead, on_lost, keep_seconds, created_at, updated_at)
+SELECT added.id, added.args, :task, :queue,
+       coalesce(:run_after, {after(:delay)}) <= {now},
+       :priority, :owner, :source, :tags, :max_attempts, :backoff, :timeout_seconds,
+       coalesce(:run_after, {after(:delay)}),
+       :expires_at, :on_success, :on_dead, :on_lost, :keep_seconds, {now}, {now}
+FROM {rows:added(id uuid, args json)};
+
+-- name: idle_bells [sqlite]
+-- The sleeping workers to ring once the enqueue has committed (on PostgreSQL the enqueue itself notifies).
+SELECT bell FROM rowlock_workers WHERE idle AND bell IS NOT NULL AND expires_at > {now};
+
+-- name: take_id
+-- Reserve a client-chosen job id. It waits for a concurrent twin and takes over if that one rolls back.
+INSERT INTO {t}job_keys (scope, key, job_id, mode)
+VALUES ('id', :key, :job_id, 'id')
+ON CONFLICT (scope, key) DO NOTHING
+RETURNING job_id;
+
+-- name: claim [postgres]
+-- Take up to :n ready jobs of the given lanes under one fresh token.
+WITH open_lanes AS (
+    -- A paused queue has no lane.
+    SELECT lane.*
+    FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int)}
+    WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
+), picked AS MATERIALIZED (
+    -- One index range per lane, merged: a task that this worker does not know is never in the way.
+    -- MATERIALIZED and the ARRAY below, because a re-run of this query would lock more than :n rows.
+    SELECT found.id
+    FROM open_lanes CROSS JOIN LATERAL (
+        SELECT j.id, j.priority
+        FROM rowlock.jobs_live j
+        WHERE j.ready
+          AND j.queue = open_lanes.queue
+          AND j.task = open_lanes.task
+          AND (j.priority, j.id) > (open_lanes.low_priority, open_lanes.low_id)
+          AND j.priority < open_lanes.high_priority
+          AND (j.expires_at IS NULL OR j.expires_at > {now})
+        ORDER BY j.priority, j.id
+        LIMIT :n
+        FOR UPDATE SKIP LOCKED
+    ) found
+    ORDER BY found.priority, found.id
+    LIMIT :n
+)
+UPDATE rowlock.jobs_live j
+SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
+    locked_at = {now}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
+    started_at = {now}, updated_at = {now}
+-- = ANY(ARRAY) keeps an index scan whatever the statistics say; and the state is checked again here,
+-- because between the snapshot and the lock the row may have been taken.
+WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
+RETURNING {claimed};
+
+-- name: claim [sqlite]
+-- Take up to :n ready jobs of the given lanes under one fresh token. SQLite has no LATERAL; a correlated
+-- IN with LIMIT reads the same one index range per lane. The writer lock makes the rest atomic.
+UPDATE rowlock_jobs_live AS j
+SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
+    locked_at = {now}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
+    started_at = {now}, updated_at = {now}
+WHERE j.id IN (
+    SELECT found.id
+    FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int)}
+    JOIN rowlock_jobs_live found ON found.rowid IN (
+        SELECT c.rowid
+        FROM rowlock_jobs_live c
+        WHERE c.ready
+          AND c.queue = lane.queue
+          AND c.task = lane.task
+          AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
+          AND c.priority < lane.high_priority
+          AND (c.expires_at IS NULL OR c.expires_at > {now})
+        ORDER BY c.priority, c.id
+        LIMIT :n)
+    WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
+    ORDER BY found.priority, found.id
+    LIMIT :n)
+  AND j.ready
+RETURNING {claimed};
+
+-- name: adopt
+-- The jobs that a claim took although its reply was lost.
+SELECT {claimed}
+FROM {t}jobs_live
+WHERE state = 'running' AND locked_by = :worker AND lease_token = :token;
+
+-- name: succeed [postgres]
+-- Plain successes, the hot path: fence, move and outcome in one statement. No ordered lock: whoever else
+-- locks several jobs does so in id order or skips, and a rare deadlock is retried.
+WITH gone AS (
+    DELETE FROM rowlock.jobs_live j
+    USING {rows:done(id uuid, token uuid, result json)}
+    WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
+    RETURNING j.*, done.result AS outcome
+)
+INSERT INTO rowlock.jobs_finished (
+    id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+    releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token,
+    cancel_requested_at, progress, phase, message, result, result_uri, result_checksum,
+    on_success, on_dead, on_lost, keep_seconds, last_worker, created_at, started_at, finished_at, updated_at, drop_on)
+SELECT id, task, queue, 'succeeded', priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+       releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, lease_token,
+       cancel_requested_at, 100, phase, message, outcome, result_uri, result_checksum,
+       on_success, on_dead, on_lost, keep_seconds, locked_by, created_at, started_at, {now}, {now},
+       {drop_on(coalesce(keep_seconds, :keep))}
+FROM gone
+RETURNING id;
+
+-- name: lock_held
+-- The fence: of these leases, the ones that still hold. Locked in id order.
+SELECT j.id
+FROM {t}jobs_live j JOIN {rows:mine(id uuid, token uuid)} ON j.id = mine.id
+WHERE j.lease_token = mine.token AND j.state = 'running'
+ORDER BY j.id
+{lock(j)};
+
+-- name: settled_tokens
+-- Which token last settled these jobs: tells a repeated settle from a lost lease.
+SELECT j.id, j.settled_token FROM {t}jobs_live j JOIN {rows:asked(id uuid)} ON j.id = asked.id
+UNION ALL
+SELECT j.id, j.settled_token FROM {t}jobs_finished j JOIN {rows:asked(id uuid)} ON j.id = asked.id;
+
+-- name: record_attempts
+-- History of the attempts that did not succeed, taken from the rows before their leases are cleared.
+INSERT INTO {t}attempts (job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message)
+SELECT j.id, j.attempt, ended.outcome, j.locked_by, j.locked_at, {now}, ended.error_code, ended.error_message
+FROM {t}jobs_live j
+JOIN {rows:ended(id uuid, outcome text, error_code text, error_message text)} ON j.id = ended.id
+WHERE j.attempt > 0
+ON CONFLICT (job_id, attempt) DO NOTHING;
+
+-- name: requeue
+-- Back to waiting (retryable, or queued when released). The caller holds the rows through lock_held.
+UPDATE {t}jobs_live
+SET state = back.state, ready = (back.delay <= 0), run_after = {after(back.delay)},
+    releases = releases + back.released, losses = losses + back.lost, convictions = convictions + back.convicted,
+    error_code = back.error_code, error_message = back.error_message, settled_token = lease_token,
+    lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL,
+    progress = NULL, phase = NULL, message = NULL, updated_at = {now}
+FROM {rows:back(id uuid, state text, delay float, released int, lost int, convicted int, error_code text, error_message text)}
+WHERE {t}jobs_live.id = back.id;
+
+-- name: finish_copy
+-- Into jobs_finished with the final state. The caller holds the rows and removes them right after.
+INSERT INTO {t}jobs_finished (
+    id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+    releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token,
+    cancel_requested_at, progress, phase, message, result, result_uri, result_checksum, error_code, error_message,
+    on_success, on_dead, on_lost, keep_seconds, last_worker, created_at, started_at, finished_at, updated_at, drop_on)
+SELECT j.id, task, queue, final.state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+       releases + final.released, losses + final.lost, convictions + final.convicted, backoff, timeout_seconds,
+       run_after, expires_at, coalesce(lease_token, settled_token),
+       cancel_requested_at, CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END, phase, message,
+       final.result, result_uri, result_checksum, final.error_code, final.error_message,
+       on_success, on_dead, on_lost, keep_seconds, locked_by, created_at, started_at, {now}, {now},
+       {drop_on(coalesce(keep_seconds, final.keep))}
+FROM {t}jobs_live j
+JOIN {rows:final(id uuid, state text, result json, error_code text, error_message text, released int, lost int, convicted int, keep float)}
+  ON j.id = final.id;
+
+-- name: finish_remove
+-- The other half of the move.
+DELETE FROM {t}jobs_live WHERE id IN (SELECT gone.id FROM {rows:gone(id uuid)});
+
+-- name: beat
+-- Renew leases. A row that somebody has locked is skipped, not waited for: one user's row lock must not
+-- stop the beats of the others (and the sweeper skips it too).
+UPDATE {t}jobs_live
+SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
+WHERE id IN (
+    SELECT j.id
+    FROM {t}jobs_live j JOIN {rows:mine(id uuid, token uuid)} ON j.id = mine.id
+    WHERE j.lease_token = mine.token AND j.state = 'running'
+    ORDER BY j.id
+    {skip_locked(j)});
+
+-- name: held
+-- Of these leases, the ones that still hold, and whether a cancel was asked for. Reads past row locks.
+SELECT j.id, j.cancel_requested_at IS NOT NULL
+FROM {t}jobs_live j JOIN {rows:mine(id uuid, token uuid)} ON j.id = mine.id
+WHERE j.lease_token = mine.token AND j.state = 'running';
+
+-- name: progress
+-- Latest progress of running jobs, under the fence.
+UPDATE {t}jobs_live
+SET progress = told.progress, phase = told.phase, message = told.message, updated_at = {now}
+FROM {rows:told(id uuid, token uuid, progress int, phase text, message text)}
+WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND state = 'running'
+RETURNING {t}jobs_live.id;
+
+-- name: expired
+-- Leases that ran out, by their own lease_expires_at and the database's clock only. After a restart of
+-- the server every lease looks expired, so nothing is taken before it has been up for :guard seconds.
+SELECT {claimed}
+FROM {t}jobs_live
+WHERE state = 'running' AND lease_expires_at < {now} AND {up_for(:guard)}
+ORDER BY id
+LIMIT :n
+{skip_locked()};
+
+-- name: promote
+-- Make due jobs claimable, oldest due first, in a bounded batch.
+UPDATE {t}jobs_live SET ready = TRUE, updated_at = {now}
+WHERE id IN (
+    SELECT id FROM {t}jobs_live
+    WHERE NOT ready AND state <> 'running' AND run_after <= {now}
+    ORDER BY run_after
+    LIMIT :n
+    {skip_locked()})
+RETURNING id;
+
+-- name: next_due
+-- Seconds until the next waiting job is due; no row when nothing waits.
+SELECT {seconds_until(run_after)} FROM {t}jobs_live
+WHERE NOT ready AND state <> 'running'
+ORDER BY run_after
+LIMIT 1;
+
+-- name: overdue
+-- Waiting jobs whose latest start has passed.
+SELECT id FROM {t}jobs_live
+WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now}
+ORDER BY id
+LIMIT :n
+{skip_locked()};
+
+-- name: lock_jobs
+-- Live jobs for an operator's cancel, locked in id order.
+SELECT j.id, j.state, j.locked_by
+FROM {t}jobs_live j JOIN {rows:asked(id uuid)} ON j.id = asked.id
+ORDER BY j.id
+{lock(j)};
+
+-- name: request_cancel
+-- Ask a running attempt to stop. Its worker hears of it by wake-up or with its next beat.
+UPDATE {t}jobs_live SET cancel_requested_at = coalesce(cancel_requested_at, {now}), updated_at = {now}
+WHERE state = 'running' AND id IN (SELECT asked.id FROM {rows:asked(id uuid)});
+
+-- name: ring_workers [postgres]
+-- Tell these workers that one of their jobs is to be cancelled.
+SELECT pg_notify('rowlock', 'cancel:' || told.worker) FROM {rows:told(worker text)};
+
+-- name: ring_workers [sqlite]
+-- The bells of the workers that must look at their cancel flags.
+SELECT w.bell FROM rowlock_workers w JOIN {rows:told(worker text)} ON w.id = told.worker WHERE w.bell IS NOT NULL;
+
+-- name: final_states
+-- Where finished jobs stand.
+SELECT j.id, j.state FROM {t}jobs_finished j JOIN {rows:asked(id uuid)} ON j.id = asked.id;
+
+-- name: lock_finished
+-- Dead and cancelled jobs for an operator's retry, locked in id order.
+SELECT j.id, j.queue
+FROM {t}jobs_finished j JOIN {rows:asked(id uuid)} ON j.id = asked.id
+WHERE j.state IN ('dead', 'cancelled')
+ORDER BY j.id
+{lock(j)};
+
+-- name: revive
+-- Back to the live table with id, attempt and history; `max_attempts` is raised so that :tries are left.
+INSERT INTO {t}jobs_live (
+    id, task, queue, state, ready, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+    releases, losses, convictions, backoff, timeout_seconds, run_after, settled_token,
+    on_success, on_dead, on_lost, keep_seconds, created_at, started_at, updated_at)
+SELECT j.id, task, queue, 'queued', TRUE, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt,
+       {greatest(max_attempts, attempt - releases - losses + :tries)},
+       releases, losses, convictions, backoff, timeout_seconds, {now}, settled_token,
+       on_success, on_dead, on_lost, keep_seconds, created_at, started_at, {now}
+FROM {t}jobs_finished j JOIN {rows:asked(id uuid)} ON j.id = asked.id;
+
+-- name: revive_remove
+-- The other half of the move back.
+DELETE FROM {t}jobs_finished WHERE id IN (SELECT gone.id FROM {rows:gone(id uuid)});
+
+-- name: wake [postgres]
+-- Wake sleeping workers after something other than an enqueue made work claimable.
+SELECT pg_notify('rowlock', 'work')
+WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});

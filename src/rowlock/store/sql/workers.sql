@@ -1,0 +1,46 @@
+-- Workers and queues, in the order of store/workers.py. Leases never depend on these rows.
+
+-- name: register_worker
+-- A worker says that it is here.
+INSERT INTO {t}workers (id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
+VALUES (:id, :hostname, :pid, :version, :queues, :tasks, :pool_size, 0, FALSE, :bell, {now}, {now}, {after(:lease)})
+ON CONFLICT (id) DO UPDATE
+SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
+
+-- name: worker_seen
+-- A worker's sign of life, with what it is doing; answers whether the row is still there.
+UPDATE {t}workers
+SET seen_at = {now}, expires_at = {after(:lease)}, running = :running
+WHERE id = :id
+RETURNING id;
+
+-- name: worker_idle
+-- Ask to be woken, or not to be.
+UPDATE {t}workers SET idle = :idle, seen_at = {now}, expires_at = {after(:lease)} WHERE id = :id RETURNING id;
+
+-- name: remove_worker
+-- A worker leaves.
+DELETE FROM {t}workers WHERE id = :id;
+
+-- name: forget_workers
+-- Rows of workers that have been silent for a day.
+DELETE FROM {t}workers WHERE expires_at < {after(-86400)};
+
+-- name: list_workers
+-- Every known worker, living ones first.
+SELECT id, hostname, pid, version, queues, tasks, pool_size, running, idle, {time(started_at)}, {time(seen_at)}, expires_at > {now}
+FROM {t}workers
+ORDER BY expires_at > {now} DESC, started_at DESC;
+
+-- name: pause_queue
+-- Nothing more is claimed from this queue; what runs goes on.
+INSERT INTO {t}queues (name, paused_at) VALUES (:name, {now})
+ON CONFLICT (name) DO UPDATE SET paused_at = coalesce({t}queues.paused_at, excluded.paused_at);
+
+-- name: resume_queue
+-- Claims from this queue go on.
+UPDATE {t}queues SET paused_at = NULL WHERE name = :name AND paused_at IS NOT NULL RETURNING name;
+
+-- name: paused_queues
+-- The paused ones.
+SELECT name, {time(paused_at)} FROM {t}queues WHERE paused_at IS NOT NULL ORDER BY name;

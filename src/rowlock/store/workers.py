@@ -1,0 +1,124 @@
+"""Workers' signs of life, and pausing queues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rowlock.store.operation import Call, Ring, Steps, operation
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One worker process, as it last said."""
+
+    id: str
+    hostname: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    pool_size: int
+    running: int
+    idle: bool
+    started_at: datetime
+    seen_at: datetime
+    alive: bool
+
+
+@operation(single=True, repeatable=True)
+def register(
+    worker: str,
+    hostname: str,
+    pid: int,
+    version: str,
+    queues: Sequence[str],
+    tasks: Sequence[str],
+    pool_size: int,
+    bell: str | None,
+    lease: float,
+) -> Steps[None]:
+    """Say that a worker is here, what it serves and how to wake it."""
+    yield Call(
+        "register_worker",
+        id=worker,
+        hostname=hostname,
+        pid=pid,
+        version=version,
+        queues=json.dumps(list(queues)),
+        tasks=json.dumps(list(tasks)),
+        pool_size=pool_size,
+        bell=bell,
+        lease=lease,
+    )
+
+
+@operation(single=True, repeatable=True)
+def seen(worker: str, running: int, lease: float) -> Steps[bool]:
+    """A sign of life; False when the row is gone and must be registered again."""
+    return bool((yield Call("worker_seen", id=worker, running=running, lease=lease)))
+
+
+@operation(single=True, repeatable=True)
+def set_idle(worker: str, idle: bool, lease: float) -> Steps[bool]:
+    """Ask to be woken by enqueues, or stop asking."""
+    return bool((yield Call("worker_idle", id=worker, idle=idle, lease=lease)))
+
+
+@operation(repeatable=True)
+def remove(worker: str) -> Steps[None]:
+    """A worker leaves, taking long-silent rows along."""
+    yield Call("remove_worker", id=worker)
+    yield Call("forget_workers")
+
+
+@operation(read=True)
+def workers() -> Steps[list[Worker]]:
+    """Every known worker, living ones first."""
+    rows = yield Call("list_workers")
+    return [
+        Worker(
+            id=row[0],
+            hostname=row[1],
+            pid=row[2],
+            version=row[3],
+            queues=tuple(json.loads(row[4])),
+            tasks=tuple(json.loads(row[5])),
+            pool_size=row[6],
+            running=row[7],
+            idle=bool(row[8]),
+            started_at=_time(row[9]),
+            seen_at=_time(row[10]),
+            alive=bool(row[11]),
+        )
+        for row in rows
+    ]
+
+
+def _time(value: datetime | str) -> datetime:
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+@operation(single=True, repeatable=True)
+def pause_queue(name: str) -> Steps[None]:
+    """Stop claims from a queue; running jobs go on."""
+    yield Call("pause_queue", name=name)
+
+
+@operation(repeatable=True)
+def resume_queue(name: str) -> Steps[bool]:
+    """Let claims go on; False when the queue was not paused."""
+    resumed = yield Call("resume_queue", name=name)
+    yield Call("wake")
+    bells = yield Call("idle_bells")
+    if bells:
+        yield Ring(tuple(row[0] for row in bells))
+    return bool(resumed)
+
+
+@operation(read=True)
+def paused_queues() -> Steps[dict[str, datetime]]:
+    """Paused queues and since when."""
+    return {row[0]: _time(row[1]) for row in (yield Call("paused_queues"))}

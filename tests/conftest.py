@@ -1,0 +1,70 @@
+"""One PostgreSQL server for the whole run, and a fresh database for each test that asks for one.
+
+With xdist the controller starts the server and hands its address to the workers; without, the first test
+that needs it does. PostgreSQL missing is an error of the tests that need it, never a skip.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from support.server import PostgresDatabases, shared_server
+
+
+class SharedPostgres:
+    """Starts the shared server when its address is first wanted, and stops it at the end of the run."""
+
+    def __init__(self) -> None:
+        self._exits = ExitStack()
+        self._url = ""
+        self._problem = ""
+
+    def address(self) -> dict[str, str]:
+        """`url`, or the `problem` that stood in the way; plain strings, as they go to xdist's workers."""
+        if not self._url and not self._problem:
+            try:
+                self._url = self._exits.enter_context(shared_server()).url
+            except RuntimeError as error:
+                self._problem = str(error)
+        return {"url": self._url, "problem": self._problem}
+
+    def close(self) -> None:
+        self._exits.close()
+
+
+SHARED = pytest.StashKey[SharedPostgres]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SHARED] = SharedPostgres()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node) -> None:  # xdist: in the controller, once for each worker
+    node.workerinput["postgres"] = node.config.stash[SHARED].address()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if SHARED in config.stash:
+        config.stash[SHARED].close()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> PostgresDatabases:
+    """The server all tests share; it is never stopped. To stop one, make a `PostgresServer` of your own."""
+    handed_down = getattr(request.config, "workerinput", {}).get("postgres")
+    address = handed_down or request.config.stash[SHARED].address()
+    if address["problem"]:
+        raise RuntimeError(address["problem"])
+    return PostgresDatabases(address["url"])
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresDatabases) -> Iterator[str]:
+    """Address of an empty database that only this test uses."""
+    name = f"rowlock_test_{os.getpid()}_{uuid.uuid4().hex[:12]}"
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)

@@ -1,0 +1,1 @@
+"""What the tests share: servers, proxies, small helpers. Imported as `support.…`."""
