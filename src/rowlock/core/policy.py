@@ -43,9 +43,7 @@ class Backoff:
         return Backoff(**json.loads(text)) if text else DEFAULT_BACKOFF
 
 
-def fixed(
-    seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0
-) -> Backoff:
+def fixed(seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> Backoff:
     """Always the same delay, plus up to a fifth of it so that failures do not return in step."""
     extra = seconds_.total_seconds() if isinstance(seconds_, timedelta) else seconds_
     total = _positive(extra + seconds + minutes * 60 + hours * 3600, "fixed()")
@@ -132,7 +130,13 @@ def tries_used(job: Decidable) -> int:
 
 
 def _after_failure(
-    job: Decidable, outcome: Outcome, code: str, message: str, after: float | None, permanent: bool, draw: float
+    job: Decidable,
+    outcome: Outcome,
+    code: str,
+    message: str,
+    after: float | None,
+    permanent: bool,
+    draw: float,
 ) -> Transition:
     used = tries_used(job)
     if permanent or used >= job.max_attempts:
@@ -161,5 +165,11 @@ def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:
     # Spread: jobs of one dead worker must not all start again at the same moment.
     delay = draw * 2.0 ** min(job.losses, 6) if state is State.RETRYABLE else 0.0
     return Transition(
-        state, Outcome.LOST, delay=delay, error_code=code, error_message=message, lost=1, convicted=int(end.convicted)
+        state,
+        Outcome.LOST,
+        delay=delay,
+        error_code=code,
+        error_message=message,
+        lost=1,
+        convicted=int(end.convicted),
     )

@@ -48,8 +48,9 @@ class Store(Protocol):
     """A database that runs operations. Both engines are one of these; nothing outside the store asks which."""
 
     engine: str
-    wakes_in_enqueue: bool  # the enqueue statement itself wakes sleeping workers
+    one_statement: bool  # a batch of plain successes is one statement
     clock: FakeClock | None
+    migrated: list[str]  # the migrations that opening has applied
 
     async def run(self, op: Operation[T]) -> T: ...
     def transaction(self) -> AbstractAsyncContextManager[Session]: ...

@@ -6,8 +6,32 @@ import sys
 from pathlib import Path
 
 NETWORK = frozenset(
-    "nfs nfs4 cifs smb smb2 smb3 smbfs afs ncpfs 9p ceph glusterfs fuse.sshfs fuse.glusterfs lustre gfs2 ocfs2"
-    " fuse.s3fs fuse.gcsfuse beegfs davfs fuse.davfs2 afpfs webdav".split()
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ncpfs",
+        "9p",
+        "ceph",
+        "glusterfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "lustre",
+        "gfs2",
+        "ocfs2",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "beegfs",
+        "davfs",
+        "fuse.davfs2",
+        "afpfs",
+        "webdav",
+    ]
 )
 
 

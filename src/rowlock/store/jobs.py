@@ -6,16 +6,17 @@ Each function builds an operation for `Store.run`. Lock order everywhere: jobs b
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from rowlock.core.errors import LeaseLost
 from rowlock.core.job import Claimed, NewJob, Settlement
-from rowlock.core.policy import DAY, Transition, decide
 from rowlock.core.outcome import Lost
+from rowlock.core.policy import DAY, Transition, decide
 from rowlock.core.states import FINAL, Outcome, State
+from rowlock.store.follow_ups import follow_ups
 from rowlock.store.operation import Call, Ring, Steps, operation
 
-FollowUp = Callable[[Claimed, Transition], tuple[tuple[str, str, NewJob], ...]]
 Answer = Literal["applied", "duplicate", "lost"]
 CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
 
@@ -78,16 +79,17 @@ def _add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
         yield Ring(tuple(row[0] for row in bells))
 
 
-@operation()
+@operation(single=True)
 def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
     """Insert jobs (id, JSON arguments) that share their options."""
     yield from _add(rows, new)
 
 
-@operation(single=True)
-def enqueue_plain(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
-    """The same as one statement, for engines that wake workers inside it."""
-    yield Call("enqueue", added=rows, **_options(new))
+@operation()
+def enqueue_groups(groups: Sequence[tuple[Sequence[tuple[str, str]], NewJob]]) -> Steps[None]:
+    """Insert several groups of jobs together."""
+    for rows, new in groups:
+        yield from _add(rows, new)
 
 
 @operation()
@@ -98,6 +100,15 @@ def enqueue_once(job_id: str, args: str, new: NewJob) -> Steps[bool]:
         return False
     yield from _add([(job_id, args)], new)
     return True
+
+
+@operation()
+def enqueue_under(lease: tuple[str, str], rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
+    """Insert jobs on behalf of a running attempt; a zombie's children are refused."""
+    held = yield Call("lock_held", mine=[lease])
+    if not held:
+        raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued")
+    yield from _add(rows, new)
 
 
 @operation(single=True)
@@ -180,6 +191,13 @@ def _finish(rows: list[tuple[Any, ...]]) -> Steps[None]:
     yield Call("finish_remove", gone=[(row[0],) for row in rows])
 
 
+@operation(read=True)
+def settled_by(job_id: str, token: str) -> Steps[bool]:
+    """Whether this very lease has settled the job: tells what became of a COMMIT whose reply was lost."""
+    rows = yield Call("settled_tokens", asked=[(job_id,)])
+    return any(row[1] == token for row in rows)
+
+
 @operation(single=True, repeatable=True)
 def beat(leases: Sequence[tuple[str, str]], lease: float) -> Steps[None]:
     """Renew these (id, token) leases; locked rows are passed over."""
@@ -201,15 +219,15 @@ def progress(told: Sequence[tuple[str, str, int | None, str | None, str | None]]
 
 
 @operation()
-def reclaim(n: int, guard: float, keep: Keep, draws: Sequence[float], follow_up: FollowUp) -> Steps[list[Reclaimed]]:
-    """End up to `n` leases that ran out; `draws` has one jitter value for each. The server must have been up for
+def reclaim(draws: Sequence[float], guard: float, keep: Keep) -> Steps[list[Reclaimed]]:
+    """End leases that ran out, one for each jitter value in `draws` at most. The server must have been up for
     `guard` seconds, so that an outage does not look like the death of every worker."""
-    rows = yield Call("expired", n=n, guard=guard)
+    rows = yield Call("expired", n=len(draws), guard=guard)
     lost = [Claimed._make(row) for row in rows]
     settlements = []
     for job, draw in zip(lost, draws, strict=False):
         transition = decide(job, Lost(worker=job.worker), draw)
-        settlements.append(Settlement(job.id, job.token, transition, follow_up(job, transition)))
+        settlements.append(Settlement(job.id, job.token, transition, follow_ups(job, transition)))
     if settlements:
         yield from _settle(settlements, keep)
     return [Reclaimed(job, s.transition) for job, s in zip(lost, settlements, strict=False)]
@@ -228,7 +246,10 @@ def expire(n: int, keep: Keep) -> Steps[int]:
     """Cancel up to `n` waiting jobs whose latest start has passed."""
     rows = yield Call("overdue", n=n)
     transition = Transition(
-        State.CANCELLED, Outcome.CANCELLED, error_code="EXPIRED", error_message="not started before expires_at"
+        State.CANCELLED,
+        Outcome.CANCELLED,
+        error_code="EXPIRED",
+        error_message="not started before expires_at",
     )
     if rows:
         yield from _finish([_final(row[0], transition, keep) for row in rows])
@@ -273,3 +294,9 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
         if bells:
             yield Ring(tuple(row[0] for row in bells))
     return {job_id for (job_id,) in revived}
+
+
+@operation(read=True)
+def work_left(lanes: Sequence[Lane]) -> Steps[bool]:
+    """Whether anything in these lanes runs or is due."""
+    return bool((yield Call("work_left", lane=[lane[:2] for lane in lanes])))

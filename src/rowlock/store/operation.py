@@ -43,7 +43,7 @@ class Operation(Generic[T]):
 
     name: str
     start: Callable[[], Steps[T]]
-    single: bool  # exactly one statement: needs no BEGIN and COMMIT of its own
+    single: bool  # at most one statement on a server: needs no BEGIN and COMMIT of its own
     repeatable: bool  # running it twice is harmless, so a lost reply may be answered by a repeat
     read: bool  # changes nothing
 

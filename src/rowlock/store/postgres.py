@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -25,7 +25,15 @@ log = logging.getLogger("rowlock.store")
 CHANNEL = "rowlock"
 REPEATS = 5
 RETRY_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
-GONE_CODES = {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "25P03"}  # shutdown, starting up, too many, read-only
+GONE_CODES = {
+    "57P01",
+    "57P02",
+    "57P03",
+    "57P05",
+    "53300",
+    "25006",
+    "25P03",
+}  # shutdown, starting up, too many, read-only
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
 FULL_CODES = {"53100"}
 
@@ -49,30 +57,36 @@ class PostgresStore:
     """A pool of connections to one PostgreSQL database."""
 
     engine = "postgres"
-    wakes_in_enqueue = True
+    one_statement = True
 
     def __init__(self, url: str, pool: asyncpg.Pool, options: StoreOptions) -> None:
         self._url, self._pool, self._options = url, pool, options
         self._queries = load("postgres")
         self.clock = options.clock
+        self.migrated: list[str] = []
 
     @classmethod
     async def open(cls, url: str, options: StoreOptions) -> PostgresStore:
         """Connect, migrate if asked to, and check the schema."""
         try:
             pool = await asyncpg.create_pool(
-                url, min_size=0, max_size=options.connections, init=_prepare, reset=_leave_as_is, **_connect(options)
+                url,
+                min_size=0,
+                max_size=options.connections,
+                init=_prepare,
+                reset=_leave_as_is,
+                **_connect(options),
             )
             assert pool is not None
             store = cls(url, pool, options)
             if options.migrate:
-                await store.migrate()
+                store.migrated = await store._migrate()
             await store.check()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise _translate(error, f"cannot open {redact(url)}") from error
         return store
 
-    async def migrate(self) -> list[str]:
+    async def _migrate(self) -> list[str]:
         """Apply what is missing; answers the names applied. Safe when many processes do it at once."""
         names = []
         async with self._pool.acquire() as connection, connection.transaction():
@@ -108,7 +122,12 @@ class PostgresStore:
         """What `doctor` prints about this database."""
         async with self._pool.acquire() as connection:
             version = await connection.fetchval("SHOW server_version")
-        return {"engine": "PostgreSQL", "version": version, "url": redact(self._url), "pooler": self._options.pooler}
+        return {
+            "engine": "PostgreSQL",
+            "version": version,
+            "url": redact(self._url),
+            "pooler": self._options.pooler,
+        }
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation in one transaction; undone ones are run again, unreachable databases are tried again
@@ -206,7 +225,7 @@ class _PostgresSession:
 
 
 class _NoBell:
-    address = None
+    address: str | None = None
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -215,7 +234,7 @@ class _NoBell:
 class _Listener:
     """One connection that LISTENs, watched and replaced: a silent socket must not mean a deaf worker."""
 
-    address = None
+    address: str | None = None
     CHECK_SECONDS = 15.0
 
     def __init__(self, url: str, options: StoreOptions, heard: Callable[[str], None]) -> None:
@@ -277,7 +296,9 @@ def _translate(error: BaseException, doing: str) -> StoreError:
         return StorageFull(f"{doing}: the database's disk is full: {error}")
     if code in SCHEMA_CODES:
         return SchemaError(f"{doing}: {error}; run: rowlock migrate --database URL")
-    connection_lost = isinstance(error, (OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError))
+    connection_lost = isinstance(
+        error, (OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
+    )
     if code in GONE_CODES or code.startswith("08") or connection_lost:
-        return StoreUnavailable(f"{doing}: the database cannot be reached: {error or type(error).__name__}")
+        return StoreUnavailable(f"{doing}: the database cannot be reached: {str(error) or type(error).__name__}")
     return StoreError(f"{doing}: {error}")

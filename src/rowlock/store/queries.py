@@ -1,7 +1,7 @@
 """Named SQL for two engines: loads `sql/*.sql` and fills the dialect's tokens.
 
-A statement is `-- name: claim` (both engines) or `-- name: claim [postgres]`, one sentence of contract, then the
-text. Parameters are `:name`. A statement that one engine does not have is skipped there and answers no rows.
+A statement is `-- name: claim` (both engines) or `-- name: claim [postgres]`, one sentence of contract, then
+the text. Parameters are `:name`. A statement that one engine does not have is skipped there and answers no rows.
 Tokens, all of them:
 
     {t}                      table prefix: `rowlock.` or `rowlock_`
@@ -13,22 +13,46 @@ Tokens, all of them:
     {rows:g(id uuid, …)}     a batch parameter `g` (a list of tuples) as a table
     {lock(j)} {skip_locked(j)}  row locks, where the engine has them; () without an alias
     {greatest(a, b)}         the larger one
+    {contains(a, b)}         the JSON array a has the text b
     {up_for(x)}              the server has been up for x seconds (true where there is no server)
     {claimed}                the columns of core.job.Claimed
+    {job}                    the columns of core.job.Job, from the view `jobs j`; JSON as text
+    {filter}                 whether the row `j` fits a reads.JobFilter, apart from its states
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
 
+from rowlock.core.job import Job
+
 CLAIMED = (
-    "{p}id, {p}task, {p}queue, {p}priority, {p}args, {p}owner, {p}source, {p}attempt, {p}max_attempts, {p}releases,"
-    " {p}losses, {p}convictions, {p}backoff, {p}timeout_seconds, {p}on_success, {p}on_dead, {p}on_lost,"
+    "{p}id, {p}task, {p}queue, {p}priority, {p}args, {p}owner, {p}source, {p}attempt, {p}max_attempts,"
+    " {p}releases, {p}losses, {p}convictions, {p}backoff, {p}timeout_seconds, {p}on_success, {p}on_dead, {p}on_lost,"
     " {p}cancel_requested_at IS NOT NULL, {p}lease_token, {p}locked_by"
+)
+
+# JSON as text: a caller's own connection may parse it, and then a parsed string looks like unparsed text.
+JSON = {"args", "tags", "backoff", "result"}
+JOB = ", ".join(f"CAST(j.{f.name} AS text)" if f.name in JSON else f"j.{f.name}" for f in fields(Job))
+
+# CASE and not OR: a plan made once for all values (PostgreSQL's generic plan) takes `:x IS NULL OR …` to leave next
+# to nothing, and would rather sort the whole table than walk an index in the order that was asked for.
+FILTER = " AND ".join(
+    f"CASE WHEN CAST(:{name} AS {kind}) IS NULL THEN TRUE ELSE {test} END"
+    for name, kind, test in (
+        ("task", "text", "j.task = :task"),
+        ("queue", "text", "j.queue = :queue"),
+        ("owner", "text", "j.owner = :owner"),
+        ("source", "text", "j.source = :source"),
+        ("tag", "text", "{contains(j.tags, :tag)}"),
+        ("since", "timestamptz", "j.created_at >= :since"),
+        ("until", "timestamptz", "j.created_at < :until"),
+    )
 )
 
 POSTGRES_TYPES = {
@@ -47,7 +71,7 @@ class Query:
 
     name: str
     sql: str | None
-    binds: tuple[tuple[str, int | None], ...]  # in order: (parameter, None) or (batch parameter, column number)
+    binds: tuple[tuple[str, int | None], ...]  # in order: (parameter, None) or (batch parameter, column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +111,7 @@ POSTGRES = Dialect(
         "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
         "greatest": lambda x: f"greatest({x})",
+        "contains": lambda x: "({}::jsonb ? {})".format(*x.split(", ")),
         "up_for": lambda x: f"({x} <= 0 OR {{now}} > pg_postmaster_start_time() + ({x}) * interval '1 second')",
     },
     _postgres_rows,
@@ -105,6 +130,7 @@ SQLITE = Dialect(
         "lock": lambda _: "",
         "skip_locked": lambda _: "",
         "greatest": lambda x: f"max({x})",
+        "contains": lambda x: "EXISTS (SELECT 1 FROM json_each({}) WHERE value = {})".format(*x.split(", ")),
         "up_for": lambda x: f"({x} IS NOT NULL)",
     },
     _sqlite_rows,
@@ -135,6 +161,7 @@ def _texts() -> dict[tuple[str, str | None], str]:
 def fill(text: str, dialect: Dialect) -> str:
     """Replace every token by the dialect's SQL."""
     text = text.replace("{claimed}", CLAIMED.replace("{p}", "")).replace("{t}", dialect.prefix)
+    text = text.replace("{job}", JOB).replace("{filter}", FILTER)
     text = _ROWS.sub(lambda m: dialect.rows(m[1], _columns(m[2])), text)
     while (start := _innermost_call(text)) is not None:
         begin, end, name, inside = start

@@ -70,7 +70,12 @@ class _Runner:
         self.queries: dict[str, Query] = load("sqlite")
         self.connection = apsw.Connection(str(file))
         self.connection.set_busy_timeout(5000)
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "journal_size_limit=67108864"):
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            "journal_size_limit=67108864",
+        ):
             self.connection.execute(f"PRAGMA {pragma}").fetchall()
 
     def execute(self, call: Call) -> list[Row]:
@@ -85,7 +90,7 @@ class _Runner:
                 value = call.params.get(name)
                 is_batch = isinstance(value, (list, tuple))
                 bindings[name] = json.dumps(value, default=_value) if is_batch else _value(value)
-        return self.connection.execute(query.sql, bindings).fetchall()
+        return list[Row](self.connection.execute(query.sql, bindings).fetchall())
 
     def close(self) -> None:
         self.connection.close()
@@ -119,7 +124,7 @@ class SqliteStore:
     """One SQLite file."""
 
     engine = "sqlite"
-    wakes_in_enqueue = False
+    one_statement = False
 
     def __init__(self, file: Path, options: StoreOptions) -> None:
         self.file, self._options, self.clock = file, options, options.clock
@@ -130,7 +135,7 @@ class SqliteStore:
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._write_loop, name="rowlock-writer", daemon=True)
         self._closed = False
-        self._migrated: list[str] = []
+        self.migrated: list[str] = []
 
     @classmethod
     async def open(cls, url: str, options: StoreOptions) -> SqliteStore:
@@ -151,7 +156,7 @@ class SqliteStore:
             try:
                 store = cls(file, options)
                 if options.migrate is not False:
-                    store._migrated = store._migrate()
+                    store.migrated = store._migrate()
                 migrate.check("sqlite", store._applied(), str(file))
                 return store
             except (apsw.BusyError, apsw.LockedError) as error:
@@ -189,10 +194,6 @@ class SqliteStore:
             raise
         return names
 
-    async def migrate(self) -> list[str]:
-        """Apply what is missing; answers the names applied."""
-        return self._migrated  # done when the file was opened
-
     async def applied(self) -> dict[int, bool]:
         """The migrations in the database, and whether each is breaking."""
         return await self._read(lambda runner: self._applied_of(runner))
@@ -200,22 +201,25 @@ class SqliteStore:
     @staticmethod
     def _applied_of(runner: _Runner) -> dict[int, bool]:
         rows = runner.connection.execute("SELECT number, breaking FROM rowlock_migrations").fetchall()
-        return {row[0]: bool(row[1]) for row in rows}
+        return {int(str(row[0])): bool(row[1]) for row in rows}
 
     async def describe(self) -> dict[str, str]:
         """What `doctor` prints about this database."""
-        return {"engine": "SQLite", "version": apsw.sqlite_lib_version(), "url": str(self.file), "pooler": "none"}
+        return {
+            "engine": "SQLite",
+            "version": apsw.sqlite_lib_version(),
+            "url": str(self.file),
+            "pooler": "none",
+        }
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation in one transaction, shared with whatever else is waiting to be written."""
         self._check_usable()
         if op.read:
             return await self._read(lambda runner: drive(op.start(), runner.execute, lambda _: None))
-        return await self._submit(_Work(lambda runner, rings: drive(op.start(), runner.execute, rings.append)))  # type: ignore[no-any-return]
-
-    async def _submit(self, work: _Work) -> Any:
+        work = _Work(lambda runner, rings: drive(op.start(), runner.execute, rings.append))
         self._inbox.put(work)
-        return await work.answer
+        return await work.answer  # type: ignore[no-any-return]
 
     def _check_usable(self) -> None:
         if os.getpid() != self._pid:
@@ -276,9 +280,9 @@ class SqliteStore:
             connection.execute("COMMIT")
         except BaseException as error:
             _roll_back(connection)
-            failure = _translate(error, "write") if isinstance(error, apsw.Error) else error
+            cause = _translate(error, "write") if isinstance(error, apsw.Error) else error
             for work in group:
-                work.resolve(error=failure)
+                work.resolve(error=cause)
             return
         for work, value, failed in answers:
             work.resolve(value, failed)
@@ -398,7 +402,7 @@ class _SqliteSession:
         values = [_value(arg) for arg in args]
         named = {str(n): value for n, value in enumerate(values, 1)}
         bindings: Any = named if "$1" in sql else tuple(values)
-        return await self._do(lambda runner, rings: runner.connection.execute(sql, bindings).fetchall())
+        return await self._do(lambda runner, rings: list[Row](runner.connection.execute(sql, bindings).fetchall()))
 
     async def end(self, how: str) -> None:
         """COMMIT or ROLLBACK."""

@@ -1,0 +1,148 @@
+"""For your tests: run a task inline, drain a queue, assert what was enqueued, move the clock.
+
+    async with testing(app) as t:
+        await sign_up(email="a@example.com")          # your code, which enqueues
+        t_job = await t.assert_enqueued(send_mail, to="a@example.com")
+        await t.drain()                                # a real worker runs everything that is due
+        await t.travel(minutes=5)                      # what waits for its time becomes due
+        await t.drain()
+
+The database is a real SQLite file in a temporary folder (or the URL you give), the worker is the real one, and time
+stands still until you move it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rowlock.core.clock import FakeClock
+from rowlock.core.job import Claimed, Job
+from rowlock.core.states import FINAL
+from rowlock.store import jobs, reads
+from rowlock.store.ids import new_id, new_token
+from rowlock.store.reads import JobFilter
+from rowlock.work.app import Rowlock
+from rowlock.work.context import Context
+from rowlock.work.handle import JobHandle
+from rowlock.work.tasks import Task
+
+__all__ = ["Ran", "Testing", "run", "testing"]
+
+
+@dataclass
+class Ran:
+    """What a task run inline did: its value, and the progress it reported."""
+
+    value: Any = None
+    progress: list[tuple[int | None, str | None, str | None]] = field(default_factory=list)
+
+
+async def run(
+    task: Task[..., Any], /, *, attempt: int = 1, resources: dict[str, Any] | None = None, **arguments: Any
+) -> Ran:
+    """Run one task here and now, its arguments taken through JSON as in production. Raises what the task raises."""
+    ran = Ran()
+    text = task.arguments.pack((), arguments)
+    job = _pretend(task, text, attempt)
+    ctx = Context(task.app, job, report=lambda *told: ran.progress.append(told), resources=resources)
+    given = (ctx,) if task.takes_context else ()
+    value = task.function(*given, **task.arguments.unpack(text))
+    ran.value = await value if asyncio.iscoroutine(value) else value
+    if ctx.open_session is not None:
+        await ctx.commit()
+    return ran
+
+
+def _pretend(task: Task[..., Any], args: str, attempt: int) -> Claimed:
+    options = task.options
+    return Claimed(
+        id=new_id(), task=task.name, queue=options.queue, priority=options.priority, args=args, owner=None, source=None,
+        attempt=attempt, max_attempts=options.max_attempts, releases=0, losses=0, convictions=0, backoff=None,
+        timeout_seconds=options.timeout, on_success=None, on_dead=None, on_lost=None, cancel_requested=False,
+        token=new_token(), worker="testing",
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def testing(
+    app: Rowlock, *, database: str | None = None, start: datetime | None = None
+) -> AsyncIterator[Testing]:
+    """Give `app` a database of its own and a clock that stands still, for the time of the block."""
+    before = (app._settings, app._given, app.clock, app._stores)
+    with tempfile.TemporaryDirectory(prefix="rowlock-test-") as folder:
+        url = database or f"sqlite:///{Path(folder) / 'jobs.db'}"
+        app.configure(app.settings.model_copy(update={"database": url}))
+        app.clock, app._stores = FakeClock(start), {}
+        try:
+            if database is not None:
+                await app.migrate()
+            yield Testing(app, app.clock)
+        finally:
+            await app.close()
+            app._settings, app._given, app.clock, app._stores = before
+
+
+class Testing:
+    """The controls of one `testing` block."""
+
+    __test__ = False  # not a test class, whatever pytest thinks of its name
+
+    def __init__(self, app: Rowlock, clock: FakeClock) -> None:
+        self.app, self.clock = app, clock
+
+    async def travel(
+        self, by: float | timedelta = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0
+    ) -> None:
+        """Move the clock forward."""
+        step = by if isinstance(by, timedelta) else timedelta(seconds=by)
+        self.clock.move(step + timedelta(seconds=seconds, minutes=minutes, hours=hours))
+
+    async def drain(self, *, queues: list[str] | None = None, timeout: float = 30) -> list[Job]:
+        """Run everything that is due, and what that enqueues, with a real worker; answers the jobs that finished."""
+        names = sorted(self.app.registry.all())
+        served = queues or sorted({task.options.queue for task in self.app.registry.all().values()} | {"default"})
+        lanes = [jobs.Lane(queue, name) for queue in served for name in names]
+        store = await self.app.store()
+        seen = {job.id for job in await self._finished()}
+        deadline = time.monotonic() + timeout
+        async with self.app.worker(queues=served, pool_size=1, poll_interval_seconds=0.05, shutdown_timeout_seconds=5):
+            while await store.run(jobs.work_left(lanes)):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"jobs were still running after {timeout:g} s")
+                await asyncio.sleep(0.005)
+        return [job for job in await self._finished() if job.id not in seen]
+
+    async def _finished(self) -> list[Job]:
+        store = await self.app.store()
+        wanted = JobFilter(states=tuple(FINAL))
+        found = await store.run(reads.list_jobs(wanted, 10_000))
+        return sorted(found, key=lambda job: job.id)
+
+    async def enqueued(self, task: Task[..., Any] | str | None = None, **arguments: Any) -> list[Job]:
+        """Jobs of this task (all if none) whose arguments include the given ones, oldest first, in any state."""
+        name = task.name if isinstance(task, Task) else task
+        store = await self.app.store()
+        found = await store.run(reads.list_jobs(JobFilter(task=name), 10_000))
+        return [job for job in reversed(found) if all(job.args.get(key) == value for key, value in arguments.items())]
+
+    async def assert_enqueued(self, task: Task[..., Any] | str, **arguments: Any) -> JobHandle[Any]:
+        """The newest such job; AssertionError, listing what there is, when there is none."""
+        found = await self.enqueued(task, **arguments)
+        if not found:
+            name = task.name if isinstance(task, Task) else task
+            others = [f"{job.task}({job.args})" for job in await self.enqueued()]
+            raise AssertionError(f"no job {name}({arguments}) was enqueued; enqueued: {others or 'nothing'}")
+        return await self.app.job(found[-1].id)
+
+    async def refute_enqueued(self, task: Task[..., Any] | str, **arguments: Any) -> None:
+        """AssertionError when there is such a job."""
+        if found := await self.enqueued(task, **arguments):
+            raise AssertionError(f"{len(found)} such jobs were enqueued, the first: {found[0].task}({found[0].args})")

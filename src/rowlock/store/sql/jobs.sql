@@ -301,3 +301,10 @@ DELETE FROM {t}jobs_finished WHERE id IN (SELECT gone.id FROM {rows:gone(id uuid
 -- Wake sleeping workers after something other than an enqueue made work claimable.
 SELECT pg_notify('rowlock', 'work')
 WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});
+
+-- name: work_left
+-- Something in these lanes that runs or is due, if there is anything.
+SELECT j.id
+FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
+WHERE j.ready OR j.state = 'running' OR j.run_after <= {now}
+LIMIT 1;

@@ -1,0 +1,309 @@
+"""One frozen `Settings`: flags over environment over file over defaults, checked once.
+
+Every mistake is a ConfigError of one line: key, value, where it stands, what is wrong. Each source is first
+laid flat (dotted key -> value and origin), so that the merge and the messages know only one shape.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator as After
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator as Before
+from pydantic_core import PydanticCustomError
+
+from rowlock.core.errors import ConfigError
+
+DAY = 86_400
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": DAY}
+SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_APP = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@|(?<=[?&]password=)[^&]*")
+_SECRET = re.compile("pass|secret|token|key|credential", re.IGNORECASE)
+
+
+def _seconds(value: object) -> object:
+    """30, 0.5, "30s", "5m" or "2h" as seconds."""
+    if not isinstance(value, str):
+        return _number(value)
+    match = _DURATION.fullmatch(value.strip())
+    if not match:
+        raise ValueError("must be seconds, or a number with ms, s, m, h or d, such as 30s or 5m")
+    return float(match[1]) * UNITS[match[2] or "s"]
+
+
+def _number(value: object) -> object:
+    """Anything but a boolean, which is what YAML makes of yes and no, and which would pass for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _names(value: object) -> object:
+    """A list, also as JSON or with commas: an environment variable has no lists."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError("must be a JSON list, or names with commas between them") from None
+    return [name.strip() for name in value.split(",")]
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names or not all(name and name == name.strip() for name in names):
+        raise ValueError("must be one name or more, none of them empty")
+    if len(set(names)) < len(names):
+        raise ValueError("must not have the same name twice")
+    return names
+
+
+def _database(url: str) -> str:
+    if not url.startswith(SCHEMES):
+        raise ValueError("must start with sqlite:/// or postgresql://")
+    return url
+
+
+def _server(url: str) -> str:
+    if not url.startswith(SCHEMES[1:]):
+        raise ValueError("must start with postgresql://")
+    return url
+
+
+def _module_attribute(text: str) -> str:
+    if not _APP.fullmatch(text):
+        raise ValueError("must be module:attribute, such as shop.jobs:app")
+    return text
+
+
+Count = Annotated[int, Before(_number), Field(ge=1, le=10_000)]
+Seconds = Annotated[float, Before(_seconds), Field(gt=0, le=DAY, allow_inf_nan=False)]
+SecondsOrNone = Annotated[float, Before(_seconds), Field(ge=0, le=DAY, allow_inf_nan=False)]
+Days = Annotated[float, Before(_number), Field(ge=0, le=36_500, allow_inf_nan=False)]
+Names = Annotated[tuple[str, ...], Before(_names), After(_distinct)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WorkerSettings(_Section):
+    """How a worker takes, runs and gives back jobs."""
+
+    pool_size: Count = 10  # slots: jobs that one process runs at the same time
+    poll_interval_seconds: Seconds = 5  # longest sleep of an idle worker
+    claim_batch_size: Count = 500  # most jobs that one claim takes
+    shutdown_timeout_seconds: SecondsOrNone = 30  # how long a stop waits for running jobs
+    heartbeat_seconds: Seconds = 15  # how often leases are renewed
+    lease_seconds: Seconds = Field(default=60, validate_default=True)  # how long one lasts without a beat
+    sweep_seconds: Seconds = 10  # how often leases that ran out are looked for
+    processes: Annotated[int, Before(_number), Field(ge=1, le=256)] = 1  # that one command starts
+    queues: Names = ("default",)  # to take jobs from
+    wakeups: bool = True  # be woken by new jobs; without, the database is only polled
+
+    @field_validator("lease_seconds")
+    @classmethod
+    def _outlasts_two_beats(cls, lease: float, info: ValidationInfo) -> float:
+        # One late or lost beat must not cost a healthy worker its jobs.
+        beat = info.data.get("heartbeat_seconds", 0)
+        if lease < 2 * beat:
+            raise PydanticCustomError("lease", f"must be at least twice heartbeat_seconds ({beat:g})")
+        return lease
+
+
+class RetentionSettings(_Section):
+    """How long finished jobs are kept, unless their task says otherwise."""
+
+    succeeded_days: Days = 7
+    dead_days: Days = 30  # of cancelled ones too
+
+
+class Settings(_Section):
+    """Everything that can be set from outside the code."""
+
+    database: Annotated[str, After(_database)] = "sqlite:///rowlock.db"
+    pooler: Literal["session", "transaction"] = "session"  # the mode of PgBouncer or its like, if there is one
+    direct_url: Annotated[str, After(_server)] | None = None  # PostgreSQL past the pooler, for wake-ups
+    app: Annotated[str, After(_module_attribute)] | None = None
+    worker: WorkerSettings = WorkerSettings()
+    retention: RetentionSettings = RetentionSettings()
+
+
+class Given(NamedTuple):
+    """A value, and where it stands. A flag may be given as one, where "--name" would be the wrong words."""
+
+    value: Any
+    origin: str
+
+
+Flat = dict[str, Given]
+
+SECTIONS: dict[str, type[_Section]] = {"worker": WorkerSettings, "retention": RetentionSettings}
+KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
+    f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields
+]
+VARIABLES = {"ROWLOCK_" + key.replace(".", "__").upper(): key for key in KEYS if key != "database"}
+VARIABLES["ROWLOCK_DATABASE_URL"] = "database"
+OTHER_VARIABLES = {"ROWLOCK_CONFIG"}  # whoever reads the file reads this one
+# Kubernetes gives every pod such variables for each Service: one called rowlock must not stop all workers.
+_SERVICE = re.compile(r"ROWLOCK_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+
+
+def load_settings(
+    *,
+    file_text: str | None = None,
+    file_name: str | None = None,
+    env: Mapping[str, str],
+    flags: Mapping[str, Any],
+) -> Settings:
+    """Flags (by dotted key; None is not given) over ROWLOCK_… variables over a YAML file over defaults."""
+    from_file = {} if file_text is None else dict(_file(file_text, file_name or "config file"))
+    return _settings(from_file | dict(_environment(env)) | dict(_flags(flags)))
+
+
+def change_worker(settings: WorkerSettings, changes: Mapping[str, Any]) -> WorkerSettings:
+    """A worker's settings, some of them replaced by arguments of a call."""
+    flat = {f"worker.{key}": Given(value, "settings") for key, value in settings}
+    for key, value in changes.items():
+        given = Given(value, "argument")
+        flat[_known(f"worker.{key}", KEYS, given)] = given
+    return _settings(flat).worker
+
+
+def _settings(flat: Flat) -> Settings:
+    nested: dict[str, Any] = {section: {} for section in SECTIONS}
+    for key, given in flat.items():
+        section, _, name = key.rpartition(".")
+        (nested[section] if section else nested)[name] = given.value
+    try:
+        return Settings.model_validate(nested)
+    except ValidationError as error:
+        raise _mistake(error, flat) from None
+
+
+def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Given]]:
+    for key, value in flags.items():
+        if value is not None:
+            flag = "--" + key.rpartition(".")[2].replace("_", "-")
+            given = value if isinstance(value, Given) else Given(value, flag)
+            yield _known(key, KEYS, given), given
+
+
+def _environment(env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
+    for name, value in sorted(env.items()):
+        if not name.startswith("ROWLOCK_") or name in OTHER_VARIABLES or _SERVICE.fullmatch(name):
+            continue
+        _known(name, VARIABLES, Given(value, "environment"), "variable")
+        if not value.strip():
+            # Compose files make these. The default instead would be another database, in silence.
+            raise ConfigError(
+                f"{VARIABLES[name]} = {value!r} (environment variable {name}): is empty; fill or unset it"
+            )
+        yield VARIABLES[name], Given(value, f"environment variable {name}")
+
+
+def _file(text: str, name: str) -> Iterator[tuple[str, Given]]:
+    data, lines = _parsed(text, name)
+    for key, value in _flat(data, name):
+        given = Given(value, f"{name}:{lines[key]}" if key in lines else name)
+        if key in SECTIONS:
+            raise ConfigError(f"{_said(key, given)}: must be a mapping with keys such as {_keys_of(key)[0]}")
+        yield _known(key, KEYS, given), given
+
+
+def _flat(data: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The file's dotted keys. A section that is no mapping is passed on as it is, to be refused."""
+    if not isinstance(data, dict | None):
+        raise ConfigError(f"{name}: must be a mapping with keys such as worker, not {data!r:.60}")
+    for key, value in (data or {}).items():
+        if key in SECTIONS and isinstance(value, dict | None):
+            yield from ((f"{key}.{inner}", deep) for inner, deep in (value or {}).items())
+        else:
+            yield str(key), value
+
+
+def _parsed(text: str, name: str) -> tuple[Any, dict[str, int]]:
+    """The document, and the line of each dotted key."""
+    import yaml  # here, because only those who have a file need it
+
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        lines: dict[str, int] = {}
+        for key, line in _lines(node):
+            if key in lines:
+                raise ConfigError(f"{key} ({name}:{line}): stands on line {lines[key]} already")
+            lines[key] = line
+        return (None if node is None else loader.construct_document(node)), lines
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ConfigError(f"{name}{where}: not valid YAML: {reason}") from None
+
+
+def _lines(node: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
+    for key, value in node.value if getattr(node, "id", None) == "mapping" else ():
+        if key.id == "scalar" and key.value != "<<":
+            yield prefix + key.value, key.start_mark.line + 1
+            if not prefix and key.value in SECTIONS:
+                yield from _lines(value, f"{key.value}.")
+
+
+# --- messages
+
+
+def _known(name: str, known: Collection[str], given: Given, what: str = "setting") -> str:
+    """`name`, or an error with the nearest name that exists."""
+    if name in known:
+        return name
+    from difflib import get_close_matches
+
+    # Compared without the prefix, which makes every variable look like every other.
+    bare = {candidate.removeprefix("ROWLOCK_"): candidate for candidate in known}
+    bare |= {section: section for section in SECTIONS} if known is KEYS else {}
+    close = get_close_matches(name.removeprefix("ROWLOCK_"), bare, n=1)
+    section = name.partition(".")[0] if name.partition(".")[0] in SECTIONS else ""
+    hint = f"did you mean {bare[close[0]]}?" if close else f"there are {', '.join(_keys_of(section))}"
+    raise ConfigError(f"{_said(name, given)}: no such {what}; {hint}")
+
+
+def _keys_of(section: str) -> list[str]:
+    return list((SECTIONS[section] if section else Settings).model_fields)
+
+
+def _mistake(error: ValidationError, flat: Flat) -> ConfigError:
+    """The first mistake, as one line."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    key = next(key for key in KEYS if f"{place}.".startswith(f"{key}."))
+    given = flat.get(key, Given(first["input"], "default"))
+    reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if first["type"] == "lease" and given.origin in ("default", "settings"):
+        # Nobody wrote the lease here; what was changed is the beat.
+        key, reason = "worker.heartbeat_seconds", f"must be at most half of lease_seconds ({given.value:g})"
+        given = flat[key]
+    return ConfigError(f"{_said(key, given)}: {reason}")
+
+
+def _said(key: str, given: Given) -> str:
+    return f"{key} = {_shown(key, given.value)} ({given.origin})"
+
+
+def _shown(key: str, value: Any) -> str:
+    """A value for a message: short, and without passwords."""
+    if isinstance(value, dict):
+        return "{…}"
+    if _SECRET.search(key):
+        return "***"
+    if isinstance(value, str):
+        value = _PASSWORD.sub(lambda found: f"{found[1]}:***@" if found[1] is not None else "***", value)
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:99]}…"

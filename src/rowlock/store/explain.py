@@ -1,0 +1,182 @@
+"""Why is this job not running, and what does it wait for? Answered from the rows and rules of the claim."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rowlock.core.job import Job
+from rowlock.core.states import State
+from rowlock.store.ids import valid_id
+from rowlock.store.operation import Call, Row, Steps, operation
+from rowlock.store.reads import COUNT_LIMIT, LANES, job_of, moment
+
+PLACES = 1_000  # places in line that are counted exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job is not running.
+
+    `reason` is one of:
+
+    finished    it has its final state
+    running     a worker has it
+    cancelling  a worker has it and was asked to stop
+    lost        its worker has stopped beating; the next sweep takes the job back
+    expired     its latest start has passed; the next sweep cancels it
+    time        it waits for its time
+    paused      its queue is paused
+    unserved    no live worker serves its queue
+    unknown     no live worker of its queue knows its task
+    line        other ready jobs come first
+    next        none comes first: it waits for a free slot
+    """
+
+    job_id: str
+    state: State
+    reason: str
+    text: str
+    also: tuple[str, ...] = ()  # reasons that would hold it back if the first were gone
+    waits_until: datetime | None = None  # its time, or the end of its lease
+    place: int | None = None  # how many ready jobs come first
+    place_exact: bool = True  # False: that many or more
+    held_by: str | None = None
+    held_since: datetime | None = None
+    error: str | None = None  # what went wrong last
+
+
+@operation(read=True)
+def explain(job_id: str) -> Steps[Explanation | None]:
+    """Why a job is not running, and what it waits for; None when there is no such job."""
+    known = valid_id(job_id)
+    rows = (yield Call("read_job", job_id=known)) if known else []
+    if not rows:
+        return None
+    job = job_of(rows[0])
+    if job.final:
+        return _finished(job)
+    ((clock,),) = yield Call("clock")
+    now = moment(clock)
+    if job.state is State.RUNNING:
+        return _running(job, now)
+    paused = yield Call("queue_paused", queue=job.queue)
+    serving = [row for row in (yield Call("live_workers")) if job.queue in json.loads(row[1])]
+    knowing = [row for row in serving if job.task in json.loads(row[2])]
+    found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row[0]) for row in paused], serving, knowing)]
+    if found:
+        (reason, text), *others = found
+        also = tuple(other for other, _ in others)
+        until = job.run_after if job.run_after > now else None
+        return Explanation(job.id, job.state, reason, text, also, waits_until=until, error=_error(job))
+    tasks = {task for row in serving for task in json.loads(row[2])}
+    lanes = [(job.queue, task) for task in sorted(tasks)]
+    ((ahead,),) = yield Call("line", lane=lanes, priority=job.priority, id=job.id, n=PLACES + 1)
+    return _in_line(job, knowing, int(ahead))
+
+
+def _finished(job: Job) -> Explanation:
+    at = _when(job.finished_at or job.updated_at)
+    error = _error(job)
+    because = f": {error}" if error else ""
+    text = {
+        State.SUCCEEDED: f"It succeeded at {at}.",
+        State.DEAD: f"It died at {at} in attempt {job.attempt}{because}; a retry puts it back.",
+        State.CANCELLED: f"It was cancelled at {at}{because}; a retry puts it back.",
+    }[job.state]
+    return Explanation(job.id, job.state, "finished", text, error=error)
+
+
+def _running(job: Job, now: datetime) -> Explanation:
+    since, until = job.locked_at or now, job.lease_expires_at or now
+    has_it = f"Worker {job.locked_by} has run attempt {job.attempt} since {_when(since)}"
+    if until < now:
+        reason = "lost"
+        text = f"{has_it} but beats no more: its lease ran out at {_when(until)} and the next sweep ends it."
+    elif job.cancel_requested_at is not None:
+        reason = "cancelling"
+        text = f"{has_it} and was asked at {_when(job.cancel_requested_at)} to stop."
+    else:
+        reason = "running"
+        text = f"{has_it}; its lease holds until {_when(until)} and grows with each beat."
+    return Explanation(
+        job.id,
+        job.state,
+        reason,
+        text,
+        waits_until=until,
+        held_by=job.locked_by,
+        held_since=since,
+        error=_error(job),
+    )
+
+
+def _too_early_or_late(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
+    if job.expires_at is not None and job.expires_at <= now:
+        yield "expired", f"It had to start before {_when(job.expires_at)}; the next sweep cancels it."
+    if job.run_after > now:
+        at = _when(job.run_after)
+        if job.state is State.RETRYABLE:
+            ended = f"Attempt {job.attempt} ended with {_error(job) or 'no message'}"
+            yield "time", f"{ended}; it is tried again at {at}."
+        elif job.attempt > 0:
+            yield "time", f"Attempt {job.attempt} gave it back; it runs again at {at}."
+        else:
+            yield "time", f"It waits for its time, {at}."
+
+
+def _nobody(
+    job: Job, paused: Sequence[datetime], serving: Sequence[Row], knowing: Sequence[Row]
+) -> Iterator[tuple[str, str]]:
+    for since in paused:
+        yield "paused", f"Its queue {job.queue!r} has been paused since {_when(since)}; resume it to go on."
+    if not serving:
+        yield "unserved", f"No live worker serves its queue {job.queue!r}; start one that does."
+    elif not knowing:
+        nobody = f"No live worker of queue {job.queue!r} ({len(serving)} serve it) knows its task {job.task!r}"
+        yield "unknown", f"{nobody}; start one that has it registered."
+
+
+def _in_line(job: Job, knowing: Sequence[Row], ahead: int) -> Explanation:
+    place, exact = min(ahead, PLACES), ahead <= PLACES
+    slots = sum(row[3] for row in knowing)
+    by = f"{_many(slots, 'slot')} ({_many(len(knowing), 'live worker')} of queue {job.queue!r} can run it)"
+    if place == 0:
+        text = f"It is next in line for {by}."
+    else:
+        first = f"{place:,}{'' if exact else '+'} ready {'job comes' if place == 1 else 'jobs come'}"
+        text = f"{first} first in line for {by}."
+    reason = "line" if place else "next"
+    return Explanation(job.id, job.state, reason, text, place=place, place_exact=exact, error=_error(job))
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _when(moment_: datetime) -> str:
+    return f"{moment_.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _error(job: Job) -> str | None:
+    return ": ".join(part for part in (job.error_code, job.error_message) if part) or None
+
+
+@operation(read=True)
+def unknown_tasks() -> Steps[list[tuple[str, str, int]]]:
+    """(queue, task, how many up to 10,000) of waiting jobs that no live worker can take."""
+    workers = yield Call("live_workers")
+    known = {(queue, task) for row in workers for queue in json.loads(row[1]) for task in json.loads(row[2])}
+    heads = yield Call("lane_heads", n=LANES)
+    lanes = sorted({(row[0], row[1]) for row in heads} - known)
+    counted = Counter[tuple[str, str]]()
+    for queue, task, ready, *_ in (yield Call("lane_sizes", lane=lanes, n=COUNT_LIMIT)) if lanes else []:
+        counted[queue, task] += ready
+    # Those that wait for their time have no index by task; the ones due first are the ones to warn about.
+    for queue, task, _, number in (yield Call("waiting_lanes", n=COUNT_LIMIT)):
+        if (queue, task) not in known:
+            counted[queue, task] += number
+    return [(queue, task, min(number, COUNT_LIMIT)) for (queue, task), number in sorted(counted.items())]

@@ -1,0 +1,34 @@
+"""Follow-up jobs (`on_success`, `on_dead`): written in the transaction that writes the final state, whoever writes it.
+
+The row carries what is needed, so that a sweeper that never imported the task can do it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rowlock.core.job import Claimed, Finished, NewJob
+from rowlock.core.policy import Transition
+from rowlock.core.states import State
+from rowlock.store.ids import new_id
+
+
+def follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, NewJob], ...]:
+    """The jobs (id, arguments, options) to be written together with this transition."""
+    stored = {State.SUCCEEDED: job.on_success, State.DEAD: job.on_dead}.get(transition.state)
+    if stored is None:
+        return ()
+    options: dict[str, Any] = json.loads(stored)
+    finished: Finished = {
+        "job_id": job.id,
+        "task": job.task,
+        "owner": job.owner,
+        "state": str(transition.state),
+        "attempt": job.attempt,
+        "args": json.loads(job.args),
+        "result": json.loads(transition.result) if transition.result is not None else None,
+        "error_code": transition.error_code,
+        "error_message": transition.error_message,
+    }
+    return ((new_id(), json.dumps({"finished": finished}), NewJob(owner=job.owner, **options)),)

@@ -1,0 +1,225 @@
+"""Every question about jobs that changes nothing: one job, lists, counts, and how the queues stand.
+
+A list or a count must stay quick beside a million finished rows, so each goes in by one of three indexes (id,
+state, owner), and a number that could grow without bound is counted up to a limit and says whether it is exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, overload
+
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.job import Attempt, Job
+from rowlock.core.states import State
+from rowlock.store.ids import valid_id
+from rowlock.store.jobs import NO_ID
+from rowlock.store.operation import Call, Row, Steps, operation
+
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+COUNT_LIMIT = 10_000
+LANES = 5_000  # (queue, task, priority) with ready jobs that are looked at
+LOOKS = 100_000  # waiting rows that one reading of the numbers may look at
+LATELY_SECONDS = 300.0
+SMALL_OWNER = 2_000
+INDEXED = frozenset({State.RUNNING, State.DEAD, State.CANCELLED})  # states with an index of their own
+
+_COLUMNS = tuple(field.name for field in fields(Job))
+_JSON = ("args", "backoff", "result")
+_TIMES = tuple(field.name for field in fields(Job) if "datetime" in str(field.type))
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs; what is not said does not matter. `since` and `until` (exclusive) are about creation."""
+
+    states: tuple[State, ...] = ()
+    task: str | None = None
+    queue: str | None = None
+    owner: str | None = None
+    source: str | None = None
+    tag: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        for name, moment_ in (("since", self.since), ("until", self.until)):
+            if moment_ is not None and moment_.tzinfo is None:
+                raise InvalidArguments(f"{name} must have a time zone: {moment_!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """One queue now. `waiting` are those of `queued` and `retryable` that wait for their time."""
+
+    name: str
+    queued: int
+    retryable: int
+    running: int
+    waiting: int
+    oldest_ready_seconds: float | None  # how long the longest waiting of the claimable jobs could have been claimed
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedStats:
+    """The jobs that reached one final state lately, and their mean run time if they ran."""
+
+    count: int
+    mean_run_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How everything stands. What is not exact is a lower bound."""
+
+    queues: tuple[QueueStats, ...]
+    exact: bool
+    finished: Mapping[State, FinishedStats]  # in the last LATELY_SECONDS
+    finished_exact: bool
+    workers: int
+    slots: int
+
+
+@overload
+def moment(value: datetime | str) -> datetime: ...
+@overload
+def moment(value: datetime | str | None) -> datetime | None: ...
+def moment(value: datetime | str | None) -> datetime | None:
+    """A time as either engine gives it."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def job_of(row: Row) -> Job:
+    """A row of the columns `{job}` as a record."""
+    values: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+    values["state"] = State(values["state"])
+    values["tags"] = tuple(json.loads(values["tags"])) if values["tags"] else ()
+    for name in _JSON:
+        values[name] = json.loads(values[name]) if values[name] is not None else None
+    for name in _TIMES:
+        values[name] = moment(values[name])
+    return Job(**values)
+
+
+@operation(read=True)
+def get(job_id: str) -> Steps[Job | None]:
+    """One job; None when there is none, or when the text is no job id at all."""
+    known = valid_id(job_id)
+    rows = (yield Call("read_job", job_id=known)) if known else []
+    return job_of(rows[0]) if rows else None
+
+
+@operation(read=True)
+def attempts(job_id: str) -> Steps[list[Attempt]]:
+    """The attempts of a job that did not succeed, in order."""
+    known = valid_id(job_id)
+    rows = (yield Call("read_attempts", job_id=known)) if known else []
+    return [
+        Attempt(job, number, outcome, worker, moment(started), moment(finished), code, message)
+        for job, number, outcome, worker, started, finished, code, message in rows
+    ]
+
+
+@operation(read=True)
+def list_jobs(filter: JobFilter, limit: int, before_id: str | None = None) -> Steps[list[Job]]:
+    """The newest jobs that fit, newest first; for the next page give the last id of this one."""
+    path = yield from _path(filter)
+    found = yield Call(f"list_{path}", id=_id(before_id, LAST_ID), n=max(limit, 0), **_params(filter))
+    if not found:
+        return []
+    # The rows are read by id, in a second step: what has happened to a job in between is shown.
+    rows = yield Call("read_jobs", asked=[(row[0],) for row in found])
+    return [job_of(row) for row in rows]
+
+
+@operation(read=True)
+def ids_of(filter: JobFilter, limit: int, after_id: str | None = None) -> Steps[list[str]]:
+    """Ids of jobs that fit, oldest first, to change them in batches; go on after the last id of a batch."""
+    path = yield from _path(filter)
+    rows = yield Call(f"ids_{path}", id=_id(after_id, NO_ID), n=max(limit, 0), **_params(filter))
+    return [row[0] for row in rows]
+
+
+@operation(read=True)
+def count(filter: JobFilter, limit: int = COUNT_LIMIT) -> Steps[int]:
+    """How many jobs fit, exact below `limit`; `limit` itself means that many or more."""
+    path = yield from _path(filter)
+    rows = yield Call(f"count_{path}", n=max(limit, 0), **_params(filter))
+    return int(rows[0][0])
+
+
+def _path(filter: JobFilter) -> Steps[str]:
+    """The index to go in by: `all`, `in_states` or `of_owner`."""
+    if filter.owner is None:
+        return "in_states" if filter.states else "all"
+    if filter.states and INDEXED.issuperset(filter.states):
+        # One owner may have everything, and little of it in these states.
+        rows = yield Call("owner_size", owner=filter.owner, n=SMALL_OWNER)
+        return "in_states" if rows[0][0] >= SMALL_OWNER else "of_owner"
+    return "of_owner"
+
+
+def _params(filter: JobFilter) -> dict[str, Any]:
+    wanted: Iterable[State] = filter.states or State
+    names = ("task", "queue", "owner", "source", "tag", "since", "until")
+    return {name: getattr(filter, name) for name in names} | {str(state): state in wanted for state in State}
+
+
+def _id(text: str | None, otherwise: str) -> str:
+    known = otherwise if text is None else valid_id(text)
+    if known is None:
+        raise InvalidArguments(f"{text!r} is no job id")
+    return known
+
+
+@operation(read=True)
+def stats() -> Steps[Stats]:
+    """How queues, workers and the last minutes stand, at a cost that does not grow with the tables."""
+    workers = yield Call("live_workers")
+    paused = {row[0] for row in (yield Call("paused_queues"))}
+    counted, exact = Counter[tuple[str, str]](), True
+    oldest: dict[str, float] = {}
+
+    heads = yield Call("lane_heads", n=LANES)
+    lanes = sorted({(row[0], row[1]) for row in heads})
+    each = max(100, min(COUNT_LIMIT, LOOKS // max(len(lanes), 1)))
+    sizes = (yield Call("lane_sizes", lane=lanes, n=each)) if lanes else []
+    for queue, _, ready, retries, age in sizes:
+        counted[queue, "queued"] += ready - retries
+        counted[queue, "retryable"] += retries
+        exact = exact and ready < each
+        oldest[queue] = max(oldest.get(queue, 0.0), age)
+    for queue, _, age in heads:  # the first of each priority too: the starved are at the far end of a lane
+        oldest[queue] = max(oldest.get(queue, 0.0), age)
+
+    waiting = yield Call("waiting_lanes", n=LOOKS)
+    for queue, _, state, number in waiting:
+        counted[queue, state] += number
+        counted[queue, "waiting"] += number
+    exact = exact and len(heads) < LANES and sum(row[3] for row in waiting) < LOOKS
+    for queue, number in (yield Call("running_lanes")):
+        counted[queue, "running"] += number
+
+    lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
+    finished = {State(row[0]): FinishedStats(row[1], None if row[2] is None else float(row[2])) for row in lately}
+    names = paused | {queue for queue, _ in counted} | {name for row in workers for name in json.loads(row[1])}
+    return Stats(
+        queues=tuple(_queue(name, counted, oldest.get(name), name in paused) for name in sorted(names)),
+        exact=exact,
+        finished=finished,
+        finished_exact=sum(row[1] for row in lately) < COUNT_LIMIT,
+        workers=len(workers),
+        slots=sum(row[3] for row in workers),
+    )
+
+
+def _queue(name: str, counted: Counter[tuple[str, str]], oldest: float | None, paused: bool) -> QueueStats:
+    queued, retryable, running, waiting = (
+        counted[name, what] for what in ("queued", "retryable", "running", "waiting")
+    )
+    return QueueStats(name, queued, retryable, running, waiting, oldest, paused)

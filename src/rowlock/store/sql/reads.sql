@@ -1,0 +1,300 @@
+-- What people and programs ask about jobs, in the order of store/reads.py and store/explain.py.
+--
+-- Lists, ids and counts come in three texts, one for each way into a million finished rows: by id, by state (only
+-- trouble has an index: dead, cancelled; and running), and by owner. A branch of a state that was not asked for
+-- starts with a FALSE parameter and costs nothing.
+
+-- name: read_job
+-- One job, live or finished.
+SELECT {job} FROM {t}jobs j WHERE j.id = :job_id;
+
+-- name: read_jobs
+-- Jobs by id, newest first.
+SELECT {job}
+FROM {t}jobs j
+WHERE j.id IN (SELECT asked.id FROM {rows:asked(id uuid)})
+ORDER BY j.id DESC;
+
+-- name: read_attempts
+-- The attempts of a job that did not succeed, in order.
+SELECT job_id, attempt, outcome, worker, {time(started_at)}, {time(finished_at)}, error_code, error_message
+FROM {t}attempts
+WHERE job_id = :job_id
+ORDER BY attempt;
+
+-- name: list_all
+-- The newest jobs before :id, whatever their state.
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j WHERE j.id < :id AND {filter} ORDER BY j.id DESC LIMIT :n) live
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j WHERE j.id < :id AND {filter} ORDER BY j.id DESC LIMIT :n) finished
+ORDER BY id DESC
+LIMIT :n;
+
+-- name: list_in_states
+-- The newest jobs before :id in the states that are TRUE.
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE :running AND j.state = 'running' AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) running
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) waiting
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE :succeeded AND j.state = 'succeeded' AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) succeeded
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE :dead AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) dead
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE :cancelled AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) cancelled
+ORDER BY id DESC
+LIMIT :n;
+
+-- name: list_of_owner
+-- The newest jobs of an owner before :id in the states that are TRUE.
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE j.owner = :owner AND j.id < :id AND {filter}
+      AND CASE j.state WHEN 'queued' THEN CAST(:queued AS boolean) WHEN 'running' THEN CAST(:running AS boolean)
+                       ELSE CAST(:retryable AS boolean) END
+    ORDER BY j.id DESC LIMIT :n) live
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE j.owner = :owner AND j.id < :id AND {filter}
+      AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
+                       ELSE CAST(:cancelled AS boolean) END
+    ORDER BY j.id DESC LIMIT :n) finished
+ORDER BY id DESC
+LIMIT :n;
+
+-- name: ids_all
+-- The oldest jobs after :id, whatever their state.
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j WHERE j.id > :id AND {filter} ORDER BY j.id LIMIT :n) live
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j WHERE j.id > :id AND {filter} ORDER BY j.id LIMIT :n) finished
+ORDER BY id
+LIMIT :n;
+
+-- name: ids_in_states
+-- The oldest jobs after :id in the states that are TRUE.
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE :running AND j.state = 'running' AND j.id > :id AND {filter}
+    ORDER BY j.id LIMIT :n) running
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND j.id > :id AND {filter}
+    ORDER BY j.id LIMIT :n) waiting
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE :succeeded AND j.state = 'succeeded' AND j.id > :id AND {filter}
+    ORDER BY j.id LIMIT :n) succeeded
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE :dead AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id > :id AND {filter}
+    ORDER BY j.id LIMIT :n) dead
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE :cancelled AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id > :id AND {filter}
+    ORDER BY j.id LIMIT :n) cancelled
+ORDER BY id
+LIMIT :n;
+
+-- name: ids_of_owner
+-- The oldest jobs of an owner after :id in the states that are TRUE.
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE j.owner = :owner AND j.id > :id AND {filter}
+      AND CASE j.state WHEN 'queued' THEN CAST(:queued AS boolean) WHEN 'running' THEN CAST(:running AS boolean)
+                       ELSE CAST(:retryable AS boolean) END
+    ORDER BY j.id LIMIT :n) live
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE j.owner = :owner AND j.id > :id AND {filter}
+      AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
+                       ELSE CAST(:cancelled AS boolean) END
+    ORDER BY j.id LIMIT :n) finished
+ORDER BY id
+LIMIT :n;
+
+-- name: count_all
+-- How many jobs there are, up to :n.
+SELECT count(*) FROM (
+    SELECT 1 FROM {t}jobs_live j WHERE {filter}
+    UNION ALL
+    SELECT 1 FROM {t}jobs_finished j WHERE {filter}
+    LIMIT :n) found;
+
+-- name: count_in_states
+-- How many jobs are in the states that are TRUE, up to :n.
+SELECT count(*) FROM (
+    SELECT 1 FROM {t}jobs_live j WHERE :running AND j.state = 'running' AND {filter}
+    UNION ALL
+    SELECT 1 FROM {t}jobs_live j
+    WHERE (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND {filter}
+    UNION ALL
+    SELECT 1 FROM {t}jobs_finished j WHERE :succeeded AND j.state = 'succeeded' AND {filter}
+    UNION ALL
+    SELECT 1 FROM {t}jobs_finished j WHERE :dead AND j.state = 'dead' AND j.state <> 'succeeded' AND {filter}
+    UNION ALL
+    SELECT 1 FROM {t}jobs_finished j WHERE :cancelled AND j.state = 'cancelled' AND j.state <> 'succeeded' AND {filter}
+    LIMIT :n) found;
+
+-- name: count_of_owner
+-- How many jobs of an owner are in the states that are TRUE, up to :n.
+SELECT count(*) FROM (
+    SELECT 1 FROM {t}jobs_live j
+    WHERE j.owner = :owner AND {filter}
+      AND CASE j.state WHEN 'queued' THEN CAST(:queued AS boolean) WHEN 'running' THEN CAST(:running AS boolean)
+                       ELSE CAST(:retryable AS boolean) END
+    UNION ALL
+    SELECT 1 FROM {t}jobs_finished j
+    WHERE j.owner = :owner AND {filter}
+      AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
+                       ELSE CAST(:cancelled AS boolean) END
+    LIMIT :n) found;
+
+-- name: owner_size
+-- How many finished jobs an owner has, up to :n: says which index is the shorter way.
+SELECT count(*) FROM (SELECT 1 FROM {t}jobs_finished j WHERE j.owner = :owner LIMIT :n) found;
+
+-- name: live_workers
+-- The workers believed alive: what they serve, and how much of it at a time.
+SELECT id, queues, tasks, pool_size, running FROM {t}workers WHERE expires_at > {now} ORDER BY id;
+
+-- name: lane_heads
+-- For each (queue, task, priority) with ready jobs: how long its first one has been claimable. A loose scan of the
+-- claim index, one probe for each, whatever the number of jobs.
+WITH RECURSIVE heads (queue, task, priority, run_after) AS (
+    SELECT queue, task, priority, run_after FROM (
+        SELECT j.queue, j.task, j.priority, j.run_after
+        FROM {t}jobs_live j
+        WHERE j.ready
+        ORDER BY j.queue, j.task, j.priority, j.id
+        LIMIT 1) first
+    UNION ALL
+    SELECT j.queue, j.task, j.priority, j.run_after
+    FROM heads h
+    JOIN {t}jobs_live j ON j.id = (
+        SELECT n.id
+        FROM {t}jobs_live n
+        WHERE n.ready AND (n.queue, n.task, n.priority) > (h.queue, h.task, h.priority)
+        ORDER BY n.queue, n.task, n.priority, n.id
+        LIMIT 1)
+)
+SELECT queue, task, -{seconds_until(run_after)} FROM heads LIMIT :n;
+
+-- name: lane_sizes [postgres]
+-- For each lane: ready jobs, how many of them are retries, and the longest time one has been claimable; looks at
+-- the first :n of each. ORDER BY keeps it on the claim index: LIMIT alone may make it a scan of the table.
+SELECT lane.queue, lane.task, count(*), count(*) FILTER (WHERE found.state = 'retryable'),
+       -{seconds_until(min(found.run_after))}
+FROM {rows:lane(queue text, task text)}
+CROSS JOIN LATERAL (
+    SELECT j.state, j.run_after
+    FROM rowlock.jobs_live j
+    WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task
+    ORDER BY j.priority, j.id
+    LIMIT :n) found
+GROUP BY lane.queue, lane.task;
+
+-- name: lane_sizes [sqlite]
+-- For each lane: ready jobs, how many of them are retries, and the longest time one has been claimable; looks at
+-- the first :n of each. SQLite has no LATERAL; PostgreSQL would run this correlated IN once for each row.
+SELECT lane.queue, lane.task, count(*), count(*) FILTER (WHERE found.state = 'retryable'),
+       -{seconds_until(min(found.run_after))}
+FROM {rows:lane(queue text, task text)}
+JOIN rowlock_jobs_live found ON found.rowid IN (
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task
+    ORDER BY j.priority, j.id
+    LIMIT :n)
+GROUP BY lane.queue, lane.task;
+
+-- name: waiting_lanes
+-- What waits for its time, among the :n that are due first.
+SELECT queue, task, state, count(*)
+FROM (
+    SELECT j.queue, j.task, j.state
+    FROM {t}jobs_live j
+    WHERE NOT j.ready AND j.state <> 'running'
+    ORDER BY j.run_after
+    LIMIT :n) due
+GROUP BY queue, task, state;
+
+-- name: running_lanes
+-- Running jobs of each queue. They are never more than there are slots.
+SELECT queue, count(*) FROM {t}jobs_live WHERE state = 'running' GROUP BY queue;
+
+-- name: finished_lately [postgres]
+-- Jobs that finished in the last -:ago seconds, and how long they ran, among the :n newest of each state. Newest by
+-- id, the nearest thing to an order of finishing that has an index.
+SELECT state, count(*), avg(CASE WHEN state <> 'cancelled' THEN {seconds_until(finished_at)} - {seconds_until(started_at)} END)
+FROM (
+    SELECT * FROM (
+        SELECT j.state, j.started_at, j.finished_at FROM rowlock.jobs_finished j ORDER BY j.id DESC LIMIT :n) newest
+    WHERE state = 'succeeded'
+    UNION ALL
+    SELECT * FROM (
+        SELECT j.state, j.started_at, j.finished_at FROM rowlock.jobs_finished j
+        WHERE j.state = 'dead' ORDER BY j.id DESC LIMIT :n) dead
+    UNION ALL
+    SELECT * FROM (
+        SELECT j.state, j.started_at, j.finished_at FROM rowlock.jobs_finished j
+        WHERE j.state = 'cancelled' ORDER BY j.id DESC LIMIT :n) cancelled) newest
+WHERE finished_at > {after(:ago)}
+GROUP BY state;
+
+-- name: finished_lately [sqlite]
+-- Jobs that finished in the last -:ago seconds, and how long they ran, among the :n that finished last: here rowids
+-- are given in the order of finishing.
+SELECT state, count(*), avg(CASE WHEN state <> 'cancelled' THEN finished_at - started_at END)
+FROM (
+    SELECT j.state, j.started_at, j.finished_at FROM rowlock_jobs_finished j ORDER BY j.rowid DESC LIMIT :n) last
+WHERE finished_at > {after(:ago)}
+GROUP BY state;
+
+-- name: clock
+-- The present moment.
+SELECT {time({now})};
+
+-- name: line
+-- How many ready jobs of these lanes come before (:priority, :id), counting up to :n in each lane.
+SELECT sum(ahead.jobs)
+FROM (
+    SELECT (
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND (j.priority, j.id) < (:priority, :id)
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.id
+            LIMIT :n) first) AS jobs
+    FROM {rows:lane(queue text, task text)}) ahead;
+
+-- name: queue_paused
+-- Since when a queue is paused; no row when it is not.
+SELECT {time(paused_at)} FROM {t}queues WHERE name = :queue AND paused_at IS NOT NULL;

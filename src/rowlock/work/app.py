@@ -1,0 +1,386 @@
+"""`Rowlock`: tasks, and the database they are enqueued to."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from rowlock.core.clock import FakeClock
+from rowlock.core.config import Settings, load_settings
+from rowlock.core.errors import ConfigError, InvalidArguments, JobNotFound, NotAllowed
+from rowlock.core.job import Claimed, NewJob
+from rowlock.core.policy import DAY, Backoff
+from rowlock.store import foreign, jobs, reads
+from rowlock.store.engine import Session, Store, StoreOptions, open_store
+from rowlock.store.explain import Explanation, explain
+from rowlock.store.ids import new_id, valid_id
+from rowlock.store.operation import Operation
+from rowlock.work.context import Context, current_session
+from rowlock.work.handle import JobHandle, fresh_row
+from rowlock.work.tasks import Registry, Rule, Task, TaskDecorator, name, task_options
+
+if TYPE_CHECKING:
+    from rowlock.work.pool import WorkerPool
+
+T = TypeVar("T")
+Lifespan = Callable[[], AsyncIterator[Mapping[str, Any]]]
+Middleware = Callable[[Context, Callable[[], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
+ErrorHook = Callable[[Context, BaseException], Any]
+
+
+def read_settings(
+    database: str | None = None, config: str | Path | None = None, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """Settings from flags, the environment and a config file (given, ROWLOCK_CONFIG, or ./rowlock.yaml)."""
+    given = config or os.environ.get("ROWLOCK_CONFIG")
+    path = Path(given) if given else Path("rowlock.yaml")
+    text = None
+    if given or path.is_file():
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read the config file {path}: {error}") from error
+    merged = dict(flags or {})
+    if database is not None:
+        merged["database"] = database
+    return load_settings(
+        file_text=text, file_name=str(path) if text is not None else None, env=os.environ, flags=merged
+    )
+
+
+class Rowlock:
+    """An app: the tasks of one program and the database that queues them."""
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        config: str | Path | None = None,
+        settings: Settings | None = None,
+        clock: FakeClock | None = None,
+    ) -> None:
+        self._given = (database, config)
+        self._settings = settings
+        self.clock = clock
+        self.registry = Registry(self)
+        self.lifespans: list[Lifespan] = []
+        self.middlewares: list[Middleware] = []
+        self.error_hooks: list[ErrorHook] = []
+        self._stores: dict[asyncio.AbstractEventLoop, asyncio.Task[Store]] = {}
+        self._portal: asyncio.AbstractEventLoop | None = None
+        self._portal_lock = threading.Lock()
+
+    @property
+    def settings(self) -> Settings:
+        """Flags, environment, file and defaults, read when first needed."""
+        if self._settings is None:
+            self._settings = read_settings(*self._given)
+        return self._settings
+
+    def configure(self, settings: Settings) -> None:
+        """Use these settings from now on; for the command line, before anything is opened."""
+        self._settings = settings
+
+    @property
+    def keep(self) -> jobs.Keep:
+        """How long finished jobs are kept."""
+        retention = self.settings.retention
+        return jobs.Keep(retention.succeeded_days * DAY, retention.dead_days * DAY)
+
+    # --- tasks
+
+    @overload
+    def task(self, name: Callable[..., Any], /) -> Task[..., Any]: ...
+    @overload
+    def task(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        queue: str = "default",
+        max_attempts: int = 5,
+        backoff: Backoff | None = None,
+        timeout: float | timedelta | None = None,
+        priority: int = 0,
+        source: str | Callable[..., str | None] | None = None,
+        on_success: Task[..., Any] | str | None = None,
+        on_dead: Task[..., Any] | str | None = None,
+        on_lost: Literal["retry", "dead"] = "retry",
+        runs_in: Literal["async", "thread", "process"] | None = None,
+        memory_mb: int | None = None,
+        keep: float | timedelta | None = None,
+        rules: Mapping[type[BaseException], Rule] | None = None,
+    ) -> TaskDecorator: ...
+
+    def task(self, wanted: Any = None, /, **options: Any) -> Any:
+        """Register a function as a task. Its name defaults to the function's."""
+        if callable(wanted):
+            return self._register(wanted.__name__, wanted, {})
+        return lambda function: self._register(wanted or function.__name__, function, options)
+
+    def _register(self, wanted: str, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+        task: Task[..., Any] = Task(self, name(wanted, "a task's name"), function, task_options(**options))
+        self.registry.add(task)
+        return task
+
+    def get_task(self, wanted: str) -> Task[..., Any]:
+        """The task of that name."""
+        return self.registry.get(wanted)
+
+    def lifespan(self, function: Lifespan) -> Lifespan:
+        """Register an async generator that yields resources; opened once per worker, given as ctx.resources."""
+        self.lifespans.append(function)
+        return function
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Register `async def around(ctx, call)`, wrapped around every attempt; the first registered is outermost."""
+        self.middlewares.append(function)
+        return function
+
+    def on_error(self, function: ErrorHook) -> ErrorHook:
+        """Register a function called with (ctx, exception) when an attempt fails."""
+        self.error_hooks.append(function)
+        return function
+
+    def _follow_up(self, task: Task[..., Any] | str | None) -> str | None:
+        """What a job's row must carry to enqueue its follow-up without this app's code."""
+        if task is None:
+            return None
+        known = task if isinstance(task, Task) else self.registry.all().get(task)
+        if known is None:
+            return json.dumps({"task": str(task)})
+        if known.arguments.names not in ((), ("finished",)):
+            raise InvalidArguments(f"task {known.name!r} is a follow-up: it must take one argument named `finished`")
+        options: dict[str, Any] = {"task": known.name, "queue": known.options.queue}
+        options |= {"max_attempts": known.options.max_attempts, "priority": known.options.priority}
+        if known.options.backoff:
+            options["backoff"] = known.options.backoff.to_json()
+        if known.options.timeout is not None:
+            options["timeout_seconds"] = known.options.timeout
+        return json.dumps(options)
+
+    # --- opening and closing
+
+    def store_options(self, **changes: Any) -> StoreOptions:
+        """How this app opens its database."""
+        settings = self.settings
+        options = StoreOptions(
+            pooler=settings.pooler,
+            direct_url=settings.direct_url,
+            transaction_seconds=max(1.0, settings.worker.heartbeat_seconds / 3),
+            clock=self.clock,
+        )
+        return dataclasses.replace(options, **changes)
+
+    async def store(self) -> Store:
+        """The open store of the running event loop; opened on first use."""
+        loop = asyncio.get_running_loop()
+        opening = self._stores.get(loop)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
+            for old in [old for old in self._stores if old.is_closed()]:
+                del self._stores[old]  # a loop that ended took its connections with it
+            opening = loop.create_task(open_store(self.settings.database, self.store_options()))
+            self._stores[loop] = opening
+        return await asyncio.shield(opening)
+
+    async def open(self) -> Rowlock:
+        """Open the database now, so that a wrong URL is found here."""
+        await self.store()
+        return self
+
+    async def close(self) -> None:
+        """Close the database; it opens again on the next use."""
+        opening = self._stores.pop(asyncio.get_running_loop(), None)
+        if opening is not None:
+            await (await opening).close()
+
+    async def __aenter__(self) -> Rowlock:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def migrate(self) -> list[str]:
+        """Apply missing migrations; answers their names."""
+        store = await open_store(self.settings.database, self.store_options(migrate=True))
+        await store.close()
+        return list(store.migrated)
+
+    # --- enqueue
+
+    async def enqueue(self, task: str, /, **arguments: Any) -> JobHandle[Any]:
+        """Enqueue by name; arguments are checked when this app has the task."""
+        return await self._enqueue_by_name(task, arguments, None)
+
+    async def _enqueue_by_name(
+        self, task: Task[..., Any] | str, arguments: Mapping[str, Any], under: tuple[str, str] | None
+    ) -> JobHandle[Any]:
+        known = task if isinstance(task, Task) else self.registry.get(task)
+        text, new = known.using()._prepare((), arguments)
+        return await self._enqueue_one(known, text, new, None, None, under)
+
+    async def _enqueue_one(
+        self,
+        task: Task[..., Any],
+        text: str,
+        new: NewJob,
+        job_id: str | None,
+        connection: Any,
+        under: tuple[str, str] | None = None,
+    ) -> JobHandle[Any]:
+        if under is not None:
+            fresh = new_id()
+            await (await self.store()).run(jobs.enqueue_under(under, [(fresh, text)], new))
+            return self._handle(task, fresh, text, new)
+        if job_id is not None:
+            created = await self._write(jobs.enqueue_once(job_id, text, new), connection)
+            return (
+                self._handle(task, job_id, text, new)
+                if created
+                else await self._met(task, job_id, text, new, connection)
+            )
+        fresh = new_id()
+        await self._write(jobs.enqueue([(fresh, text)], new), connection)
+        return self._handle(task, fresh, text, new)
+
+    async def _enqueue_many(
+        self, task: Task[..., Any], grouped: Mapping[NewJob, list[str]], connection: Any
+    ) -> list[JobHandle[Any]]:
+        handles = []
+        groups = []
+        for new, texts in grouped.items():
+            rows = [(new_id(), text) for text in texts]
+            groups.append((rows, new))
+            handles += [JobHandle(self, job_id, partial(fresh_row, job_id, text, new), task) for job_id, text in rows]
+        if groups:
+            await self._write(jobs.enqueue(*groups[0]) if len(groups) == 1 else jobs.enqueue_groups(groups), connection)
+        return handles
+
+    async def _write(self, op: Operation[T], connection: Any) -> T:
+        """Run an enqueue where it belongs: the caller's connection, the transaction around it, or on its own."""
+        if connection is not None:
+            return await foreign.run_on(connection, op, self.clock)
+        joined = current_session.get()
+        if joined is not None and joined[0] is self:
+            return await joined[1].run(op)
+        return await (await self.store()).run(op)
+
+    def _handle(self, task: Task[..., Any], job_id: str, text: str, new: NewJob) -> JobHandle[Any]:
+        return JobHandle(self, job_id, partial(fresh_row, job_id, text, new), task)
+
+    async def _met(self, task: Task[..., Any], job_id: str, text: str, new: NewJob, connection: Any) -> JobHandle[Any]:
+        """The job that already has this id; its row may have been pruned, its id is still taken."""
+        row = await self._write(reads.get(job_id), connection)
+        return JobHandle(self, job_id, row or partial(fresh_row, job_id, text, new), task, created=False)
+
+    def _enqueue_sync(
+        self, task: Task[..., Any], text: str, new: NewJob, job_id: str | None, connection: Any
+    ) -> JobHandle[Any]:
+        if connection is None:
+            return self.run_sync(self._enqueue_one(task, text, new, job_id, None))
+        fresh = job_id or new_id()
+        if job_id is None:
+            foreign.run_on_sync(connection, jobs.enqueue([(fresh, text)], new), self.clock)
+            return self._handle(task, fresh, text, new)
+        created = foreign.run_on_sync(connection, jobs.enqueue_once(fresh, text, new), self.clock)
+        handle = self._handle(task, fresh, text, new)
+        handle.created = created
+        return handle
+
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of this app from sync code, with or without an event loop running in this thread."""
+        with self._portal_lock:
+            if self._portal is None:
+                self._portal = asyncio.new_event_loop()
+                threading.Thread(target=self._portal.run_forever, name="rowlock-sync", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(work, self._portal).result()
+
+    # --- transactions, reading, repairing
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """Your SQL and enqueues that commit together; an enqueue inside joins by itself."""
+        async with (await self.store()).transaction() as session:
+            mark = current_session.set((self, session))
+            try:
+                yield session
+            finally:
+                current_session.reset(mark)
+
+    async def job(self, job_id: str) -> JobHandle[Any]:
+        """Read one job; JobNotFound when there is none."""
+        row = await (await self.store()).run(reads.get(_id(job_id)))
+        if row is None:
+            raise JobNotFound(str(job_id))
+        return JobHandle(self, row.id, row, self.registry.all().get(row.task), created=False)
+
+    async def cancel(self, job_id: str) -> str:
+        """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed."""
+        answer = (await (await self.store()).run(jobs.cancel([_id(job_id)], self.keep)))[_id(job_id)]
+        if answer == "missing":
+            raise JobNotFound(str(job_id))
+        if answer == "final":
+            raise NotAllowed(f"job {job_id} has already finished; nothing to cancel")
+        return answer
+
+    async def retry(self, job_id: str, *, tries: int = 1) -> JobHandle[Any]:
+        """Put a dead or cancelled job back with `tries` more tries; its id, attempt and history stay."""
+        store = await self.store()
+        if not await store.run(jobs.retry([_id(job_id)], tries)):
+            row = await store.run(reads.get(_id(job_id)))
+            if row is None:
+                raise JobNotFound(str(job_id))
+            raise NotAllowed(f"job {job_id} is {row.state}; only dead and cancelled jobs can be retried")
+        return await self.job(job_id)
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why a job is not running, and what it waits for."""
+        found = await (await self.store()).run(explain(_id(job_id)))
+        if found is None:
+            raise JobNotFound(str(job_id))
+        return found
+
+    # --- workers
+
+    @asynccontextmanager
+    async def worker(self, **changes: Any) -> AsyncIterator[WorkerPool]:
+        """A worker in this process, for tests and embedding; stopped gracefully when the block ends."""
+        from rowlock.work.pool import WorkerPool
+
+        pool = WorkerPool(self, **changes)
+        await pool.start()
+        try:
+            yield pool
+        finally:
+            await pool.stop()
+
+    async def run_worker(self, **changes: Any) -> None:
+        """Work until SIGTERM or SIGINT (or until cancelled)."""
+        from rowlock.work.lifecycle import run_worker
+
+        await run_worker(self, **changes)
+
+    def _loose_context(self, task: str) -> Context:
+        """The context of a plain call, outside of any job."""
+        nobody = Claimed(
+            id="", task=task, queue="", priority=0, args="{}", owner=None, source=None, attempt=1, max_attempts=1,
+            releases=0, losses=0, convictions=0, backoff=None, timeout_seconds=None, on_success=None, on_dead=None,
+            on_lost=None, cancel_requested=False, token="", worker="",
+        )  # fmt: skip
+        return Context(None, nobody)
+
+
+def _id(text: Any) -> str:
+    job_id = valid_id(str(text))
+    if job_id is None:
+        raise JobNotFound(str(text))
+    return job_id

@@ -1,0 +1,135 @@
+"""A task's arguments: checked when it is enqueued and again when it runs, JSON in between."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import (
+    ConfigDict,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict
+
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.job import MAX_ARGS_BYTES
+
+KINDS = inspect.Parameter
+
+
+class Arguments:
+    """The signature of one task, without its context parameter."""
+
+    def __init__(self, name: str, function: Callable[..., Any], takes_context: bool) -> None:
+        self._task = name
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[1 if takes_context else 0 :]
+        self._signature = signature.replace(parameters=parameters)
+        self.names = tuple(p.name for p in parameters if p.kind is not KINDS.VAR_KEYWORD)
+        open_ended = any(p.kind is KINDS.VAR_KEYWORD for p in parameters)
+        for parameter in parameters:
+            if parameter.kind in (KINDS.VAR_POSITIONAL, KINDS.POSITIONAL_ONLY):
+                raise InvalidArguments(f"task {name!r}: parameter {parameter} cannot be stored by name")
+        hints = _hints(function)
+        fields = {p.name: _field(p, hints) for p in parameters if p.kind is not KINDS.VAR_KEYWORD}
+        shape = TypedDict(name, fields)  # type: ignore[misc]
+        shape.__pydantic_config__ = ConfigDict(  # type: ignore[attr-defined]
+            extra="allow" if open_ended else "forbid", arbitrary_types_allowed=False
+        )
+        self._empty = not parameters
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(shape)
+        except (PydanticSchemaGenerationError, PydanticUserError) as error:
+            raise InvalidArguments(f"task {name!r} has an argument that JSON cannot carry: {error}") from error
+
+    def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Check the call and give its JSON text."""
+        if self._empty and not args and not kwargs:
+            return "{}"
+        if args:
+            try:
+                kwargs = self._signature.bind_partial(*args, **kwargs).arguments
+            except TypeError as error:
+                raise InvalidArguments(f"task {self._task!r}: {error}") from None
+        try:
+            checked = self._adapter.validate_python(dict(kwargs))
+        except ValidationError as error:
+            raise InvalidArguments(f"task {self._task!r}: {explain(error)}") from None
+        return to_json(checked, f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
+
+    def unpack(self, text: str) -> dict[str, Any]:
+        """Check stored arguments and give them as keywords."""
+        if self._empty and text == "{}":
+            return {}
+        try:
+            return dict(self._adapter.validate_json(text))
+        except ValidationError as error:
+            raise InvalidArguments(f"stored arguments do not fit task {self._task!r}: {explain(error)}") from None
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments."""
+        return self._adapter.json_schema()
+
+
+class RawArguments:
+    """Arguments of a @handler class: one dictionary, taken as it is."""
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self, name: str) -> None:
+        self._task = name
+
+    def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """A dictionary given alone, or keywords."""
+        if args and (kwargs or len(args) > 1 or not isinstance(args[0], Mapping)):
+            raise InvalidArguments(f"handler {self._task!r} takes one dictionary of parameters, or keywords")
+        return to_json(dict(args[0] if args else kwargs), f"parameters of handler {self._task!r}", MAX_ARGS_BYTES)
+
+    def unpack(self, text: str) -> dict[str, Any]:
+        """The parameters."""
+        return {"params": json.loads(text)}
+
+    def schema(self) -> dict[str, Any]:
+        """Anything goes."""
+        return {"type": "object"}
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except Exception:  # a name that only a type checker can see: that argument is checked as Any
+        return {}
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
+    annotation = hints.get(parameter.name, Any)
+    return annotation if parameter.default is parameter.empty else NotRequired[annotation]
+
+
+def to_json(value: Any, what: str, limit: int) -> str:
+    """Strict JSON text of at most `limit` bytes, or an error that says what was wrong."""
+    try:
+        plain = value if value is None else to_jsonable_python(value, inf_nan_mode="constants")
+        text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArguments(f"{what} must be JSON: {error}") from None
+    if len(text) > limit:
+        raise InvalidArguments(
+            f"{what} are {len(text):,} bytes of JSON; the limit is {limit:,}. Store it and pass its name"
+        )
+    return text
+
+
+def explain(error: ValidationError) -> str:
+    """One line from a pydantic error."""
+    parts = []
+    for problem in error.errors(include_url=False, include_input=False)[:5]:
+        where = ".".join(str(part) for part in problem["loc"]) or "arguments"
+        parts.append(f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}")
+    return "; ".join(parts)

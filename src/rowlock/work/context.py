@@ -1,0 +1,126 @@
+"""What a handler is given: who it is, how to report, when to stop, and a transaction that commits with its success."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from rowlock.core.errors import InvalidArguments, LeaseLost
+from rowlock.core.job import Claimed
+from rowlock.store.engine import Session
+
+if TYPE_CHECKING:
+    from rowlock.work.app import Rowlock
+    from rowlock.work.handle import JobHandle
+    from rowlock.work.tasks import Task
+
+# The transaction that an enqueue in this context joins: (app, session).
+current_session: ContextVar[tuple[Any, Session] | None] = ContextVar("rowlock_session", default=None)
+
+Report = Callable[[int | None, str | None, str | None], None]
+
+
+class Told:
+    """What `ctx.progress()` returns: async handlers may await it, sync ones ignore it."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+class Context:
+    """One attempt, seen from inside its handler."""
+
+    def __init__(
+        self,
+        app: Rowlock | None,
+        job: Claimed,
+        *,
+        report: Report | None = None,
+        resources: Mapping[str, Any] | None = None,
+        blocking: bool = False,
+    ) -> None:
+        self.job_id, self.task, self.attempt, self.token = job.id, job.task, job.attempt, job.token
+        self.owner, self.source, self.queue = job.owner, job.source, job.queue
+        self.resources: Mapping[str, Any] = resources or {}
+        self.should_stop = False
+        self._app, self._job, self._report, self._blocking = app, job, report, blocking
+        self._open: tuple[AbstractAsyncContextManager[Session], Session] | None = None
+        self._lost = False
+
+    @property
+    def fence(self) -> int:
+        """Grows with every attempt: give it to outside systems, so that they can refuse an older one."""
+        return self.attempt
+
+    @property
+    def attempt_key(self) -> str:
+        """An idempotency key for outside calls of this attempt."""
+        return f"{self.job_id}:{self.attempt}"
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that carries the job's id, task and attempt."""
+        extra = {"job_id": self.job_id, "task": self.task, "attempt": self.attempt}
+        return logging.LoggerAdapter(logging.getLogger(f"rowlock.task.{self.task}"), extra)
+
+    def progress(self, percent: int | None = None, phase: str | None = None, message: str | None = None) -> Told:
+        """Report progress (0–100); at most four times a second reach the database, the latest wins."""
+        if percent is not None and not 0 <= percent <= 100:
+            raise InvalidArguments(f"progress must be between 0 and 100, not {percent!r}")
+        if self._lost:
+            raise LeaseLost(f"job {self.job_id} is no longer held by this attempt")
+        if self._report:
+            self._report(None if percent is None else int(percent), phase, message)
+        return Told()
+
+    async def enqueue(self, task: Task[..., Any] | str, /, **arguments: Any) -> JobHandle[Any]:
+        """Enqueue a job on behalf of this attempt; refused once the lease is lost. Joins `ctx.transaction()`."""
+        if self._app is None:
+            raise InvalidArguments("ctx.enqueue() needs an app")
+        under = None if current_session.get() else (self._job.id, self._job.token)
+        return await self._app._enqueue_by_name(task, arguments, under)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """Writes that commit with this job's success, or not at all. They become visible when the handler returns."""
+        if self._app is None or self._blocking:
+            raise InvalidArguments("ctx.transaction() is for async handlers that run under a worker")
+        if self._open is None:
+            manager = (await self._app.store()).transaction()
+            self._open = (manager, await manager.__aenter__())
+        session = self._open[1]
+        mark = current_session.set((self._app, session))
+        try:
+            yield session
+        except BaseException as error:
+            await self.roll_back(error)
+            raise
+        finally:
+            current_session.reset(mark)
+
+    @property
+    def open_session(self) -> Session | None:
+        """The transaction that waits for the handler to return, if there is one."""
+        return self._open[1] if self._open else None
+
+    async def commit(self) -> None:
+        """Commit the open transaction. Called by the executor after the success was written into it."""
+        assert self._open is not None
+        manager, self._open = self._open[0], None
+        await manager.__aexit__(None, None, None)
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Undo the open transaction, if there is one."""
+        if self._open is None:
+            return
+        manager, self._open = self._open[0], None
+        try:
+            await manager.__aexit__(type(error), error, error.__traceback__)
+        except BaseException as raised:
+            if raised is not error and not isinstance(raised, (Exception, asyncio.CancelledError)):
+                raise

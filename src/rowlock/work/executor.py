@@ -1,0 +1,287 @@
+"""Run one job: look up, unpack, call, classify, decide, settle. One step classifies how it ended, another writes it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from rowlock.core.errors import (
+    InvalidArguments,
+    LeaseLost,
+    Permanent,
+    Retry,
+    Snooze,
+    StoreUnavailable,
+    TaskNotFound,
+    seconds,
+)
+from rowlock.core.job import MAX_RESULT_BYTES, Settlement
+from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
+from rowlock.core.policy import Backoff, decide, tries_used
+from rowlock.store import jobs
+from rowlock.store.follow_ups import follow_ups
+from rowlock.work.arguments import to_json
+from rowlock.work.context import Context, Report
+from rowlock.work.errors import describe
+from rowlock.work.running import Running
+from rowlock.work.settler import Settler
+
+if TYPE_CHECKING:
+    from rowlock.work.app import Rowlock
+    from rowlock.work.processes import Children, Quarantine
+    from rowlock.work.tasks import Task
+
+log = logging.getLogger("rowlock.worker")
+
+NOTHING = Succeeded(None)
+SWALLOW_SECONDS = 0.5
+
+
+class Settled(Exception):
+    """The attempt has already been settled in its own transaction."""
+
+
+class Executor:
+    """Runs attempts for one worker."""
+
+    def __init__(
+        self,
+        app: Rowlock,
+        settler: Settler,
+        *,
+        threads: ThreadPoolExecutor,
+        children: Children,
+        quarantine: Quarantine,
+        resources: Mapping[str, Any],
+        report: Callable[[Running], Report],
+        settled: Callable[[Running], None],
+        overrun: Callable[[Running], None],
+    ) -> None:
+        self._app, self._settler, self._threads = app, settler, threads
+        self._children, self._quarantine = children, quarantine
+        self._resources, self._report, self._settled = resources, report, settled
+        self._overrun = overrun
+
+    async def execute(self, running: Running) -> None:
+        """Run one claimed job from lookup to outcome. Never raises: whatever happens becomes an outcome."""
+        try:
+            end = await self._attempt(running)
+        except asyncio.CancelledError:
+            end = self._stopped(running)
+        except BaseException as error:
+            end = self._classify(running, error)
+        running.ended = True
+        if end is not None and not running.abandoned:
+            self.settle(running, end)
+
+    def settle(self, running: Running, end: AttemptEnd) -> None:
+        """Decide what follows and hand it to the settler."""
+        self._settler.put(running, decide(running.job, end, random.random()))
+
+    async def _attempt(self, running: Running) -> AttemptEnd | None:
+        job = running.job
+        task = self._app.registry.get(job.task)
+        if job.losses > 0:
+            return await self._quarantine.run(running, task, self)
+        return await self.run_here(running, task)
+
+    async def run_here(self, running: Running, task: Task[..., Any]) -> AttemptEnd | None:
+        """Run an attempt in this worker (a process task in one of its children)."""
+        job, app = running.job, self._app
+        if task.runs_in == "process":
+            return await self._children.run(running, task, self._report(running))
+        arguments = task.arguments.unpack(job.args)
+        running.blocking = task.runs_in == "thread"
+        ctx = running.ctx
+        if task.takes_context or app.middlewares or running.blocking:
+            ctx = running.ctx = Context(
+                app, job, report=self._report(running), resources=self._resources, blocking=running.blocking
+            )
+        call = self._thread_call(running, task, ctx, arguments) if running.blocking else None
+        if call is None and not app.middlewares and job.timeout_seconds is None:
+            value = await (task.function(ctx, **arguments) if task.takes_context else task.function(**arguments))
+        else:
+            value = await self._wrapped(running, task, ctx, arguments, call)
+        result = (
+            NOTHING if value is None else Succeeded(to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES))
+        )
+        if ctx is not None and ctx.open_session is not None:
+            return await self._commit(running, ctx, result)
+        return result
+
+    async def _wrapped(
+        self,
+        running: Running,
+        task: Task[..., Any],
+        ctx: Context | None,
+        arguments: dict[str, Any],
+        call: Any,
+    ) -> Any:
+        """The call inside its middlewares and its timeout."""
+
+        async def innermost() -> Any:
+            if call is not None:
+                return await call()
+            return await (task.function(ctx, **arguments) if task.takes_context else task.function(**arguments))
+
+        around: Callable[[], Any] = innermost
+        for middleware in reversed(self._app.middlewares):
+            around = _layer(middleware, ctx, around)
+        timeout = running.job.timeout_seconds
+        if timeout is None or call is not None:
+            return await around()
+        # A handler that swallows the cancel of its timeout is asked again, and at last left behind.
+        swallowed = asyncio.get_running_loop().call_later(timeout + SWALLOW_SECONDS, self._overrun, running)
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await around()
+        except TimeoutError:
+            if limit.expired():
+                raise _Overran(timeout) from None
+            raise
+        finally:
+            swallowed.cancel()
+
+    def _thread_call(
+        self, running: Running, task: Task[..., Any], ctx: Context | None, arguments: dict[str, Any]
+    ) -> Callable[[], Any]:
+        """A thread cannot be killed: past its timeout it is asked to stop and keeps its lease until it returns."""
+
+        async def call() -> Any:
+            loop = asyncio.get_running_loop()
+            context = contextvars.copy_context()
+            given = (ctx,) if task.takes_context else ()
+            work = loop.run_in_executor(self._threads, lambda: context.run(task.function, *given, **arguments))
+            timeout, began = running.job.timeout_seconds, time.monotonic()
+            alarm = loop.call_later(timeout, running.stop, "timeout") if timeout is not None else None
+            try:
+                while not work.done():
+                    try:
+                        await asyncio.shield(work)
+                    except asyncio.CancelledError:
+                        if work.cancelled():
+                            raise
+                    except BaseException:
+                        break
+            finally:
+                if alarm is not None:
+                    alarm.cancel()
+            if timeout is not None and time.monotonic() - began > timeout:
+                raise _Overran(timeout)
+            return work.result()
+
+        return call
+
+    async def _commit(self, running: Running, ctx: Context, result: Succeeded) -> AttemptEnd | None:
+        """Write the success into the handler's own transaction and commit both, or neither."""
+        job, session = running.job, ctx.open_session
+        assert session is not None
+        transition = decide(job, result, 0.0)
+        settlement = Settlement(job.id, job.token, transition, follow_ups(job, transition))
+        try:
+            answers = await session.run(jobs.settle([settlement], self._app.keep))
+            if answers[job.id] == "lost":
+                raise LeaseLost(f"job {job.id} is no longer held by this attempt; its transaction was rolled back")
+        except BaseException as error:
+            await ctx.roll_back(error)
+            raise
+        try:
+            await ctx.commit()
+        except StoreUnavailable:
+            # The reply to COMMIT was lost. If it happened, the row says so; if not, nothing happened at all.
+            if not await self._committed(running):
+                return Released(1.0, "the commit of its transaction is not known to have happened")
+        self._settled(running)
+        return None
+
+    async def _committed(self, running: Running) -> bool:
+        while True:
+            try:
+                store = await self._app.store()
+                return await store.run(jobs.settled_by(running.job.id, running.job.token))
+            except StoreUnavailable:
+                await asyncio.sleep(0.5)
+
+    def _stopped(self, running: Running) -> AttemptEnd | None:
+        """A cancelled attempt, by the reason it was stopped for."""
+        match running.reason:
+            case "lost":
+                return None
+            case "cancel":
+                return Cancelled()
+            case "timeout":
+                return TimedOut(running.job.timeout_seconds or 0.0)
+            case "shutdown" | "fenced":
+                return Released(
+                    random.random(), "shutdown" if running.reason == "shutdown" else "database out of reach"
+                )
+        return Failed("CANCELLED_ITSELF", "the handler's own task was cancelled from inside")
+
+    def _classify(self, running: Running, error: BaseException) -> AttemptEnd | None:
+        """How an attempt that raised has ended."""
+        if running.reason == "lost" or isinstance(error, LeaseLost):
+            running.reason = "lost"
+            self._settled(running)
+            return None
+        match error:
+            case Snooze():
+                return Released(error.after, str(error))
+            case Retry():
+                return Failed("RETRY", describe(error), after=error.after)
+            case Permanent():
+                return Failed(error.code, describe(error), permanent=True)
+            case _Overran():
+                return TimedOut(error.timeout)
+            case TaskNotFound():
+                return Released(30.0, str(error))
+            case InvalidArguments() if not _raised_by_handler(error):
+                large = "bytes of JSON" in str(error) or "must be JSON" in str(error)
+                return Failed("INVALID_RESULT" if large else "INVALID_ARGUMENTS", describe(error), permanent=large)
+        self._tell_hooks(running, error)
+        return self._by_rule(running, error)
+
+    def _by_rule(self, running: Running, error: BaseException) -> Failed:
+        code, message = type(error).__name__, describe(error)
+        rules = self._app.registry.get(running.job.task).options.rules
+        for kind in type(error).__mro__:
+            rule = rules.get(kind)
+            if rule == "dead":
+                return Failed(code, message, permanent=True)
+            if isinstance(rule, Backoff):
+                return Failed(code, message, after=rule.delay(tries_used(running.job), random.random()))
+            if rule is not None:
+                return Failed(code, message, after=seconds(rule, "rules"))
+        return Failed(code, message)
+
+    def _tell_hooks(self, running: Running, error: BaseException) -> None:
+        for hook in self._app.error_hooks:
+            try:
+                hook(running.ctx or Context(self._app, running.job), error)
+            except Exception:
+                log.exception("an error hook raised")
+
+
+class _Overran(Exception):
+    def __init__(self, timeout: float) -> None:
+        super().__init__(f"timed out after {timeout:g} s")
+        self.timeout = timeout
+
+
+def _layer(middleware: Any, ctx: Context | None, inner: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: middleware(ctx, inner)
+
+
+def _raised_by_handler(error: BaseException) -> bool:
+    """Whether user code is on the traceback: then it is a failure of the task, not of its arguments."""
+    trace = error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_globals.get("__name__", "").startswith("rowlock."):
+            return True
+        trace = trace.tb_next
+    return False

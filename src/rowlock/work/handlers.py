@@ -1,0 +1,46 @@
+"""The class form of a task: `@handler("name") class X(BaseHandler)`, registered at module level."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rowlock.core.errors import HandlerNotFoundError, InvalidArguments
+
+
+class BaseHandler(ABC):
+    """One kind of work. A new instance runs each job."""
+
+    @abstractmethod
+    async def execute(self, params: dict[str, Any]) -> Any:
+        """Do the work; return its result or raise."""
+
+
+H = TypeVar("H", bound=type[BaseHandler])
+
+_registry: dict[str, tuple[type[BaseHandler], dict[str, Any]]] = {}
+
+
+def handler(name: str, **options: Any) -> Callable[[H], H]:
+    """Register a handler class under `name`; options are those of `@app.task`."""
+
+    def register(cls: H) -> H:
+        if not (isinstance(cls, type) and issubclass(cls, BaseHandler)):
+            raise InvalidArguments(f"@handler({name!r}) needs a subclass of BaseHandler, not {cls!r}")
+        _registry[name] = (cls, options)
+        return cls
+
+    return register
+
+
+def get_handler(name: str) -> BaseHandler:
+    """A new instance of the handler registered under `name`."""
+    if name not in _registry:
+        raise HandlerNotFoundError(name)
+    return _registry[name][0]()
+
+
+def registered() -> dict[str, dict[str, Any]]:
+    """Every registered name with its task options."""
+    return {name: options for name, (_, options) in _registry.items()}

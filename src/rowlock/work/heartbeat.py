@@ -1,0 +1,150 @@
+"""Heartbeats, in a thread and on a connection of their own, so that a handler that blocks the event loop keeps its job.
+
+The same thread fences the worker: when it cannot reach the database for so long that a lease may run out, the handlers
+are stopped before anybody else can own their jobs. Time is CLOCK_BOOTTIME, which goes on while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rowlock.core.errors import RowlockError
+from rowlock.store import jobs, workers
+from rowlock.store.engine import Store, open_store
+
+if TYPE_CHECKING:
+    from rowlock.work.app import Rowlock
+
+log = logging.getLogger("rowlock.worker")
+
+LAG_SECONDS = 1.0
+
+
+def boottime() -> float:
+    """Seconds that also pass while the machine is suspended."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+class Hold:
+    """One lease that this worker has, and when it was last renewed (the moment of sending, to be safe)."""
+
+    __slots__ = ("fenced", "renewed", "token")
+
+    def __init__(self, token: str, renewed: float) -> None:
+        self.token, self.renewed, self.fenced = token, renewed, False
+
+
+class Heart:
+    """Beats for every lease of one worker, and says which are lost, cancelled or no longer sure."""
+
+    def __init__(
+        self,
+        app: Rowlock,
+        worker: str,
+        *,
+        beat: float,
+        lease: float,
+        on_lost: Callable[[list[str]], None],
+        on_cancel: Callable[[list[str]], None],
+        on_fence: Callable[[list[str]], None],
+        running: Callable[[], int],
+        register: Callable[[Store], asyncio.Future[None]] | None = None,
+        names: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.holds: dict[str, Hold] = {}
+        self._app, self._worker, self._beat_seconds, self._lease = app, worker, beat, lease
+        self._on_lost, self._on_cancel, self._on_fence = on_lost, on_cancel, on_fence
+        self._running, self._names = running, names
+        self._loop = asyncio.get_running_loop()
+        self._stop = threading.Event()
+        self._ticked = time.monotonic()
+        self.beats = 0
+        self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._tick()
+        self._thread.start()
+
+    def _tick(self) -> None:
+        self._ticked = time.monotonic()
+        if not self._stop.is_set():
+            self._loop.call_later(LAG_SECONDS / 4, self._tick)
+
+    async def stop(self) -> None:
+        """Stop beating; leases still held are left to their time."""
+        self._stop.set()
+        await asyncio.to_thread(self._thread.join, 10)
+
+    def _tell(self, what: Callable[[list[str]], None], ids: list[str]) -> None:
+        if ids and not self._stop.is_set():
+            self._loop.call_soon_threadsafe(what, ids)
+
+    def _run(self) -> None:
+        asyncio.run(self._beat_until_stopped())
+
+    async def _beat_until_stopped(self) -> None:
+        store: Store | None = None
+        next_beat = time.monotonic() + self._beat_seconds
+        warned = False
+        while not self._stop.is_set():
+            await asyncio.sleep(min(0.2, self._beat_seconds / 4))
+            self._fence()
+            warned = self._watch_loop(warned)
+            if time.monotonic() < next_beat:
+                continue
+            try:
+                store = store or await self._open()
+                await self._beat(store)
+                next_beat = max(next_beat + self._beat_seconds, time.monotonic())
+            except (RowlockError, OSError) as error:
+                log.warning("heartbeat failed, trying again: %s", error)
+                next_beat = time.monotonic() + random.uniform(0.2, 1.0) * min(1.0, self._beat_seconds / 4)
+        if store is not None:
+            await store.close()
+
+    async def _open(self) -> Store:
+        options = self._app.store_options(connections=1, name="rowlock-heart", command_timeout=self._beat_seconds)
+        return await open_store(self._app.settings.database, options)
+
+    async def _beat(self, store: Store) -> None:
+        """One beat: renew what is older than a beat, then ask about everything."""
+        sent = boottime()
+        held = [(job_id, hold) for job_id, hold in list(self.holds.items()) if not hold.fenced]
+        due = [(job_id, hold) for job_id, hold in held if sent - hold.renewed >= self._beat_seconds * 0.9]
+        if due:
+            await store.run(jobs.beat([(job_id, hold.token) for job_id, hold in due], self._lease))
+        if held:
+            still = await store.run(jobs.held([(job_id, hold.token) for job_id, hold in held]))
+            for job_id, hold in due:
+                if job_id in still:
+                    hold.renewed = sent
+            gone = [job_id for job_id, hold in held if job_id not in still and self.holds.get(job_id) is hold]
+            self._tell(self._on_lost, gone)
+            self._tell(self._on_cancel, [job_id for job_id, cancel in still.items() if cancel])
+        await store.run(workers.seen(self._worker, self._running(), self._lease))
+        self.beats += 1
+
+    def _fence(self) -> None:
+        """Past its local deadline a lease may be somebody else's: stop before that."""
+        limit = boottime() - (self._lease - self._beat_seconds)
+        unsure = []
+        for job_id, hold in list(self.holds.items()):
+            if hold.renewed < limit and not hold.fenced:
+                hold.fenced = True
+                unsure.append(job_id)
+        self._tell(self._on_fence, unsure)
+
+    def _watch_loop(self, warned: bool) -> bool:
+        """Warn once, with names, when a handler keeps the event loop from turning."""
+        lag = time.monotonic() - self._ticked
+        if lag > LAG_SECONDS and not warned:
+            log.warning("the event loop has not turned for %.1f s; an async handler blocks it: %s", lag, self._names())
+        return lag > LAG_SECONDS

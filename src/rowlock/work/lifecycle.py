@@ -1,0 +1,84 @@
+"""Start, run, stop: signals to a worker. The first drains, the second gives everything back now, the third exits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rowlock.work.pool import WorkerPool
+
+if TYPE_CHECKING:
+    from rowlock.work.app import Rowlock
+
+log = logging.getLogger("rowlock.worker")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopper:
+    """Counts signals and says how hard to stop."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.now = asyncio.Event()
+
+    def __call__(self) -> None:
+        if not self.asked.is_set():
+            log.info("stopping: finishing what runs (signal again to give it back now)")
+            self.asked.set()
+        elif not self.now.is_set():
+            log.info("stopping now: everything that runs is given back")
+            self.now.set()
+        else:
+            os._exit(1)
+
+
+@contextmanager
+def signals() -> Iterator[Stopper]:
+    """Catch the stop signals for the time of a block, and put the old handlers back."""
+    stopper, loop = Stopper(), asyncio.get_running_loop()
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stopper)
+    try:
+        yield stopper
+    finally:
+        for number, handler in previous.items():
+            loop.remove_signal_handler(number)
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+async def run_worker(app: Rowlock, **changes: Any) -> None:
+    """Work until told to stop."""
+    with signals() as stopper:
+        await serve(WorkerPool(app, **changes), stopper)
+
+
+async def serve(pool: WorkerPool, stopper: Stopper) -> None:
+    """Start a worker, run it until told to stop, stop it."""
+    await pool.start()
+    working = asyncio.ensure_future(pool.join())
+    asked = asyncio.ensure_future(stopper.asked.wait())
+    try:
+        await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        hurried = asyncio.ensure_future(_hurry(pool, stopper))
+        try:
+            await pool.stop()
+        finally:
+            for task in (working, asked, hurried):
+                task.cancel()
+            await asyncio.gather(working, asked, hurried, return_exceptions=True)
+    if working.done() and not working.cancelled():
+        working.result()
+
+
+async def _hurry(pool: WorkerPool, stopper: Stopper) -> None:
+    await stopper.now.wait()
+    pool.hurry()

@@ -1,0 +1,76 @@
+"""The one way in which a worker repeats anything: a round that returns the delay before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from rowlock.core.errors import StoreError
+
+log = logging.getLogger("rowlock.worker")
+
+Round = Callable[[], Awaitable[float]]
+GIVE_UP_AFTER = 20  # unexpected errors in a row: better a restart than a worker that only looks alive
+
+
+class Loops:
+    """Named loops and loose tasks of one worker, all strongly referenced."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._loose: set[asyncio.Task[Any]] = set()
+
+    def start(self, name: str, round_: Round) -> None:
+        """Repeat `round_` until stopped."""
+        self._tasks[name] = asyncio.get_running_loop().create_task(self._repeat(name, round_), name=f"rowlock-{name}")
+
+    async def _repeat(self, name: str, round_: Round) -> None:
+        failures = 0
+        while True:
+            try:
+                delay = await round_()
+                failures = 0
+            except StoreError as error:
+                delay = min(5.0, 0.1 * 2 ** min(failures, 6)) * random.uniform(0.5, 1.0)
+                failures += 1
+                log.warning("%s: %s; trying again in %.1f s", name, error, delay)
+            except Exception:
+                failures += 1
+                log.exception("%s: unexpected error", name)
+                if failures >= GIVE_UP_AFTER:
+                    raise
+                delay = min(5.0, 0.1 * 2**failures)
+            if delay > 0:
+                await asyncio.sleep(delay)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run something once in the background; an error is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._loose.add(task)
+        task.add_done_callback(self._drop)
+
+    def _drop(self, task: asyncio.Task[Any]) -> None:
+        self._loose.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("background work failed: %s", error)
+
+    async def stop(self, name: str) -> None:
+        """Stop one loop between or within its rounds."""
+        if task := self._tasks.pop(name, None):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def stop_all(self) -> None:
+        """Stop everything."""
+        tasks = [*self._tasks.values(), *self._loose]
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def join(self) -> None:
+        """Wait; raises what a loop died of."""
+        await asyncio.gather(*self._tasks.values())

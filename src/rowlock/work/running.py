@@ -1,0 +1,40 @@
+"""One attempt in this worker: its lease, its task, and how it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from rowlock.core.job import Claimed
+from rowlock.work.context import Context
+
+# Why an attempt is told to stop, in the order in which one may replace another.
+REASONS = ("shutdown", "fenced", "timeout", "cancel", "lost")
+
+
+class Running:
+    """A claimed job from its claim to its settlement."""
+
+    __slots__ = ("abandoned", "blocking", "ctx", "ended", "job", "kill", "reason", "started", "task")
+
+    def __init__(self, job: Claimed) -> None:
+        self.job = job
+        self.task: asyncio.Task[Any] | None = None
+        self.ctx: Context | None = None
+        self.blocking = False  # a thread runs it: it cannot be cancelled, only asked
+        self.reason: str | None = None
+        self.abandoned = False  # its outcome was written without it; whatever it still returns is ignored
+        self.ended = False
+        self.started = time.monotonic()
+        self.kill: Any = None
+
+    def stop(self, reason: str) -> None:
+        """Ask the attempt to stop; a graver reason replaces a lighter one."""
+        if self.reason is None or REASONS.index(reason) > REASONS.index(self.reason):
+            self.reason = reason
+        if self.ctx is not None:
+            self.ctx.should_stop = True
+            self.ctx._lost = self.ctx._lost or reason == "lost"
+        if self.task is not None and not self.blocking and not self.ended:
+            self.task.cancel()

@@ -1,0 +1,144 @@
+"""Writes outcomes in batches: whatever ended while the last batch was being written goes in the next one.
+
+No timer is involved, so an idle worker settles at once and a busy one in large batches. Leases stay held, and are
+beaten, until the answer is there; a full buffer stops claiming.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
+from rowlock.core.job import Claimed, Settlement
+from rowlock.core.outcome import Failed
+from rowlock.core.policy import Transition, decide
+from rowlock.core.states import Outcome, State
+from rowlock.store import jobs
+from rowlock.store.engine import Store
+from rowlock.store.follow_ups import follow_ups
+from rowlock.work.running import Running
+
+log = logging.getLogger("rowlock.worker")
+
+SUCCEEDED = State.SUCCEEDED
+BATCH = 1000
+Answered = Callable[[Running, Transition, jobs.Answer], None]
+
+
+class Settler:
+    """The one writer of outcomes in a worker."""
+
+    def __init__(self, store: Store, keep: jobs.Keep, answered: Answered, flushed: Callable[[], None]) -> None:
+        self._store, self._keep, self._answered, self._flushed = store, keep, answered, flushed
+        self._pending: list[tuple[Running, Transition]] = []
+        self._arrived = asyncio.Event()
+        self._writing = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.get_running_loop().create_task(self._write_until_cancelled())
+
+    @property
+    def backlog(self) -> int:
+        """Outcomes that are not yet committed."""
+        return len(self._pending) + self._writing
+
+    def put(self, running: Running, transition: Transition) -> None:
+        """Hand over an outcome."""
+        self._pending.append((running, transition))
+        self._arrived.set()
+
+    async def drain(self, timeout: float) -> bool:
+        """Wait until everything handed over is written; False when time is up."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while self.backlog and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.01)
+        return not self.backlog
+
+    async def stop(self) -> None:
+        """Stop writing."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _write_until_cancelled(self) -> None:
+        delay = 0.0
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
+            self._writing = len(batch)
+            try:
+                await self._write(batch)
+                delay, self._writing = 0.0, 0
+                self._flushed()
+                if self._pending:
+                    self._arrived.set()
+            except (StoreUnavailable, StorageFull) as error:
+                # Nothing is lost: the leases are still ours, and a repeat of what was written answers `duplicate`.
+                delay = min(2.0, delay * 2 or 0.1)
+                log.warning("%d outcomes wait for the database: %s", len(batch), error)
+                self._pending = batch + self._pending
+                self._arrived.set()
+                self._writing = 0
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            finally:
+                self._writing = 0
+
+    async def _write(self, batch: list[tuple[Running, Transition]]) -> None:
+        try:
+            answers = await self._settle(batch)
+        except (StoreUnavailable, StorageFull):
+            raise
+        except StoreError as error:
+            log.error("a batch of %d outcomes was refused (%s); writing them one by one", len(batch), error)
+            for one in batch:
+                await self._write_alone(*one)
+            return
+        for running, transition in batch:
+            self._answered(running, transition, answers[running.job.id])
+
+    async def _settle(self, batch: list[tuple[Running, Transition]]) -> dict[str, jobs.Answer]:
+        answers: dict[str, jobs.Answer] = {}
+        rest = batch
+        if self._store.one_statement:
+            plain = [(r, t) for r, t in batch if t.state is SUCCEEDED and r.job.on_success is None]
+            if plain:
+                applied = await self._store.run(
+                    jobs.succeed([(r.job.id, r.job.token, t.result) for r, t in plain], self._keep)
+                )
+                answers = dict.fromkeys(applied, "applied")
+                # What was not applied is a duplicate or lost: the general path tells which.
+                rest = [(r, t) for r, t in batch if r.job.id not in applied]
+        if rest:
+            settlements = [Settlement(r.job.id, r.job.token, t, follow_ups(r.job, t)) for r, t in rest]
+            general = await self._store.run(jobs.settle(settlements, self._keep))
+            answers.update(general)
+        return answers
+
+    async def _write_alone(self, running: Running, transition: Transition) -> None:
+        """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it."""
+        try:
+            answers = await self._settle([(running, transition)])
+        except (StoreUnavailable, StorageFull):
+            self.put(running, transition)
+            return
+        except StoreError as error:
+            log.error("the outcome of job %s cannot be stored: %s", running.job.id, error)
+            if transition.error_code == "UNSTORABLE":
+                self._answered(running, transition, "lost")
+                return
+            self.put(running, unstorable(running.job, transition))
+            return
+        self._answered(running, transition, answers[running.job.id])
+
+
+def unstorable(job: Claimed, refused: Transition) -> Transition:
+    """What is written instead of an outcome that the database refused."""
+    permanent = refused.outcome is Outcome.SUCCEEDED
+    end = Failed("UNSTORABLE", "the outcome of this attempt could not be stored", permanent=permanent)
+    return decide(job, end, random.random())

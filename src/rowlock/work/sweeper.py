@@ -1,0 +1,72 @@
+"""The sweeper, in every worker, without a leader: ends leases that ran out, expires, prunes.
+
+It believes `lease_expires_at` only. After an outage every lease looks expired although its worker lives, so nothing is
+reclaimed before this process has been in touch with the database for a whole lease, nor before the server has been up
+for one; and a jump of the wall clock (which is the database's clock on SQLite) counts as an outage.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from rowlock.core.config import WorkerSettings
+from rowlock.core.errors import StoreError
+from rowlock.store import jobs, retention
+from rowlock.store.engine import Store
+from rowlock.work.heartbeat import boottime
+
+log = logging.getLogger("rowlock.worker")
+
+BATCH = 100
+TIDY_SECONDS = 600.0
+DAYS_AHEAD = 32
+
+
+class Sweeper:
+    """Reclaims other workers' leases when they ran out."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: WorkerSettings,
+        keep: jobs.Keep,
+        on_reclaimed: Callable[[list[jobs.Reclaimed]], None],
+    ) -> None:
+        self._store, self._settings, self._keep, self._on_reclaimed = store, settings, keep, on_reclaimed
+        self._in_touch_since = boottime()
+        self._drift = time.time() - boottime()
+
+    async def round(self) -> float:
+        """One sweep. Returns the delay before the next."""
+        pause = self._settings.sweep_seconds * random.uniform(0.8, 1.2)
+        try:
+            expired = await self._store.run(jobs.expire(BATCH, self._keep))
+            reclaimed = await self._reclaim() if self._may_reclaim() else []
+        except StoreError:
+            self._in_touch_since = boottime() + pause
+            raise
+        return 0.0 if BATCH in (len(reclaimed), expired) else pause
+
+    def _may_reclaim(self) -> bool:
+        drift = time.time() - boottime()
+        if abs(drift - self._drift) > self._settings.lease_seconds / 2:
+            log.warning("the wall clock jumped by %.0f s; no lease is reclaimed for one lease", drift - self._drift)
+            self._in_touch_since = boottime()
+        self._drift = drift
+        return boottime() - self._in_touch_since >= self._settings.lease_seconds
+
+    async def _reclaim(self) -> list[jobs.Reclaimed]:
+        draws = [random.random() for _ in range(BATCH)]
+        reclaimed = await self._store.run(jobs.reclaim(draws, self._settings.lease_seconds, self._keep))
+        if reclaimed:
+            self._on_reclaimed(reclaimed)
+        return reclaimed
+
+    async def tidy(self) -> float:
+        """Retention: partitions for the days to come, and what is past its time. Returns the delay before the next."""
+        await retention.ensure_partitions(self._store, DAYS_AHEAD)
+        await retention.prune(self._store)
+        return TIDY_SECONDS * random.uniform(0.8, 1.2)

@@ -1,0 +1,416 @@
+"""What settle promises: one outcome, written whole, by the attempt that held the lease."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rowlock.core.errors import StoreError
+from rowlock.core.job import NewJob
+from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
+from rowlock.core.policy import fixed
+from rowlock.store import jobs
+from rowlock.store.jobs import Keep
+from support import contract
+from support.rig import KEEP, Rig, moment, settlement, token
+
+NO_LEASE = {
+    "lease_token": None,
+    "locked_at": None,
+    "heartbeat_at": None,
+    "lease_expires_at": None,
+}
+ENDS = [
+    Succeeded('{"a": 1}'),
+    Failed("E", "no"),
+    Failed("E", "no", permanent=True),
+    TimedOut(3),
+    Cancelled(),
+    Released(4),
+    Lost(convicted=True),
+]
+
+
+async def test_a_success_is_a_whole_finished_row(rig: Rig) -> None:
+    job = await rig.running(worker="w-1", owner="ana", tags=("x",), source="s", args='{"n": 1}', priority=3)
+    before = await rig.row(job.id)
+    await rig.store.run(jobs.progress([(job.id, job.token, 40, "fetch", "reading")]))
+    now = rig.clock.move(7)
+    assert await rig.settle(job, Succeeded('{"title": "é"}')) == "applied"
+    assert await rig.row(job.id) == before | NO_LEASE | {
+        "state": "succeeded",
+        "result": {"title": "é"},
+        "progress": 100,
+        "phase": "fetch",
+        "message": "reading",
+        "settled_token": job.token,
+        "locked_by": "w-1",
+        "finished_at": now,
+        "updated_at": now,
+    }
+    assert await rig.fetch("SELECT count(*) FROM {t}jobs_live") == [(0,)]
+
+
+async def test_plain_successes_in_one_statement_write_the_same_row(rig: Rig) -> None:
+    """What the one statement does not answer, settle does: together they finish every job on either engine."""
+    one, two = await rig.running(), await rig.running()
+    done = [(one.id, one.token, '{"a": 1}')]
+    before = await rig.everything()
+    if one.id not in await rig.store.run(jobs.succeed(done, KEEP)):
+        assert await rig.everything() == before
+        await rig.settle(one, Succeeded('{"a": 1}'))
+    await rig.settle(two, Succeeded('{"a": 1}'))
+    assert await rig.store.run(jobs.succeed(done, KEEP)) == set()
+    differ = {"id": None, "settled_token": None}
+    assert await rig.row(one.id) | differ == await rig.row(two.id) | differ
+    assert await rig.settle(one, Succeeded('{"a": 1}')) == "duplicate"
+
+
+@pytest.mark.parametrize("result", ["null", "0", '""', '"\\u0000"', "[1, 2.5, null]", None])
+async def test_a_result_is_read_back_as_it_was_written(rig: Rig, result: str | None) -> None:
+    job = await rig.running()
+    await rig.succeed(job, result)
+    ((stored,),) = await rig.fetch("SELECT result FROM {t}jobs_finished")
+    assert stored == result
+
+
+async def test_a_failure_with_tries_left_waits_for_its_backoff(rig: Rig) -> None:
+    job = await rig.running(max_attempts=2, backoff=fixed(minutes=5).to_json())
+    before = await rig.row(job.id)
+    await rig.store.run(jobs.progress([(job.id, job.token, 40, "fetch", "reading")]))
+    now = rig.clock.move(2)
+    assert await rig.settle(job, Failed("HTTP_500", "it broke"), draw=0.25) == "applied"
+    assert await rig.row(job.id) == before | NO_LEASE | {
+        "state": "retryable",
+        "locked_by": None,
+        "settled_token": job.token,
+        "run_after": now + timedelta(seconds=315),
+        "error_code": "HTTP_500",
+        "error_message": "it broke",
+        "updated_at": now,
+    }
+    assert await rig.claim() == []
+
+
+async def test_a_failure_without_tries_left_is_dead(rig: Rig) -> None:
+    job = await rig.running(max_attempts=1)
+    now = rig.clock.move(2)
+    await rig.settle(job, Failed("HTTP_500", "it broke"))
+    row = await rig.row(job.id)
+    assert row | {
+        **NO_LEASE,
+        "state": "dead",
+        "error_code": "HTTP_500",
+        "error_message": "it broke",
+        "result": None,
+        "finished_at": now,
+        "locked_by": "worker-1",
+    } == row
+
+
+async def test_a_permanent_failure_is_dead_whatever_tries_are_left(rig: Rig) -> None:
+    job = await rig.running(max_attempts=100)
+    await rig.settle(job, Failed("HTTP_403", "forbidden", permanent=True))
+    assert await rig.state(job.id) == "dead"
+
+
+async def test_a_timeout_uses_up_a_try(rig: Rig) -> None:
+    job = await rig.running(max_attempts=2, backoff=fixed(seconds=1).to_json())
+    await rig.settle(job, TimedOut(30))
+    assert await rig.state(job.id) == "retryable"
+    rig.clock.move(2)
+    await rig.promote()
+    (job,) = await rig.claim()
+    await rig.settle(job, TimedOut(30))
+    row = await rig.row(job.id)
+    assert (row["state"], row["error_code"]) == ("dead", "TIMEOUT")
+    assert [attempt[:2] for attempt in await rig.attempts(job.id)] == [(1, "timed_out"), (2, "timed_out")]
+
+
+async def test_a_release_uses_up_no_try(rig: Rig) -> None:
+    job_id = await rig.enqueue(max_attempts=1)
+    for _ in range(25):
+        (job,) = await rig.claim()
+        await rig.settle(job, Released(0, "deploy"))
+    row = await rig.row(job_id)
+    assert (row["state"], row["attempt"], row["releases"]) == ("queued", 25, 25)
+    (job,) = await rig.claim()
+    await rig.settle(job, Failed("E", "the only try"))
+    assert await rig.state(job_id) == "dead"
+
+
+async def test_a_release_with_a_delay_is_claimable_when_due(rig: Rig) -> None:
+    job = await rig.running()
+    await rig.settle(job, Released(30, "snoozed"))
+    assert (await rig.row(job.id))["run_after"] == rig.clock.now() + timedelta(seconds=30)
+    assert await rig.claim() == []
+    rig.clock.move(30)
+    await rig.promote()
+    assert [again.id for again in await rig.claim()] == [job.id]
+
+
+async def test_a_cancelled_attempt_ends_cancelled(rig: Rig) -> None:
+    job = await rig.running()
+    await rig.cancel(job.id)
+    await rig.settle(job, Cancelled())
+    row = await rig.row(job.id)
+    assert (row["state"], row["result"], row["lease_token"]) == ("cancelled", None, None)
+    assert await rig.attempts(job.id) == [(1, "cancelled", "CANCELLED", "worker-1")]
+
+
+async def test_two_convictions_are_poison(rig: Rig) -> None:
+    job = await rig.running(max_attempts=5)
+    await rig.settle(job, Lost(convicted=True, detail="signal 9"), draw=0)
+    await rig.promote()
+    (job,) = await rig.claim()
+    assert (job.losses, job.convictions) == (1, 1)
+    await rig.settle(job, Lost(convicted=True, detail="signal 9"))
+    row = await rig.row(job.id)
+    assert (row["state"], row["error_code"], row["losses"]) == ("dead", "POISON", 2)
+
+
+async def test_each_attempt_that_did_not_succeed_has_a_row(rig: Rig) -> None:
+    columns = "attempt, outcome, worker, started_at, finished_at, error_code, error_message"
+    for end in ENDS:
+        started = rig.clock.move(100)
+        job = await rig.running(worker="w-9")
+        ended = rig.clock.move(5)
+        await rig.settle(job, end)
+        transition = settlement(job, end).transition
+        found = await rig.fetch(f"SELECT {columns} FROM {{t}}attempts WHERE job_id = $1", job.id)
+        if isinstance(end, Succeeded):
+            assert found == []
+            continue
+        (attempt,) = found
+        assert attempt[:3] == (1, transition.outcome, "w-9")
+        assert attempt[5:] == (transition.error_code, transition.error_message)
+        assert [moment(time) for time in attempt[3:5]] == [started, ended]
+
+
+async def test_old_tokens_change_nothing(rig: Rig) -> None:
+    await contract.old_tokens_change_nothing(rig)
+
+
+async def test_settle_after_reclaim_changes_nothing(rig: Rig) -> None:
+    for end in ENDS:
+        zombie = await rig.running()
+        await rig.lose(zombie)
+        before = await rig.everything()
+        answer = await rig.settle(zombie, end)
+        assert await rig.everything() == before
+        assert answer == "lost"  # not "duplicate": its outcome was never written
+
+
+async def test_settle_after_reclaim_and_a_new_claim_changes_nothing(rig: Rig) -> None:
+    zombie = await rig.running()
+    await rig.lose(zombie)
+    rig.clock.move(2)
+    await rig.promote()
+    (holder,) = await rig.claim(worker="worker-2")
+    before = await rig.everything()
+    answer = await rig.settle(zombie, Succeeded('"stolen"'))
+    assert await rig.everything() == before
+    assert answer == "lost"
+    await rig.succeed(holder)
+
+
+async def test_settle_after_a_loss_that_ended_the_job_changes_nothing(rig: Rig) -> None:
+    zombie = await rig.running(on_lost="dead")
+    await rig.lose(zombie)
+    before = await rig.everything()
+    answer = await rig.settle(zombie, Succeeded('"stolen"'))
+    assert await rig.everything() == before
+    assert answer == "lost"
+
+
+async def test_a_lease_that_was_reclaimed_did_not_settle(rig: Rig) -> None:
+    """`settled_by` tells what became of a COMMIT whose reply was lost: a sweep must not look like that COMMIT."""
+    zombie, other = await rig.running(lease=5), await rig.running(lease=1000)
+    assert not await rig.store.run(jobs.settled_by(zombie.id, zombie.token))
+    rig.clock.move(6)
+    assert len(await rig.reclaim()) == 1
+    assert not await rig.store.run(jobs.settled_by(zombie.id, zombie.token))
+    await rig.succeed(other)
+    assert await rig.store.run(jobs.settled_by(other.id, other.token))
+    assert not await rig.store.run(jobs.settled_by(other.id, token()))
+
+
+async def test_a_settle_for_a_job_that_is_not_there_is_lost(rig: Rig) -> None:
+    job = await rig.running()
+    ghost = job._replace(id=rig.new_id())
+    before = await rig.everything()
+    assert await rig.settle(ghost, Succeeded()) == "lost"
+    assert await rig.everything() == before
+
+
+async def test_another_jobs_token_does_not_settle_this_one(rig: Rig) -> None:
+    one, two = await rig.running(), await rig.running()
+    before = await rig.everything()
+    assert await rig.settle(one, Succeeded(), under=two.token) == "lost"
+    assert await rig.everything() == before
+
+
+async def test_a_repeated_settle_is_a_duplicate(rig: Rig) -> None:
+    await contract.a_repeated_settle_is_a_duplicate(rig)
+
+
+async def test_a_repeat_that_says_something_else_is_still_a_duplicate(rig: Rig) -> None:
+    job = await rig.running()
+    await rig.succeed(job, '"first"')
+    assert await rig.settle(job, Failed("E", "second", permanent=True)) == "duplicate"
+    row = await rig.row(job.id)
+    assert (row["state"], row["result"]) == ("succeeded", "first")
+    assert await rig.attempts(job.id) == []
+
+
+async def test_a_repeated_settle_is_a_duplicate_while_the_next_attempt_runs(rig: Rig) -> None:
+    first = await rig.running()
+    await rig.settle(first, Released(0))
+    (second,) = await rig.claim()
+    before = await rig.everything()
+    assert await rig.settle(first, Released(0)) == "duplicate"
+    assert await rig.everything() == before
+    await rig.succeed(second)
+
+
+async def test_a_repeated_settle_is_a_duplicate_after_the_job_was_cancelled_or_retried(rig: Rig) -> None:
+    job = await rig.running()
+    await rig.settle(job, Failed("E", "no"))
+    await rig.cancel(job.id)
+    assert await rig.settle(job, Failed("E", "no")) == "duplicate"
+    assert await rig.retry(job.id) == {job.id}
+    assert await rig.settle(job, Failed("E", "no")) == "duplicate"
+    assert await rig.state(job.id) == "queued"
+
+
+async def test_a_holder_whose_lease_ran_out_may_settle_until_it_is_reclaimed(rig: Rig) -> None:
+    job = await rig.running()
+    rig.clock.move(100_000)
+    assert await rig.settle(job, Succeeded()) == "applied"
+    assert await rig.reclaim() == []
+
+
+async def test_each_job_of_a_batch_has_its_own_answer(rig: Rig) -> None:
+    done, lost, ok, fails, gone = [await rig.running() for _ in range(5)]
+    await rig.succeed(done)
+    answers = await rig.settle_all(
+        [
+            settlement(ok, Succeeded('"ok"')),
+            settlement(lost, Succeeded(), under=token()),
+            settlement(done, Succeeded()),
+            settlement(gone._replace(id=rig.new_id()), Succeeded()),
+            settlement(fails, Failed("E", "no", permanent=True)),
+        ]
+    )
+    assert sorted(answers.values()) == ["applied", "applied", "duplicate", "lost", "lost"]
+    assert {answers[ok.id], answers[fails.id]} == {"applied"}
+    states = [await rig.state(job.id) for job in (done, lost, ok, fails, gone)]
+    assert states == ["succeeded", "running", "succeeded", "dead", "running"]
+
+
+@pytest.mark.parametrize("stale_first", [True, False])
+async def test_an_old_token_changes_nothing_when_the_new_one_is_in_the_same_batch(
+    rig: Rig, stale_first: bool
+) -> None:
+    zombie = await rig.running()
+    await rig.settle(zombie, Released(0))
+    (holder,) = await rig.claim()
+    batch = [
+        settlement(zombie, Failed("E", "stolen", permanent=True), follow_ups=[(rig.new_id(), "{}", NewJob(task="x"))]),
+        settlement(holder, Succeeded('"mine"')),
+    ]
+    await rig.settle_all(batch if stale_first else batch[::-1])
+    row = await rig.row(holder.id)
+    assert (row["state"], row["result"], row["error_code"]) == ("succeeded", "mine", None)
+    assert await rig.attempts(holder.id) == [(1, "released", None, "worker-1")]
+    assert len(await rig.rows()) == 1
+
+
+async def test_the_same_settle_twice_in_one_batch_is_applied_once(rig: Rig) -> None:
+    job = await rig.running()
+    twice = [settlement(job, Failed("E", "no"))] * 2 + [settlement(job, Succeeded('"late"'))]
+    await rig.settle_all(twice)
+    row = await rig.row(job.id)
+    assert (row["state"], row["attempt"], row["losses"], row["releases"]) == ("retryable", 1, 0, 0)
+    assert await rig.attempts(job.id) == [(1, "failed", "E", "worker-1")]
+
+
+async def test_an_empty_batch_changes_nothing(rig: Rig) -> None:
+    await rig.running()
+    before = await rig.everything()
+    assert await rig.settle_all([]) == {}
+    assert await rig.everything() == before
+
+
+async def test_follow_ups_are_written_with_the_final_state(rig: Rig) -> None:
+    job = await rig.running()
+    after = rig.new_id()
+    await rig.settle_all(
+        [settlement(job, Succeeded(), follow_ups=[(after, '{"n": 1}', NewJob(task="after", priority=9))])]
+    )
+    row = await rig.row(after)
+    assert (row["task"], row["args"], row["priority"], row["state"]) == ("after", {"n": 1}, 9, "queued")
+
+
+async def test_a_follow_up_that_cannot_be_stored_undoes_the_settle(rig: Rig) -> None:
+    job, other = await rig.running(), await rig.running()
+    before = await rig.everything()
+    taken = [(job.id, "{}", NewJob(task="x", priority=1000))]
+    with pytest.raises(StoreError):
+        await rig.settle_all([settlement(other, Succeeded()), settlement(job, Succeeded(), follow_ups=taken)])
+    assert await rig.everything() == before
+    await rig.succeed(job)
+
+
+@pytest.mark.parametrize("stale", [True, False])
+async def test_lost_and_repeated_settles_write_no_follow_ups(rig: Rig, stale: bool) -> None:
+    job = await rig.running()
+    if not stale:
+        await rig.succeed(job)
+    before = await rig.everything()
+    late = settlement(
+        job,
+        Succeeded(),
+        under=token() if stale else None,
+        follow_ups=[(rig.new_id(), "{}", NewJob(task="after"))],
+    )
+    assert await rig.settle_all([late]) == {job.id: "lost" if stale else "duplicate"}
+    assert await rig.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("end", "options", "days"),
+    [
+        (Succeeded(), {}, 2),
+        (Failed("E", "no", permanent=True), {}, 5),
+        (Cancelled(), {}, 5),
+        (Succeeded(), {"keep_seconds": 9.5 * 86_400}, 9),
+        (Failed("E", "no", permanent=True), {"keep_seconds": 86_400.0}, 1),
+    ],
+)
+async def test_a_finished_row_is_kept_as_long_as_its_state_or_task_says(
+    rig: Rig, end: AttemptEnd, options: dict[str, Any], days: int
+) -> None:
+    rig.clock.move(timedelta(hours=3))
+    job = await rig.running(**options)
+    await rig.settle(job, end, keep=Keep(succeeded=2 * 86_400, failed=5 * 86_400))
+    ((drop_on,),) = await rig.fetch("SELECT drop_on FROM {t}jobs_finished")
+    # Kept for whole days: it may be dropped on the day after its time is up.
+    assert str(drop_on) == str((rig.clock.now() + timedelta(days=days + 1)).date())
+
+
+async def test_hostile_error_texts_are_stored_as_they_are(rig: Rig) -> None:
+    job = await rig.running()
+    message = "'; DROP TABLE x; -- $1 :now ? \\ \" \n\t 日本 " + "x" * 8000
+    await rig.settle(job, Failed("E'", message, permanent=True))
+    row = await rig.row(job.id)
+    assert (row["error_code"], row["error_message"]) == ("E'", message)
+
+
+async def test_a_follow_up_stored_in_the_row_comes_back_with_the_claim(rig: Rig) -> None:
+    stored = json.dumps({"task": "after", "queue": "q"})
+    job = await rig.running(on_success=stored, on_dead=stored)
+    await rig.settle(job, Released(0))
+    (again,) = await rig.claim()
+    assert (again.on_success, again.on_dead) == (stored, stored)

@@ -1,0 +1,173 @@
+"""Workers' signs of life, wake-ups, and pausing queues. Leases depend on none of these rows."""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+
+from rowlock.store import workers
+from rowlock.store.operation import Operation
+from support.rig import Rig
+
+
+def register(worker: str = "w", bell: str | None = None, lease: float = 60) -> Operation[None]:
+    return workers.register(worker, "host-1", 42, "1.2.3", ["links", "default"], ["a", "b"], 10, bell, lease)
+
+
+async def test_a_registered_worker_is_listed_with_what_it_said(rig: Rig) -> None:
+    await rig.store.run(register())
+    (worker,) = await rig.store.run(workers.workers())
+    assert (worker.id, worker.hostname, worker.pid, worker.version) == ("w", "host-1", 42, "1.2.3")
+    assert (worker.queues, worker.tasks, worker.pool_size) == (("links", "default"), ("a", "b"), 10)
+    assert (worker.running, worker.idle, worker.alive) == (0, False, True)
+    assert worker.started_at == worker.seen_at == rig.clock.now()
+
+
+async def test_a_worker_is_alive_until_its_lease_without_a_sign_of_life_ends(rig: Rig) -> None:
+    await rig.store.run(register(lease=60))
+    rig.clock.move(59)
+    assert await rig.store.run(workers.seen("w", 3, 60)) is True
+    seen = rig.clock.now()
+    rig.clock.move(59)
+    (worker,) = await rig.store.run(workers.workers())
+    assert (worker.alive, worker.running, worker.seen_at) == (True, 3, seen)
+    rig.clock.move(2)
+    (worker,) = await rig.store.run(workers.workers())
+    assert not worker.alive
+
+
+async def test_a_worker_whose_row_is_gone_is_told_to_register_again(rig: Rig) -> None:
+    assert await rig.store.run(workers.seen("w", 0, 60)) is False
+    assert await rig.store.run(workers.set_idle("w", True, 60)) is False
+    await rig.store.run(register())
+    assert await rig.store.run(workers.seen("w", 0, 60)) is True
+
+
+async def test_registering_twice_is_one_worker(rig: Rig) -> None:
+    await rig.store.run(register())
+    started = rig.clock.now()
+    rig.clock.move(10)
+    await rig.store.run(register())
+    (worker,) = await rig.store.run(workers.workers())
+    assert (worker.started_at, worker.seen_at) == (started, started + timedelta(seconds=10))
+
+
+async def test_a_leaving_worker_takes_long_silent_rows_along(rig: Rig) -> None:
+    await rig.store.run(register("forgotten"))
+    rig.clock.move(timedelta(hours=23))
+    await rig.store.run(register("silent"))
+    rig.clock.move(timedelta(hours=2))
+    await rig.store.run(register("leaving"))
+    await rig.store.run(workers.remove("leaving"))
+    assert [worker.id for worker in await rig.store.run(workers.workers())] == ["silent"]
+
+
+async def test_living_workers_come_first(rig: Rig) -> None:
+    await rig.store.run(register("gone", lease=5))
+    await rig.store.run(register("here", lease=500))
+    rig.clock.move(10)
+    assert [(w.id, w.alive) for w in await rig.store.run(workers.workers())] == [("here", True), ("gone", False)]
+
+
+async def test_a_lease_does_not_depend_on_its_workers_row(rig: Rig) -> None:
+    await rig.store.run(register("w"))
+    job = await rig.running(worker="w")
+    await rig.store.run(workers.remove("w"))
+    assert await rig.reclaim() == []
+    await rig.lose(job)
+    assert await rig.state(job.id) == "retryable"
+
+
+async def test_a_paused_queue_is_listed_since_when(rig: Rig) -> None:
+    since = rig.clock.now()
+    await rig.store.run(workers.pause_queue("links"))
+    rig.clock.move(10)
+    await rig.store.run(workers.pause_queue("links"))
+    assert await rig.store.run(workers.paused_queues()) == {"links": since}
+    assert await rig.store.run(workers.resume_queue("links")) is True
+    assert await rig.store.run(workers.resume_queue("links")) is False
+    assert await rig.store.run(workers.resume_queue("never paused")) is False
+    assert await rig.store.run(workers.paused_queues()) == {}
+
+
+async def test_running_jobs_go_on_in_a_paused_queue(rig: Rig) -> None:
+    job = await rig.running()
+    await rig.store.run(workers.pause_queue("default"))
+    await rig.succeed(job)
+    lost = await rig.enqueue()
+    assert await rig.claim() == []
+    assert await rig.state(lost) == "queued"
+
+
+class Ear:
+    """Hears a worker's bell. Messages keep their order, so a cancel marks the end of what was said before it."""
+
+    def __init__(self, rig: Rig, running: str) -> None:
+        self._rig, self._running = rig, running
+        self._messages: asyncio.Queue[str] = asyncio.Queue()
+
+    def hear(self, what: str) -> None:
+        self._messages.put_nowait(what)
+
+    async def heard(self) -> list[str]:
+        """Everything said since the last call, but for cancels."""
+        found: list[str] = []
+        async with asyncio.timeout(20):
+            while True:
+                await self._rig.cancel(self._running)
+                with suppress(TimeoutError):  # the first cancels may be said before the bell hangs
+                    async with asyncio.timeout(0.5):
+                        while not (what := await self._messages.get()).startswith("cancel"):
+                            found.append(what)
+                        return found
+
+
+async def test_work_wakes_a_worker_that_sleeps_and_leaves_busy_ones_alone(rig: Rig) -> None:
+    job = await rig.running(worker="w")
+    ear = Ear(rig, job.id)
+    bell = await rig.store.listen(ear.hear)
+    try:
+        await rig.store.run(register("w", bell.address, lease=1000))
+        await ear.heard()
+        await ear.heard()
+
+        await rig.enqueue()
+        assert await ear.heard() == []
+
+        await rig.store.run(workers.set_idle("w", True, 1000))
+        await rig.enqueue(queue="paused")
+        assert await ear.heard() == ["work"]
+        await rig.store.run(workers.pause_queue("paused"))
+        await rig.store.run(workers.resume_queue("paused"))
+        assert await ear.heard() == ["work"]
+
+        dead = await rig.enqueue()
+        await rig.cancel(dead)
+        assert await ear.heard() == ["work"]
+        await rig.retry(dead)
+        assert await ear.heard() == ["work"]
+
+        await rig.store.run(workers.set_idle("w", False, 1000))
+        await rig.enqueue()
+        assert await ear.heard() == []
+    finally:
+        await bell.close()
+
+
+async def test_nobody_rings_for_a_transaction_that_was_rolled_back(rig: Rig) -> None:
+    job = await rig.running(worker="w")
+    ear = Ear(rig, job.id)
+    bell = await rig.store.listen(ear.hear)
+    try:
+        await rig.store.run(register("w", bell.address, lease=1000))
+        await rig.store.run(workers.set_idle("w", True, 1000))
+        await ear.heard()
+        await ear.heard()
+        await rig.enqueue()
+        assert await ear.heard() == ["work"]
+        with suppress(ZeroDivisionError):
+            async with rig.store.transaction() as tx:
+                await tx.run(workers.resume_queue("default"))
+                raise ZeroDivisionError
+        assert await ear.heard() == []
+    finally:
+        await bell.close()

@@ -1,0 +1,65 @@
+"""Promises as functions: the conformance tests call them, and so do the mutants, which must fail them."""
+
+from rowlock.core.outcome import Failed, Released, Succeeded
+from rowlock.store import jobs
+from support.rig import KEEP, Rig, token
+
+
+async def every_claim_counts_one_attempt(rig: Rig) -> None:
+    """`attempt` grows at each claim, and only there: claims == attempt."""
+    job_id = await rig.enqueue()
+    for claims in range(1, 6):
+        (job,) = await rig.claim()
+        assert job.attempt == claims
+        assert await rig.settle(job, Released(0)) == "applied"
+        assert (await rig.row(job_id))["attempt"] == claims
+
+
+async def old_tokens_change_nothing(rig: Rig) -> None:
+    """Zombies are mute: settle, success, progress, beat and adopt with an old or forged token do nothing."""
+    zombie = await rig.running()
+    assert await rig.settle(zombie, Released(0)) == "applied"
+    (middle,) = await rig.claim()
+    assert await rig.settle(middle, Released(0)) == "applied"
+    (holder,) = await rig.claim()
+    rig.clock.move(7)
+    before = await rig.everything()
+    for stale in (zombie.token, token()):
+        for end in (Succeeded('"stolen"'), Failed("E", "stolen"), Failed("E", "x", permanent=True), Released(0)):
+            answer = await rig.settle(zombie, end, under=stale)
+            assert await rig.everything() == before, f"an old token wrote {end}"
+            assert answer == "lost"
+        assert await rig.store.run(jobs.succeed([(zombie.id, stale, '"stolen"')], KEEP)) == set()
+        assert await rig.store.run(jobs.progress([(zombie.id, stale, 99, "stolen", "stolen")])) == set()
+        await rig.store.run(jobs.beat([(zombie.id, stale)], 1000))
+        assert await rig.store.run(jobs.held([(zombie.id, stale)])) == {}
+        assert await rig.everything() == before, "an old token wrote"
+    assert await rig.settle(holder, Succeeded('"mine"')) == "applied"
+    row = await rig.row(holder.id)
+    assert (row["state"], row["result"], row["attempt"]) == ("succeeded", "mine", 3)
+
+
+async def a_repeated_settle_is_a_duplicate(rig: Rig) -> None:
+    """A settle whose reply was lost may be sent again: it is told so, and changes nothing."""
+    for end in (
+        Succeeded('{"n": 1}'),
+        Failed("E", "once"),
+        Failed("E", "never", permanent=True),
+        Released(5),
+    ):
+        job = await rig.running()
+        assert await rig.settle(job, end) == "applied"
+        before = await rig.everything()
+        rig.clock.move(3)
+        assert await rig.settle(job, end) == "duplicate", f"a repeated {end} was not known again"
+        assert await rig.everything() == before
+
+
+async def an_outage_is_not_the_death_of_every_worker(rig: Rig, guard: float) -> None:
+    """The clock stands `guard` − 1 s after the server's start, and every lease has run out: no sweep yet."""
+    job = await rig.running(lease=0.5)
+    rig.clock.move(0.75)
+    assert await rig.reclaim(guard=guard) == [], "swept before the workers could beat again"
+    assert (await rig.row(job.id))["lease_token"] == job.token
+    rig.clock.move(guard)
+    assert [lost.job.id for lost in await rig.reclaim(guard=guard)] == [job.id]
