@@ -36,10 +36,10 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, SchemaError
 from rowlock.core.job import NewJob
 from rowlock.core.policy import fixed
-from rowlock.store import jobs
+from rowlock.store import jobs, reads
 from rowlock.store.engine import StoreOptions, open_store
 from rowlock.store.foreign import _as_text, is_async, run_on, run_on_sync
-from rowlock.store.operation import Call, Operation, Steps, operation
+from rowlock.store.operation import Call, Operation, Steps, drive, operation
 from rowlock.store.queries import Query, load
 from support.server import PostgresDatabases
 
@@ -68,8 +68,10 @@ async def asyncpg_caller(connection: Any) -> Caller:
 @asynccontextmanager
 async def asyncpg_connection(url: str) -> AsyncIterator[Caller]:
     connection = await asyncpg.connect(url)
-    yield await asyncpg_caller(connection)
-    await connection.close()
+    try:
+        yield await asyncpg_caller(connection)
+    finally:
+        await connection.close()
 
 
 @asynccontextmanager
@@ -81,14 +83,11 @@ async def asyncpg_pool(url: str) -> AsyncIterator[Caller]:
 @asynccontextmanager
 async def asyncpg_with_codecs(url: str) -> AsyncIterator[Caller]:
     """Set up as applications do it: JSON to and from Python, ids as objects only."""
-    connection = await asyncpg.connect(url)
-    json_codec = {"encoder": json.dumps, "decoder": json.loads}
-    await connection.set_type_codec("json", schema="pg_catalog", **json_codec)
-    await connection.set_type_codec(
-        "uuid", schema="pg_catalog", encoder=lambda value: value.hex, decoder=uuid.UUID
-    )
-    yield await asyncpg_caller(connection)
-    await connection.close()
+    async with asyncpg_connection(url) as caller:
+        known = {"json": (json.dumps, json.loads), "uuid": (lambda value: value.hex, uuid.UUID)}
+        for name, (encoder, decoder) in known.items():
+            await caller.connection.set_type_codec(name, schema="pg_catalog", encoder=encoder, decoder=decoder)
+        yield caller
 
 
 @asynccontextmanager
@@ -105,9 +104,7 @@ def psycopg_sync(url: str, **options: Any) -> Iterator[Caller]:
 
 def psycopg_client_binding(url: str) -> Any:
     """Set up as behind an old pooler: the client writes the values into the text; rows are dicts."""
-    return psycopg_sync(
-        url, row_factory=dict_row, cursor_factory=psycopg.ClientCursor, prepare_threshold=None
-    )
+    return psycopg_sync(url, row_factory=dict_row, cursor_factory=psycopg.ClientCursor, prepare_threshold=None)
 
 
 def sqlalchemy_url(url: str, driver: str) -> str:
@@ -140,8 +137,10 @@ def sqlalchemy_session(url: str) -> Iterator[Caller]:
 @contextmanager
 def sqlalchemy_scoped_session(url: str) -> Iterator[Caller]:
     session = scoped_session(sessionmaker(engine_of(url)))
-    yield sqlalchemy_caller(session)
-    session.remove()
+    try:
+        yield sqlalchemy_caller(session)
+    finally:
+        session.remove()
 
 
 def async_session(driver: str) -> Callable[[str], Any]:
@@ -158,8 +157,10 @@ def async_session(driver: str) -> Callable[[str], Any]:
 async def async_scoped(url: str) -> AsyncIterator[Caller]:
     engine = create_async_engine(sqlalchemy_url(url, "asyncpg"), poolclass=NullPool)
     session = async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
-    yield sqlalchemy_caller(session)
-    await session.remove()
+    try:
+        yield sqlalchemy_caller(session)
+    finally:
+        await session.remove()
 
 
 @asynccontextmanager
@@ -174,6 +175,7 @@ def django_default(database: dict[str, Any]) -> Iterator[None]:
     """Give Django, which has one set of databases for a process, this one as its default."""
     if not django_settings.configured:
         django_settings.configure(DATABASES={"default": {}}, USE_TZ=True)
+        django.setup()
     handler = django.db.connections
     handler.settings["default"] = handler.configure_settings({"default": database})["default"]
     try:
@@ -433,6 +435,14 @@ def test_rows_come_back_as_from_our_own_connections(kind, url, outside, task) ->
     assert json.loads(claimed[0].backoff) == json.loads(new.backoff or "")
 
 
+def test_the_job_that_has_the_id_already_can_be_read(kind, url, outside, task) -> None:
+    chosen = new_id()
+    new = NewJob(task, tags=("a", "b"), backoff=fixed(minutes=5).to_json())
+    _, met = use(kind(url), jobs.enqueue_once(chosen, json.dumps(TRICKY), new), reads.get(chosen))
+    assert (met.id, met.args, met.tags, met.state) == (chosen, TRICKY, ("a", "b"), "queued")
+    assert abs(datetime.now(UTC) - met.created_at) < timedelta(minutes=1)
+
+
 def test_percent_signs_and_repeated_parameters_survive(kind, url, monkeypatch) -> None:
     odd = Query("odd", "SELECT $2::text || '%' || $1::text || '%s' || $2::text", (("a", None), ("b", None)))
     bare = Query("bare", "SELECT '100%'", ())
@@ -501,7 +511,7 @@ def test_in_autocommit_an_operation_is_whole_or_nothing(alone, url, outside, tas
     with pytest.raises(RuntimeError, match="half way"):
         alone(url, half(chosen))
     assert alone(url, jobs.enqueue_once(chosen, "{}", NewJob(task))) is True
-    alone(url, jobs.enqueue_plain([(single, "{}")], NewJob(task)))
+    alone(url, jobs.enqueue([(single, "{}")], NewJob(task)))
     assert ids_of(outside, task) == {chosen, single}
 
 
@@ -516,9 +526,7 @@ def test_psycopgs_own_block_on_an_autocommit_connection_is_joined(url, outside, 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 def test_sqlalchemys_autocommit_is_refused(driver, url, outside, task) -> None:
     async def refused() -> None:
-        engine = create_async_engine(
-            sqlalchemy_url(url, driver), poolclass=NullPool, isolation_level="AUTOCOMMIT"
-        )
+        engine = create_async_engine(sqlalchemy_url(url, driver), poolclass=NullPool, isolation_level="AUTOCOMMIT")
         async with engine.connect() as connection:
             with pytest.raises(InvalidArguments, match="AUTOCOMMIT"):
                 await run_on(connection, jobs.enqueue([(new_id(), "{}")], NewJob(task)))
@@ -541,10 +549,10 @@ async def test_a_sync_connection_may_be_given_to_async_code(url, outside, task) 
     assert ids_of(outside, task) == {job_id}
 
 
-async def test_django_itself_forbids_its_connection_in_async_code(url, outside, task) -> None:
+def test_django_itself_forbids_its_connection_in_async_code(url, outside, task) -> None:
     with django_default(django_postgres(url)):
         with pytest.raises(SynchronousOnlyOperation):
-            await run_on(django.db.connection, jobs.enqueue([(new_id(), "{}")], NewJob(task)))
+            asyncio.run(run_on(django.db.connection, jobs.enqueue([(new_id(), "{}")], NewJob(task))))
     assert ids_of(outside, task) == set()
 
 
@@ -637,20 +645,37 @@ def test_the_drivers_own_errors_come_through(url, task) -> None:
             run_on_sync(session, jobs.enqueue([(new_id(), "not json")], NewJob(task)))
 
 
-async def test_no_statement_asks_for_the_callers_codecs(url) -> None:
+def statements_of(*operations: Operation[Any]) -> set[str]:
+    named: list[str] = []
+
+    def execute(call: Call) -> list[Any]:
+        named.append(call.name)
+        return [("taken",)] if call.name == "take_id" else []
+
+    for op in operations:
+        drive(op.start(), execute, lambda ring: None)
+    return {name for name in named if load("postgres")[name].sql}
+
+
+async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:
+    rows, new = [(new_id(), "{}")], NewJob("any")
+    names = statements_of(
+        jobs.enqueue(rows, new),
+        jobs.enqueue_groups([(rows, new)]),
+        jobs.enqueue_once(*rows[0], new),
+        reads.get(new_id()),
+    )
+    assert len(names) == 3
     connection = await asyncpg.connect(url)
-    for query in load("postgres").values():
-        if query.sql is None:
-            continue
-        statement = await connection.prepare(_as_text(query))
+    for name in names:
+        statement = await connection.prepare(_as_text(load("postgres")[name]))
         kinds = {kind.name.rstrip("[]") for kind in statement.get_parameters()}
-        assert not kinds & {"uuid", "json", "jsonb"}, query.name
+        assert not kinds & {"uuid", "json", "jsonb"}, name
+        assert not {column.type.name for column in statement.get_attributes()} & {"json", "jsonb"}, name
     await connection.close()
 
 
 def test_no_library_is_imported_before_it_is_used() -> None:
     code = "import sys, rowlock.store.foreign as f; f.is_async(object()); print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"asyncpg", "psycopg", "sqlalchemy", "django"} & set(loaded)

@@ -1,7 +1,11 @@
 """Promises as functions: the conformance tests call them, and so do the mutants, which must fail them."""
 
+import asyncio
+from typing import Any
+
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.store import jobs
+from support.interleave import closed_gate
 from support.rig import KEEP, Rig, token
 
 
@@ -56,10 +60,24 @@ async def a_repeated_settle_is_a_duplicate(rig: Rig) -> None:
 
 
 async def an_outage_is_not_the_death_of_every_worker(rig: Rig, guard: float) -> None:
-    """The clock stands `guard` − 1 s after the server's start, and every lease has run out: no sweep yet."""
-    job = await rig.running(lease=0.5)
-    rig.clock.move(0.75)
+    """The clock stands at the server's start: leases that run out within `guard` seconds of it are not swept."""
+    job = await rig.running(lease=guard / 4)
+    rig.clock.move(guard / 2)
     assert await rig.reclaim(guard=guard) == [], "swept before the workers could beat again"
     assert (await rig.row(job.id))["lease_token"] == job.token
     rig.clock.move(guard)
     assert [lost.job.id for lost in await rig.reclaim(guard=guard)] == [job.id]
+
+
+async def a_job_has_one_claimer(rig: Rig, late: Rig, watcher: Any) -> None:
+    """`late` took its snapshot before `rig` claimed, and goes on after that claim has committed."""
+    ids = await rig.enqueue_many(2)
+    async with closed_gate(watcher) as somebody_waits:
+        waiting = asyncio.create_task(late.claim(1, worker="late"))
+        await somebody_waits()
+        (first,) = await rig.claim(1, worker="first")
+        assert first.id == ids[0]
+    second = await waiting
+    assert first.id not in [job.id for job in second], "one job, two owners"
+    row = await rig.row(first.id)
+    assert (row["attempt"], row["lease_token"], row["locked_by"]) == (1, first.token, "first")

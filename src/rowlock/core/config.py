@@ -20,10 +20,8 @@ from rowlock.core.errors import ConfigError
 
 DAY = 86_400
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": DAY}
-SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-_APP = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@|(?<=[?&]password=)[^&]*")
 _SECRET = re.compile("pass|secret|token|key|credential", re.IGNORECASE)
 
@@ -65,27 +63,22 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _database(url: str) -> str:
-    if not url.startswith(SCHEMES):
-        raise ValueError("must start with sqlite:/// or postgresql://")
-    return url
+def _like(pattern: str, otherwise: str) -> After:
+    def check(text: str) -> str:
+        if not re.match(pattern, text):
+            raise ValueError(otherwise)
+        return text
+
+    return After(check)
 
 
-def _server(url: str) -> str:
-    if not url.startswith(SCHEMES[1:]):
-        raise ValueError("must start with postgresql://")
-    return url
-
-
-def _module_attribute(text: str) -> str:
-    if not _APP.fullmatch(text):
-        raise ValueError("must be module:attribute, such as shop.jobs:app")
-    return text
-
-
+_DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
+Database = Annotated[str, _like("sqlite:///|postgres(ql)?://", "must start with sqlite:/// or postgresql://")]
+Server = Annotated[str, _like("postgres(ql)?://", "must start with postgresql://")]
+AppPath = Annotated[str, _like(rf"{_DOTTED}:{_DOTTED}\Z", "must be module:attribute, such as shop.jobs:app")]
 Count = Annotated[int, Before(_number), Field(ge=1, le=10_000)]
 Seconds = Annotated[float, Before(_seconds), Field(gt=0, le=DAY, allow_inf_nan=False)]
-SecondsOrNone = Annotated[float, Before(_seconds), Field(ge=0, le=DAY, allow_inf_nan=False)]
+SecondsOrZero = Annotated[float, Before(_seconds), Field(ge=0, le=DAY, allow_inf_nan=False)]
 Days = Annotated[float, Before(_number), Field(ge=0, le=36_500, allow_inf_nan=False)]
 Names = Annotated[tuple[str, ...], Before(_names), After(_distinct)]
 
@@ -100,7 +93,7 @@ class WorkerSettings(_Section):
     pool_size: Count = 10  # slots: jobs that one process runs at the same time
     poll_interval_seconds: Seconds = 5  # longest sleep of an idle worker
     claim_batch_size: Count = 500  # most jobs that one claim takes
-    shutdown_timeout_seconds: SecondsOrNone = 30  # how long a stop waits for running jobs
+    shutdown_timeout_seconds: SecondsOrZero = 30  # how long a stop waits for running jobs
     heartbeat_seconds: Seconds = 15  # how often leases are renewed
     lease_seconds: Seconds = Field(default=60, validate_default=True)  # how long one lasts without a beat
     sweep_seconds: Seconds = 10  # how often leases that ran out are looked for
@@ -128,10 +121,10 @@ class RetentionSettings(_Section):
 class Settings(_Section):
     """Everything that can be set from outside the code."""
 
-    database: Annotated[str, After(_database)] = "sqlite:///rowlock.db"
+    database: Database = "sqlite:///rowlock.db"
     pooler: Literal["session", "transaction"] = "session"  # the mode of PgBouncer or its like, if there is one
-    direct_url: Annotated[str, After(_server)] | None = None  # PostgreSQL past the pooler, for wake-ups
-    app: Annotated[str, After(_module_attribute)] | None = None
+    direct_url: Server | None = None  # PostgreSQL past the pooler, for wake-ups
+    app: AppPath | None = None  # module:attribute
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
 
@@ -151,7 +144,7 @@ KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
 ]
 VARIABLES = {"ROWLOCK_" + key.replace(".", "__").upper(): key for key in KEYS if key != "database"}
 VARIABLES["ROWLOCK_DATABASE_URL"] = "database"
-OTHER_VARIABLES = {"ROWLOCK_CONFIG"}  # whoever reads the file reads this one
+OTHER_VARIABLES = {"ROWLOCK_CONFIG", "ROWLOCK_DEBUG"}  # not settings: the command line reads them
 # Kubernetes gives every pod such variables for each Service: one called rowlock must not stop all workers.
 _SERVICE = re.compile(r"ROWLOCK_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 
@@ -245,7 +238,8 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[str, int]]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        parts = [getattr(error, "context", None), getattr(error, "problem", None)]
+        reason = ": ".join(filter(None, parts)) or str(error).partition("\n")[0]
         raise ConfigError(f"{name}{where}: not valid YAML: {reason}") from None
 
 
@@ -266,17 +260,21 @@ def _known(name: str, known: Collection[str], given: Given, what: str = "setting
         return name
     from difflib import get_close_matches
 
-    # Compared without the prefix, which makes every variable look like every other.
-    bare = {candidate.removeprefix("ROWLOCK_"): candidate for candidate in known}
-    bare |= {section: section for section in SECTIONS} if known is KEYS else {}
-    close = get_close_matches(name.removeprefix("ROWLOCK_"), bare, n=1)
-    section = name.partition(".")[0] if name.partition(".")[0] in SECTIONS else ""
-    hint = f"did you mean {bare[close[0]]}?" if close else f"there are {', '.join(_keys_of(section))}"
+    # Only last parts are compared: what stands before makes every name look like every other.
+    section = name.partition(".")[0] if "." in name else ""
+    names = [key for key in known if key.startswith(f"{section}.")] or [*known, *SECTIONS]
+    last = {_last_part(candidate): candidate for candidate in names}
+    close = get_close_matches(_last_part(name), last, n=1)
+    hint = f"did you mean {last[close[0]]}?" if close else f"there are {', '.join(_keys_of(section))}"
     raise ConfigError(f"{_said(name, given)}: no such {what}; {hint}")
 
 
+def _last_part(name: str) -> str:
+    return name.removeprefix("ROWLOCK_").rpartition("__")[2].rpartition(".")[2]
+
+
 def _keys_of(section: str) -> list[str]:
-    return list((SECTIONS[section] if section else Settings).model_fields)
+    return list(SECTIONS.get(section, Settings).model_fields)
 
 
 def _mistake(error: ValidationError, flat: Flat) -> ConfigError:

@@ -86,6 +86,8 @@ class StoreError(RowlockError):
 class StoreUnavailable(StoreError):
     """The database cannot be reached now."""
 
+    may_have_happened = False  # the connection broke after the request was sent: it may have been carried out
+
 
 class StorageFull(StoreError):
     """The disk is full: reads work, writes are refused until there is space."""

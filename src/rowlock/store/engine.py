@@ -20,7 +20,8 @@ class StoreOptions:
 
     pooler: str = "session"  # "transaction": no prepared statements, no session state
     direct_url: str | None = None  # for LISTEN, when `url` goes through a transaction pooler
-    connections: int = 4
+    connections: int = 4  # for the engine's own statements
+    session_connections: int = 20  # for users' transactions, which may hold theirs for long
     transaction_seconds: float = 5.0  # longest SQLite transaction of a user: it holds the only writer lock
     migrate: bool | None = None  # None: SQLite migrates by itself, PostgreSQL does not
     clock: FakeClock | None = None

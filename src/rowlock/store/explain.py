@@ -173,7 +173,8 @@ def unknown_tasks() -> Steps[list[tuple[str, str, int]]]:
     heads = yield Call("lane_heads", n=LANES)
     lanes = sorted({(row[0], row[1]) for row in heads} - known)
     counted = Counter[tuple[str, str]]()
-    for queue, task, ready, *_ in (yield Call("lane_sizes", lane=lanes, n=COUNT_LIMIT)) if lanes else []:
+    sizes = (yield Call("lane_sizes", lane=lanes, n=COUNT_LIMIT, looks=0)) if lanes else []
+    for queue, task, ready, *_ in sizes:
         counted[queue, task] += ready
     # Those that wait for their time have no index by task; the ones due first are the ones to warn about.
     for queue, task, _, number in (yield Call("waiting_lanes", n=COUNT_LIMIT)):

@@ -21,16 +21,14 @@ from uuid import UUID
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, SchemaError
 from rowlock.store.operation import Call, Operation, Ring, Row, drive
-from rowlock.store.queries import Query, load
+from rowlock.store.queries import Query, bind, load
 
 T = TypeVar("T")
 Execute = Callable[[str, list[Any]], list[Row]]
 AsyncExecute = Callable[[str, list[Any]], Awaitable[list[Row]]]
 
 # Single parameters that are text here and something else in their column; batches have casts in the SQL.
-CASTS = {"job_id": "uuid", "token": "uuid"} | dict.fromkeys(
-    ("tags", "backoff", "on_success", "on_dead", "queues", "tasks"), "json"
-)
+CASTS = {"job_id": "uuid", "token": "uuid"} | dict.fromkeys(("tags", "backoff", "on_success", "on_dead"), "json")
 SQLITE_LIBRARIES = {"sqlite3", "pysqlite3", "apsw", "aiosqlite"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}  # no such table, schema, column
 
@@ -94,7 +92,7 @@ async def _psycopg_async(connection: Any, single: bool) -> AsyncIterator[AsyncEx
         await cursor.execute(sql, values)
         return await cursor.fetchall() if cursor.description else []
 
-    async with connection.transaction() if not single and _commits_each(connection) else nullcontext():
+    async with connection.transaction() if not single and connection.autocommit else nullcontext():
         async with psycopg.AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
             yield execute
 
@@ -107,13 +105,9 @@ def _psycopg(connection: Any, single: bool) -> Iterator[Execute]:
         cursor.execute(sql, values)
         return cursor.fetchall() if cursor.description else []
 
-    with connection.transaction() if not single and _commits_each(connection) else nullcontext():
+    with connection.transaction() if not single and connection.autocommit else nullcontext():
         with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
             yield execute
-
-
-def _commits_each(connection: Any) -> bool:
-    return bool(connection.autocommit) and connection.info.transaction_status.name == "IDLE"
 
 
 @contextmanager
@@ -206,7 +200,6 @@ def _found(table: dict[tuple[str, str], T], connection: Any) -> T | None:
 
 def _statement(call: Call, clock: FakeClock | None) -> tuple[str, list[Any]] | None:
     """SQL with $1, $2, … and its values; None where PostgreSQL does without the statement."""
-    from rowlock.store.postgres import bind  # here, because it imports asyncpg
 
     query = load("postgres")[call.name]
     if query.sql is None:

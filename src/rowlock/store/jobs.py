@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from rowlock.core.errors import LeaseLost
@@ -72,6 +73,10 @@ def _options(new: NewJob) -> dict[str, Any]:
     }
 
 
+def _first(row: tuple[Any, ...]) -> Any:
+    return row[0]
+
+
 def _add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
     yield Call("enqueue", added=rows, **_options(new))
     bells = yield Call("idle_bells")
@@ -79,7 +84,7 @@ def _add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
         yield Ring(tuple(row[0] for row in bells))
 
 
-@operation(single=True)
+@operation(single=True, hot=True)
 def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
     """Insert jobs (id, JSON arguments) that share their options."""
     yield from _add(rows, new)
@@ -111,7 +116,7 @@ def enqueue_under(lease: tuple[str, str], rows: Sequence[tuple[str, str]], new: 
     yield from _add(rows, new)
 
 
-@operation(single=True)
+@operation(single=True, hot=True)
 def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) -> Steps[list[Claimed]]:
     """Take up to `n` ready jobs under `token`, best priority first, oldest first within a priority."""
     if n <= 0 or not lanes:
@@ -129,10 +134,10 @@ def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
     return sorted((Claimed._make(row) for row in rows), key=lambda job: (job.priority, job.id))
 
 
-@operation(single=True, repeatable=True)
+@operation(single=True, repeatable=True, hot=True)
 def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[set[str]]:
     """Plain successes (id, token, result) in one statement; answers the ids that were applied."""
-    rows = yield Call("succeed", done=done, keep=keep.succeeded)
+    rows = yield Call("succeed", done=sorted(done, key=_first), keep=keep.succeeded)
     return {row[0] for row in rows}
 
 
@@ -145,16 +150,23 @@ def settle(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Ans
 
 def _settle(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Answer]]:
     rows = yield Call("lock_held", mine=[(s.id, s.token) for s in settlements])
-    held = {row[0] for row in rows}
-    answers: dict[str, Answer] = {job_id: "applied" for job_id in held}
+    held = {row[0]: bool(row[1]) for row in rows}
+    answers: dict[str, Answer] = dict.fromkeys(held, "applied")
     missed = [s for s in settlements if s.id not in held]
     if missed:
         settled = yield Call("settled_tokens", asked=[(s.id,) for s in missed])
         tokens = {row[0]: row[1] for row in settled}
         for s in missed:
             answers[s.id] = "duplicate" if tokens.get(s.id) == s.token else "lost"
-    yield from _apply([s for s in settlements if s.id in held], keep)
+    yield from _apply([_unless_cancelled(s, held[s.id]) for s in settlements if s.id in held], keep)
     return answers
+
+
+def _unless_cancelled(s: Settlement, cancel_requested: bool) -> Settlement:
+    """A job whose cancel was asked for does not go back to waiting, even if its worker had not yet heard of it."""
+    if not cancel_requested or s.transition.state in FINAL:
+        return s
+    return s._replace(transition=replace(s.transition, state=State.CANCELLED, delay=0.0, error_code="CANCELLED"))
 
 
 def _apply(held: Sequence[Settlement], keep: Keep) -> Steps[None]:

@@ -46,10 +46,11 @@ class Operation(Generic[T]):
     single: bool  # at most one statement on a server: needs no BEGIN and COMMIT of its own
     repeatable: bool  # running it twice is harmless, so a lost reply may be answered by a repeat
     read: bool  # changes nothing
+    hot: bool  # once for each batch or enqueue: its text must be safe with a plan made for an empty table
 
 
 def operation(
-    *, single: bool = False, repeatable: bool = False, read: bool = False
+    *, single: bool = False, repeatable: bool = False, read: bool = False, hot: bool = False
 ) -> Callable[[Callable[P, Steps[T]]], Callable[P, Operation[T]]]:
     """Make a generator function build operations."""
 
@@ -57,7 +58,7 @@ def operation(
         @functools.wraps(function)
         def build(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
             start = functools.partial(function, *args, **kwargs)
-            return Operation(function.__name__, start, single or read, repeatable or read, read)
+            return Operation(function.__name__, start, single or read, repeatable or read, read, hot)
 
         return build
 

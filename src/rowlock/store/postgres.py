@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import SchemaError, StorageFull, StoreError, StoreUnavailable
 from rowlock.store import migrate
 from rowlock.store.engine import Bell, Session, StoreOptions, redact
 from rowlock.store.operation import Call, Operation, Ring, Row, Steps
-from rowlock.store.queries import Query, load
+from rowlock.store.queries import bind, load
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
@@ -25,32 +24,15 @@ log = logging.getLogger("rowlock.store")
 CHANNEL = "rowlock"
 REPEATS = 5
 RETRY_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
-GONE_CODES = {
-    "57P01",
-    "57P02",
-    "57P03",
-    "57P05",
-    "53300",
-    "25006",
-    "25P03",
-}  # shutdown, starting up, too many, read-only
+GONE_CODES = {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "25P03"}  # going, coming, crowded, read-only
+# A worker that polled an empty queue has cached plans made for an empty table (sequential scan and sort); then a
+# million jobs arrive and each claim reads them all, until the next autoanalyze. So the hot statements, each of which
+# has its index, run on connections where the other ways are switched off, and all others are planned anew each time.
+# Behind a pooler nothing is cached, so nothing need be set.
+HOT = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_bitmapscan": "off"}
+OTHER = {"plan_cache_mode": "force_custom_plan"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
 FULL_CODES = {"53100"}
-
-
-def bind(query: Query, params: dict[str, Any], clock: FakeClock | None) -> list[Any]:
-    """Positional values for `query`; batch parameters become one array per column."""
-    columns: dict[str, list[tuple[Any, ...]]] = {}
-    values: list[Any] = []
-    for name, column in query.binds:
-        if column is None:
-            values.append(clock.now() if clock and name == "now" else params.get(name))
-            continue
-        if name not in columns:
-            rows = params[name]
-            columns[name] = list(zip(*rows, strict=True)) if rows else []
-        values.append(columns[name][column] if columns[name] else [])
-    return values
 
 
 class PostgresStore:
@@ -59,8 +41,9 @@ class PostgresStore:
     engine = "postgres"
     one_statement = True
 
-    def __init__(self, url: str, pool: asyncpg.Pool, options: StoreOptions) -> None:
-        self._url, self._pool, self._options = url, pool, options
+    def __init__(self, url: str, options: StoreOptions) -> None:
+        self._url, self._options = url, options
+        self._pools: dict[str, asyncpg.Pool] = {}
         self._queries = load("postgres")
         self.clock = options.clock
         self.migrated: list[str] = []
@@ -69,16 +52,8 @@ class PostgresStore:
     async def open(cls, url: str, options: StoreOptions) -> PostgresStore:
         """Connect, migrate if asked to, and check the schema."""
         try:
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=0,
-                max_size=options.connections,
-                init=_prepare,
-                reset=_leave_as_is,
-                **_connect(options),
-            )
-            assert pool is not None
-            store = cls(url, pool, options)
+            store = cls(url, options)
+            await store._make_pools()
             if options.migrate:
                 store.migrated = await store._migrate()
             await store.check()
@@ -86,10 +61,20 @@ class PostgresStore:
             raise _translate(error, f"cannot open {redact(url)}") from error
         return store
 
+    async def _make_pools(self) -> None:
+        """Three pools, empty until used: `hot`, `other`, and `session` for users' transactions."""
+        options = self._options
+        sizes = {"hot": options.connections, "other": options.connections, "session": options.session_connections}
+        for kind, size in sizes.items():
+            settings = _connect(options, {"hot": HOT, "other": OTHER}.get(kind, {}))
+            self._pools[kind] = await asyncpg.create_pool(
+                self._url, min_size=0, max_size=size, init=_prepare, reset=_leave_as_is, **settings
+            )
+
     async def _migrate(self) -> list[str]:
         """Apply what is missing; answers the names applied. Safe when many processes do it at once."""
         names = []
-        async with self._pool.acquire() as connection, connection.transaction():
+        async with self._pools["other"].acquire() as connection, connection.transaction():
             # CREATE SCHEMA IF NOT EXISTS still collides when two run it at once, so the lock comes first.
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'))")
             await connection.execute(migrate.bookkeeping("postgres"))
@@ -111,7 +96,7 @@ class PostgresStore:
 
     async def applied(self) -> dict[int, bool]:
         """The migrations in the database, and whether each is breaking."""
-        async with self._pool.acquire() as connection:
+        async with self._pools["other"].acquire() as connection:
             return await self._applied(connection)
 
     async def check(self) -> None:
@@ -120,7 +105,7 @@ class PostgresStore:
 
     async def describe(self) -> dict[str, str]:
         """What `doctor` prints about this database."""
-        async with self._pool.acquire() as connection:
+        async with self._pools["other"].acquire() as connection:
             version = await connection.fetchval("SHOW server_version")
         return {
             "engine": "PostgreSQL",
@@ -134,7 +119,8 @@ class PostgresStore:
         where a repeat is harmless."""
         for attempt in range(1, REPEATS + 1):
             try:
-                connection = await self._pool.acquire(timeout=10)
+                pool = self._pools["hot" if op.hot else "other"]
+                connection = await pool.acquire(timeout=10)
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 failure, again = _translate(error, op.name), True
             else:
@@ -147,18 +133,16 @@ class PostgresStore:
                     failure = _translate(error, op.name)
                     undone = getattr(error, "sqlstate", None) in RETRY_CODES
                     again = undone or (op.repeatable and isinstance(failure, StoreUnavailable))
+                    if isinstance(failure, StoreUnavailable):
+                        failure.may_have_happened = True
                     if not again or attempt == REPEATS:
                         raise failure from error
                 finally:
-                    await self._release(connection)
+                    await _release(pool, connection)
             if not again or attempt == REPEATS:
                 raise failure
             await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
         raise AssertionError("unreachable")
-
-    async def _release(self, connection: Any) -> None:
-        with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            await self._pool.release(connection, timeout=5)
 
     async def _drive(self, connection: Any, steps: Steps[T]) -> T:
         try:
@@ -179,7 +163,8 @@ class PostgresStore:
     async def transaction(self) -> AsyncIterator[Session]:
         """A transaction for the user's own SQL and operations together."""
         try:
-            connection = await self._pool.acquire(timeout=10)
+            pool = self._pools["session"]
+            connection = await pool.acquire(timeout=30)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise _translate(error, "transaction") from error
         try:
@@ -188,7 +173,7 @@ class PostgresStore:
         except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
             raise _translate(error, "transaction") from error
         finally:
-            await self._release(connection)
+            await _release(pool, connection)
 
     async def listen(self, heard: Callable[[str], None]) -> Bell:
         """Call `heard` for each wake-up. Behind a transaction pooler without a direct URL there are none."""
@@ -201,10 +186,12 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Close all connections; never hangs on a dead server."""
-        try:
-            await asyncio.wait_for(self._pool.close(), 5)
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            self._pool.terminate()
+        for pool in self._pools.values():
+            try:
+                async with asyncio.timeout(5):
+                    await pool.close()
+            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                pool.terminate()
 
 
 class _PostgresSession:
@@ -248,7 +235,7 @@ class _Listener:
         while True:
             connection = None
             try:
-                connection = await asyncpg.connect(self._url, timeout=10, **_connect(self._options))
+                connection = await asyncpg.connect(self._url, timeout=10, **_connect(self._options, {}))
                 await connection.add_listener(CHANNEL, lambda *message: self._heard(message[3]))
                 self._heard("work")  # something may have been said while nobody listened
                 while not connection.is_closed():
@@ -268,7 +255,12 @@ class _Listener:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-def _connect(options: StoreOptions) -> dict[str, Any]:
+async def _release(pool: asyncpg.Pool, connection: Any) -> None:
+    with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        await pool.release(connection, timeout=5)
+
+
+def _connect(options: StoreOptions, plans: dict[str, str]) -> dict[str, Any]:
     if options.pooler == "transaction":
         # A pooler refuses unknown start-up settings and hands each transaction another backend.
         return {"statement_cache_size": 0, "command_timeout": options.command_timeout}
@@ -278,7 +270,7 @@ def _connect(options: StoreOptions) -> dict[str, Any]:
         "lock_timeout": "10s",
         "idle_in_transaction_session_timeout": "60s",
     }
-    return {"server_settings": settings, "command_timeout": options.command_timeout}
+    return {"server_settings": settings | plans, "command_timeout": options.command_timeout}
 
 
 async def _prepare(connection: Any) -> None:

@@ -27,7 +27,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
+from typing import Any
 
+from rowlock.core.clock import FakeClock
 from rowlock.core.job import Job
 
 CLAIMED = (
@@ -213,3 +215,18 @@ def load(dialect_name: str) -> dict[str, Query]:
         text = texts.get((name, dialect_name), texts.get((name, None)))
         queries[name] = Query(name, None, ()) if text is None else compile_query(name, text, dialect)
     return queries
+
+
+def bind(query: Query, params: dict[str, Any], clock: FakeClock | None) -> list[Any]:
+    """Positional values for `query`; batch parameters become one array per column."""
+    columns: dict[str, list[tuple[Any, ...]]] = {}
+    values: list[Any] = []
+    for name, column in query.binds:
+        if column is None:
+            values.append(clock.now() if clock and name == "now" else params.get(name))
+            continue
+        if name not in columns:
+            rows = params[name]
+            columns[name] = list(zip(*rows, strict=True)) if rows else []
+        values.append(columns[name][column] if columns[name] else [])
+    return values

@@ -23,7 +23,7 @@ from rowlock.store.operation import Call, Row, Steps, operation
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 COUNT_LIMIT = 10_000
 LANES = 5_000  # (queue, task, priority) with ready jobs that are looked at
-LOOKS = 100_000  # waiting rows that one reading of the numbers may look at
+LOOKS = 20_000  # waiting rows that one reading of the numbers looks at
 LATELY_SECONDS = 300.0
 SMALL_OWNER = 2_000
 INDEXED = frozenset({State.RUNNING, State.DEAD, State.CANCELLED})  # states with an index of their own
@@ -75,7 +75,8 @@ class FinishedStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """How everything stands. What is not exact is a lower bound."""
+    """How everything stands. Numbers that are not exact are at least that large; of a long line, only the first
+    jobs are looked at for being `retryable`."""
 
     queues: tuple[QueueStats, ...]
     exact: bool
@@ -187,13 +188,13 @@ def stats() -> Steps[Stats]:
 
     heads = yield Call("lane_heads", n=LANES)
     lanes = sorted({(row[0], row[1]) for row in heads})
-    each = max(100, min(COUNT_LIMIT, LOOKS // max(len(lanes), 1)))
-    sizes = (yield Call("lane_sizes", lane=lanes, n=each)) if lanes else []
+    each = max(100, min(COUNT_LIMIT, LOOKS // 2 // max(len(lanes), 1)))
+    sizes = (yield Call("lane_sizes", lane=lanes, n=10 * each, looks=each)) if lanes else []
     for queue, _, ready, retries, age in sizes:
         counted[queue, "queued"] += ready - retries
         counted[queue, "retryable"] += retries
         exact = exact and ready < each
-        oldest[queue] = max(oldest.get(queue, 0.0), age)
+        oldest[queue] = max(oldest.get(queue, 0.0), age or 0.0)
     for queue, _, age in heads:  # the first of each priority too: the starved are at the far end of a lane
         oldest[queue] = max(oldest.get(queue, 0.0), age)
 

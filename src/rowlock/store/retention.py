@@ -29,9 +29,14 @@ KEYS_AT_ONCE = 10_000  # finding them reads the whole table; deleting them goes 
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"  # whoever comes after us in the line waits as long as we do
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# PostgreSQL's words for: not allowed; somebody holds the lock; a row for this day has just come into the default
-# partition; a table of this name is there but is no partition.
-NOT_ALLOWED, BUSY, HAS_ROWS, NAME_TAKEN = "42501", ("55P03", "40P01"), "23514", "42P07"
+# What PostgreSQL may answer instead, by its SQLSTATE.
+REFUSALS = {
+    "42501": "denied",  # the role may not
+    "55P03": "busy",  # somebody holds the lock
+    "40P01": "busy",  # deadlock
+    "23514": "taken",  # a row for this day has just come into the default partition
+    "42P07": "taken",  # a table of this name is there and is no partition
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,40 +81,162 @@ class Pace:
 
 
 async def ensure_partitions(store: Store, days_ahead: int = DAYS_AHEAD) -> Partitions:
-    """Make partitions for the days on which jobs kept for up to `days_ahead` days may go. Many may call it at once."""
+    """Make partitions for jobs that are kept for up to `days_ahead` days. Many may call it at once."""
     if store.engine != "postgres":
         return Partitions()
     first, there = await store.run(_days())
     missing = [day for n in range(days_ahead + 1) if _name(day := first + timedelta(n)) not in there]
-    taken = set(await store.run(_default_days(first))) if missing else set()
-    created: list[str] = []
+    taken = await store.run(_default_days(first)) if missing else []
+    created, skipped, answer = [], [], ""
     for day in missing:
-        if day in taken or _name(day) in there:
-            continue
-        try:
-            async with store.transaction() as tx:
-                await tx.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.partitions'))")
-                there |= (await tx.run(_days()))[1]
-                if _name(day) not in there:
-                    await _create(tx, day)
-                    created.append(_name(day))
-        except Exception as error:
-            code = getattr(error, "sqlstate", None)
-            if code not in (NOT_ALLOWED, HAS_ROWS, NAME_TAKEN, *BUSY):
-                raise
-            created = [name for name in created if name != _name(day)]
-            taken.add(day)
-            if code != HAS_ROWS and code != NAME_TAKEN:
-                break
-    return Partitions()
+        # With rows in the default partition it cannot be done; they are deleted when their day has come.
+        answer = "taken" if day in taken else await _create(store, day)
+        if answer == "created":
+            created.append(_name(day))
+        elif answer == "taken":
+            skipped.append(day)
+        elif answer in ("denied", "busy"):
+            break
+    return Partitions(tuple(created), tuple(skipped), allowed=answer != "denied", busy=answer == "busy")
 
 
-async def _create(tx: Any, day: date) -> None:
-    # CREATE … PARTITION OF would lock all finished jobs against reading; ATTACH lets them be read and written.
+async def _create(store: Store, day: date) -> str:
     name = _name(day)
-    await tx.execute(LOCK_TIMEOUT)
-    await tx.execute(f"CREATE TABLE rowlock.{name} (LIKE rowlock.jobs_finished INCLUDING ALL)")
-    await tx.execute(
-        f"ALTER TABLE rowlock.jobs_finished ATTACH PARTITION rowlock.{name}"
-        f" FOR VALUES FROM ('{day}') TO ('{day + timedelta(1)}')"
-    )
+    try:
+        async with store.transaction() as tx:
+            await tx.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.partitions'))")
+            if name in (await tx.run(_days()))[1]:
+                return "there"
+            await tx.execute(LOCK_TIMEOUT)
+            # Not CREATE … PARTITION OF, which keeps everybody out of the finished jobs: ATTACH lets them be read
+            # and written, and only the default partition is shut for a moment.
+            await tx.execute(f"CREATE TABLE rowlock.{name} (LIKE rowlock.jobs_finished INCLUDING ALL)")
+            await tx.execute(
+                f"ALTER TABLE rowlock.jobs_finished ATTACH PARTITION rowlock.{name}"
+                f" FOR VALUES FROM ('{day}') TO ('{day + timedelta(1)}')"
+            )
+    except Exception as error:
+        return _refusal(error)
+    return "created"
+
+
+async def prune(store: Store, keep: Keep | None = None) -> Pruned:
+    """Remove what is past its time: finished jobs, then attempts and keys that belong to nothing any more."""
+    longest = max(keep or Keep())
+    dropped, answers = await _drop_partitions(store) if store.engine == "postgres" else ([], set())
+    # Rows in a partition that somebody uses just now are left for the next time, when it goes as a whole.
+    partitioned = store.engine == "postgres" and "denied" not in answers
+    jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
+    attempts = await _prune_attempts(store, longest)
+    keys = await _prune_keys(store)
+    return Pruned(tuple(dropped), jobs, attempts, keys, busy="busy" in answers)
+
+
+async def _drop_partitions(store: Store) -> tuple[list[str], set[str]]:
+    first, there = await store.run(_days())
+    dropped, answers = [], set()
+    for name in sorted(there):
+        if name < _name(first):
+            answers.add(answer := await _drop(store, name))
+            if answer == "dropped":
+                dropped.append(name)
+    return dropped, answers
+
+
+async def _drop(store: Store, name: str) -> str:
+    try:
+        async with store.transaction() as tx:
+            await tx.execute(LOCK_TIMEOUT)
+            await tx.execute(f"DROP TABLE IF EXISTS rowlock.{name}")
+    except Exception as error:
+        return _refusal(error)
+    return "dropped"
+
+
+def _refusal(error: Exception) -> str:
+    answer = REFUSALS.get(getattr(error, "sqlstate", None) or "")
+    if answer is None:
+        raise error
+    return answer
+
+
+async def _delete(store: Store, statement: str) -> int:
+    pace, total = Pace(), 0
+    while True:
+        began, size = time.monotonic(), pace.size
+        gone = await store.run(_batch(statement, size))
+        total += gone
+        if gone < size:
+            return total
+        await pace.rest(began)
+
+
+async def _prune_attempts(store: Store, longest: float) -> int:
+    pace, total, last = Pace(), 0, (EPOCH, NO_ID, 0)
+    while True:
+        began, size = time.monotonic(), pace.size
+        rows = await store.run(_old_attempts(longest, last, size))
+        if gone := [(row[1], row[2]) for row in rows if not row[3]]:
+            await store.run(_remove("prune_attempts", gone))
+            total += len(gone)
+        if len(rows) < size:
+            return total
+        last = tuple(rows[-1][:3])
+        await pace.rest(began)
+
+
+async def _prune_keys(store: Store) -> int:
+    pace, total = Pace(), 0
+    while True:
+        found = [tuple(row) for row in await store.run(_old_keys())]
+        more = len(found) == KEYS_AT_ONCE
+        while found:
+            began, size = time.monotonic(), pace.size
+            total += await store.run(_remove("prune_keys", found[:size]))
+            found = found[size:]
+            await pace.rest(began)
+        if not more:
+            return total
+
+
+def _name(day: date) -> str:
+    return f"jobs_finished_{day:%Y%m%d}"
+
+
+@operation(read=True)
+def _days() -> Steps[tuple[date, set[str]]]:
+    """Tomorrow, and the names of the day partitions."""
+    ((tomorrow,),) = yield Call("tomorrow")
+    names = {row[0] for row in (yield Call("partitions"))}
+    return date.fromisoformat(tomorrow), {name for name in names if name.removeprefix("jobs_finished_").isdigit()}
+
+
+@operation(read=True)
+def _default_days(first: date) -> Steps[list[date]]:
+    """Days from `first` on that have rows in the default partition."""
+    return [date.fromisoformat(row[0]) for row in (yield Call("default_days", first=str(first)))]
+
+
+@operation(single=True, repeatable=True)
+def _batch(statement: str, n: int) -> Steps[int]:
+    """Delete up to `n` rows."""
+    return len((yield Call(statement, n=n)))
+
+
+@operation(single=True, repeatable=True)
+def _remove(statement: str, gone: Sequence[tuple[Any, ...]]) -> Steps[int]:
+    """Delete these rows."""
+    return len((yield Call(statement, gone=gone)))
+
+
+@operation(read=True)
+def _old_attempts(longest: float, last: tuple[Any, ...], n: int) -> Steps[list[Row]]:
+    """The next `n` old attempts after `last`, and whether their job is still there."""
+    finished_at, job_id, attempt = last
+    return (yield Call("old_attempts", ago=-longest, finished_at=finished_at, job_id=job_id, attempt=attempt, n=n))
+
+
+@operation(read=True)
+def _old_keys() -> Steps[list[Row]]:
+    """Keys that have run out."""
+    return (yield Call("old_keys", n=KEYS_AT_ONCE))

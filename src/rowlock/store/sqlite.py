@@ -15,6 +15,7 @@ import random
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -131,7 +132,7 @@ class SqliteStore:
         self._inbox: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._writer = _Runner(file, options.clock)
         self._reader: _Runner | None = None
-        self._read_lock = asyncio.Lock()
+        self._reads = ThreadPoolExecutor(1, thread_name_prefix="rowlock-reader")
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._write_loop, name="rowlock-writer", daemon=True)
         self._closed = False
@@ -233,11 +234,10 @@ class SqliteStore:
                 self._reader = _Runner(self.file, self.clock)
             return do(self._reader)
 
-        async with self._read_lock:
-            try:
-                return await asyncio.to_thread(work)
-            except apsw.Error as error:
-                raise _translate(error, "read") from error
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reads, work)
+        except apsw.Error as error:
+            raise _translate(error, "read") from error
 
     def _write_loop(self) -> None:
         while (first := self._inbox.get()) is not None:
@@ -318,8 +318,8 @@ class SqliteStore:
             except queue.Empty:
                 _roll_back(connection)
                 session.over = TransactionTooLong(
-                    f"the transaction was open for {self._options.transaction_seconds:g} s and was rolled back: on SQLite "
-                    "it holds the only writer lock; do slow work outside of it"
+                    f"the transaction was open for {self._options.transaction_seconds:g} s and was rolled back: "
+                    "on SQLite it holds the only writer lock; do slow work outside of it"
                 )
                 return
             try:
@@ -364,6 +364,7 @@ class SqliteStore:
         self._closed = True
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join, 10)
+        self._reads.shutdown()
         for runner in (self._writer, self._reader):
             if runner is not None:
                 runner.close()

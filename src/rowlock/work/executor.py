@@ -7,7 +7,8 @@ import contextvars
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -43,74 +44,49 @@ NOTHING = Succeeded(None)
 SWALLOW_SECONDS = 0.5
 
 
-class Settled(Exception):
-    """The attempt has already been settled in its own transaction."""
-
-
-class Executor:
-    """Runs attempts for one worker."""
+class Runner(ABC):
+    """Calls the functions of tasks and says how each attempt ended: the same in a worker and in its child processes."""
 
     def __init__(
         self,
         app: Rowlock,
-        settler: Settler,
         *,
-        threads: ThreadPoolExecutor,
-        children: Children,
-        quarantine: Quarantine,
         resources: Mapping[str, Any],
         report: Callable[[Running], Report],
         settled: Callable[[Running], None],
         overrun: Callable[[Running], None],
     ) -> None:
-        self._app, self._settler, self._threads = app, settler, threads
-        self._children, self._quarantine = children, quarantine
-        self._resources, self._report, self._settled = resources, report, settled
-        self._overrun = overrun
+        self._app, self._resources = app, resources
+        self.report, self.settled, self._overrun = report, settled, overrun
 
-    async def execute(self, running: Running) -> None:
-        """Run one claimed job from lookup to outcome. Never raises: whatever happens becomes an outcome."""
-        try:
-            end = await self._attempt(running)
-        except asyncio.CancelledError:
-            end = self._stopped(running)
-        except BaseException as error:
-            end = self._classify(running, error)
-        running.ended = True
-        if end is not None and not running.abandoned:
-            self.settle(running, end)
+    @abstractmethod
+    def blocking_call(
+        self, running: Running, task: Task[..., Any], ctx: Context | None, arguments: dict[str, Any]
+    ) -> Callable[[], Any]:
+        """How a function that is not async is called."""
 
-    def settle(self, running: Running, end: AttemptEnd) -> None:
-        """Decide what follows and hand it to the settler."""
-        self._settler.put(running, decide(running.job, end, random.random()))
-
-    async def _attempt(self, running: Running) -> AttemptEnd | None:
-        job = running.job
-        task = self._app.registry.get(job.task)
-        if job.losses > 0:
-            return await self._quarantine.run(running, task, self)
-        return await self.run_here(running, task)
-
-    async def run_here(self, running: Running, task: Task[..., Any]) -> AttemptEnd | None:
-        """Run an attempt in this worker (a process task in one of its children)."""
+    async def call(self, running: Running, task: Task[..., Any]) -> AttemptEnd | None:
+        """Unpack, call, check the result. None when the attempt's own transaction has settled it."""
         job, app = running.job, self._app
-        if task.runs_in == "process":
-            return await self._children.run(running, task, self._report(running))
         arguments = task.arguments.unpack(job.args)
-        running.blocking = task.runs_in == "thread"
+        running.blocking = not task.is_async
         ctx = running.ctx
         if task.takes_context or app.middlewares or running.blocking:
             ctx = running.ctx = Context(
-                app, job, report=self._report(running), resources=self._resources, blocking=running.blocking
+                app, job, report=self.report(running), resources=self._resources, blocking=running.blocking
             )
-        call = self._thread_call(running, task, ctx, arguments) if running.blocking else None
-        if call is None and not app.middlewares and job.timeout_seconds is None:
-            value = await (task.function(ctx, **arguments) if task.takes_context else task.function(**arguments))
-        else:
-            value = await self._wrapped(running, task, ctx, arguments, call)
-        result = (
-            NOTHING if value is None else Succeeded(to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES))
-        )
+        call = self.blocking_call(running, task, ctx, arguments) if running.blocking else None
+        try:
+            if call is None and not app.middlewares and job.timeout_seconds is None:
+                value = await (task.function(ctx, **arguments) if task.takes_context else task.function(**arguments))
+            else:
+                value = await self._wrapped(running, task, ctx, arguments, call)
+            text = None if value is None else to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES)
+        except BaseException as error:
+            if ctx is not None:
+                await ctx.roll_back(error)  # a transaction that waits for a success would hold its locks
+            raise
+        result = NOTHING if text is None else Succeeded(text)
         if ctx is not None and ctx.open_session is not None:
             return await self._commit(running, ctx, result)
         return result
@@ -148,36 +124,6 @@ class Executor:
         finally:
             swallowed.cancel()
 
-    def _thread_call(
-        self, running: Running, task: Task[..., Any], ctx: Context | None, arguments: dict[str, Any]
-    ) -> Callable[[], Any]:
-        """A thread cannot be killed: past its timeout it is asked to stop and keeps its lease until it returns."""
-
-        async def call() -> Any:
-            loop = asyncio.get_running_loop()
-            context = contextvars.copy_context()
-            given = (ctx,) if task.takes_context else ()
-            work = loop.run_in_executor(self._threads, lambda: context.run(task.function, *given, **arguments))
-            timeout, began = running.job.timeout_seconds, time.monotonic()
-            alarm = loop.call_later(timeout, running.stop, "timeout") if timeout is not None else None
-            try:
-                while not work.done():
-                    try:
-                        await asyncio.shield(work)
-                    except asyncio.CancelledError:
-                        if work.cancelled():
-                            raise
-                    except BaseException:
-                        break
-            finally:
-                if alarm is not None:
-                    alarm.cancel()
-            if timeout is not None and time.monotonic() - began > timeout:
-                raise _Overran(timeout)
-            return work.result()
-
-        return call
-
     async def _commit(self, running: Running, ctx: Context, result: Succeeded) -> AttemptEnd | None:
         """Write the success into the handler's own transaction and commit both, or neither."""
         job, session = running.job, ctx.open_session
@@ -197,7 +143,7 @@ class Executor:
             # The reply to COMMIT was lost. If it happened, the row says so; if not, nothing happened at all.
             if not await self._committed(running):
                 return Released(1.0, "the commit of its transaction is not known to have happened")
-        self._settled(running)
+        self.settled(running)
         return None
 
     async def _committed(self, running: Running) -> bool:
@@ -208,7 +154,7 @@ class Executor:
             except StoreUnavailable:
                 await asyncio.sleep(0.5)
 
-    def _stopped(self, running: Running) -> AttemptEnd | None:
+    def stopped(self, running: Running) -> AttemptEnd | None:
         """A cancelled attempt, by the reason it was stopped for."""
         match running.reason:
             case "lost":
@@ -223,11 +169,11 @@ class Executor:
                 )
         return Failed("CANCELLED_ITSELF", "the handler's own task was cancelled from inside")
 
-    def _classify(self, running: Running, error: BaseException) -> AttemptEnd | None:
+    def classify(self, running: Running, error: BaseException) -> AttemptEnd | None:
         """How an attempt that raised has ended."""
         if running.reason == "lost" or isinstance(error, LeaseLost):
             running.reason = "lost"
-            self._settled(running)
+            self.settled(running)
             return None
         match error:
             case Snooze():
@@ -265,6 +211,90 @@ class Executor:
                 hook(running.ctx or Context(self._app, running.job), error)
             except Exception:
                 log.exception("an error hook raised")
+
+
+class Executor(Runner):
+    """Runs attempts for one worker."""
+
+    def __init__(
+        self,
+        app: Rowlock,
+        settler: Settler,
+        *,
+        threads: ThreadPoolExecutor,
+        children: Children,
+        quarantine: Quarantine,
+        resources: Mapping[str, Any],
+        report: Callable[[Running], Report],
+        settled: Callable[[Running], None],
+        overrun: Callable[[Running], None],
+    ) -> None:
+        super().__init__(app, resources=resources, report=report, settled=settled, overrun=overrun)
+        self._settler, self._threads = settler, threads
+        self._children, self._quarantine = children, quarantine
+
+    async def execute(self, running: Running) -> None:
+        """Run one claimed job from lookup to outcome. Never raises: whatever happens becomes an outcome."""
+        try:
+            end = await self._attempt(running)
+        except asyncio.CancelledError:
+            end = self.stopped(running)
+        except BaseException as error:
+            end = self.classify(running, error)
+        running.ended = True
+        if end is not None and not running.abandoned:
+            self.settle(running, end)
+
+    def settle(self, running: Running, end: AttemptEnd) -> None:
+        """Decide what follows and hand it to the settler."""
+        self._settler.put(running, decide(running.job, end, random.random()))
+
+    async def _attempt(self, running: Running) -> AttemptEnd | None:
+        job = running.job
+        task = self._app.registry.get(job.task)
+        if job.losses > 0:
+            return await self._quarantine.run(running, task, self)
+        return await self.run_here(running, task)
+
+    def run_here(self, running: Running, task: Task[..., Any]) -> Coroutine[Any, Any, AttemptEnd | None]:
+        """Run an attempt in this worker (a process task in one of its children)."""
+        return self._in_child(running, task) if task.runs_in == "process" else self.call(running, task)
+
+    async def _in_child(self, running: Running, task: Task[..., Any]) -> AttemptEnd | None:
+        end = await self._children.run(running, task, self.report(running))
+        if end is None:
+            self.settled(running)
+        return end
+
+    def blocking_call(
+        self, running: Running, task: Task[..., Any], ctx: Context | None, arguments: dict[str, Any]
+    ) -> Callable[[], Any]:
+        """A thread cannot be killed: past its timeout it is asked to stop and keeps its lease until it returns."""
+
+        async def call() -> Any:
+            loop = asyncio.get_running_loop()
+            context = contextvars.copy_context()
+            given = (ctx,) if task.takes_context else ()
+            work = loop.run_in_executor(self._threads, lambda: context.run(task.function, *given, **arguments))
+            timeout, began = running.job.timeout_seconds, time.monotonic()
+            alarm = loop.call_later(timeout, running.stop, "timeout") if timeout is not None else None
+            try:
+                while not work.done():
+                    try:
+                        await asyncio.shield(work)
+                    except asyncio.CancelledError:
+                        if work.cancelled():
+                            raise
+                    except BaseException:
+                        break
+            finally:
+                if alarm is not None:
+                    alarm.cancel()
+            if timeout is not None and time.monotonic() - began > timeout:
+                raise _Overran(timeout)
+            return work.result()
+
+        return call
 
 
 class _Overran(Exception):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import threading
 import time
@@ -54,14 +55,15 @@ class Heart:
         on_lost: Callable[[list[str]], None],
         on_cancel: Callable[[list[str]], None],
         on_fence: Callable[[list[str]], None],
+        on_forgotten: Callable[[], None],
         running: Callable[[], int],
-        register: Callable[[Store], asyncio.Future[None]] | None = None,
-        names: Callable[[], str] = lambda: "",
+        names: Callable[[], str],
     ) -> None:
         self.holds: dict[str, Hold] = {}
         self._app, self._worker, self._beat_seconds, self._lease = app, worker, beat, lease
         self._on_lost, self._on_cancel, self._on_fence = on_lost, on_cancel, on_fence
-        self._running, self._names = running, names
+        self._on_forgotten, self._running, self._names = on_forgotten, running, names
+        self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._ticked = time.monotonic()
@@ -103,9 +105,12 @@ class Heart:
             try:
                 store = store or await self._open()
                 await self._beat(store)
+                self.in_touch_since = min(self.in_touch_since, boottime())
                 next_beat = max(next_beat + self._beat_seconds, time.monotonic())
-            except (RowlockError, OSError) as error:
-                log.warning("heartbeat failed, trying again: %s", error)
+            except Exception as error:  # whatever it was: a heart that stops beating loses every job
+                level = logging.WARNING if isinstance(error, (RowlockError, OSError)) else logging.ERROR
+                log.log(level, "heartbeat failed, trying again: %r", error)
+                self.in_touch_since = math.inf
                 next_beat = time.monotonic() + random.uniform(0.2, 1.0) * min(1.0, self._beat_seconds / 4)
         if store is not None:
             await store.close()
@@ -117,7 +122,7 @@ class Heart:
     async def _beat(self, store: Store) -> None:
         """One beat: renew what is older than a beat, then ask about everything."""
         sent = boottime()
-        held = [(job_id, hold) for job_id, hold in list(self.holds.items()) if not hold.fenced]
+        held = [(job_id, hold) for job_id, hold in self.holds.copy().items() if not hold.fenced]
         due = [(job_id, hold) for job_id, hold in held if sent - hold.renewed >= self._beat_seconds * 0.9]
         if due:
             await store.run(jobs.beat([(job_id, hold.token) for job_id, hold in due], self._lease))
@@ -129,14 +134,15 @@ class Heart:
             gone = [job_id for job_id, hold in held if job_id not in still and self.holds.get(job_id) is hold]
             self._tell(self._on_lost, gone)
             self._tell(self._on_cancel, [job_id for job_id, cancel in still.items() if cancel])
-        await store.run(workers.seen(self._worker, self._running(), self._lease))
+        if not await store.run(workers.seen(self._worker, self._running(), self._lease)):
+            self._loop.call_soon_threadsafe(self._on_forgotten)
         self.beats += 1
 
     def _fence(self) -> None:
         """Past its local deadline a lease may be somebody else's: stop before that."""
         limit = boottime() - (self._lease - self._beat_seconds)
         unsure = []
-        for job_id, hold in list(self.holds.items()):
+        for job_id, hold in self.holds.copy().items():
             if hold.renewed < limit and not hold.fenced:
                 hold.fenced = True
                 unsure.append(job_id)

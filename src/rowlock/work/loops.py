@@ -22,6 +22,7 @@ class Loops:
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loose: set[asyncio.Task[Any]] = set()
+        self._finishing: set[str] = set()
 
     def start(self, name: str, round_: Round) -> None:
         """Repeat `round_` until stopped."""
@@ -29,7 +30,7 @@ class Loops:
 
     async def _repeat(self, name: str, round_: Round) -> None:
         failures = 0
-        while True:
+        while name not in self._finishing:
             try:
                 delay = await round_()
                 failures = 0
@@ -43,7 +44,7 @@ class Loops:
                 if failures >= GIVE_UP_AFTER:
                     raise
                 delay = min(5.0, 0.1 * 2**failures)
-            if delay > 0:
+            if delay > 0 and name not in self._finishing:
                 await asyncio.sleep(delay)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -57,11 +58,15 @@ class Loops:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("background work failed: %s", error)
 
-    async def stop(self, name: str) -> None:
-        """Stop one loop between or within its rounds."""
-        if task := self._tasks.pop(name, None):
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async def finish(self, name: str, timeout: float) -> None:
+        """End a loop after its round: cut off inside a claim, it would own jobs that it does not know of."""
+        task = self._tasks.pop(name, None)
+        if task is None:
+            return
+        self._finishing.add(name)
+        await asyncio.wait({task}, timeout=timeout)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     async def stop_all(self) -> None:
         """Stop everything."""

@@ -16,7 +16,7 @@ from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 from rowlock.store import jobs, retention
 from rowlock.store.engine import Store
-from rowlock.work.heartbeat import boottime
+from rowlock.work.heartbeat import Heart, boottime
 
 log = logging.getLogger("rowlock.worker")
 
@@ -33,9 +33,11 @@ class Sweeper:
         store: Store,
         settings: WorkerSettings,
         keep: jobs.Keep,
+        heart: Heart,
         on_reclaimed: Callable[[list[jobs.Reclaimed]], None],
     ) -> None:
-        self._store, self._settings, self._keep, self._on_reclaimed = store, settings, keep, on_reclaimed
+        self._store, self._settings, self._keep = store, settings, keep
+        self._heart, self._on_reclaimed = heart, on_reclaimed
         self._in_touch_since = boottime()
         self._drift = time.time() - boottime()
 
@@ -46,7 +48,7 @@ class Sweeper:
             expired = await self._store.run(jobs.expire(BATCH, self._keep))
             reclaimed = await self._reclaim() if self._may_reclaim() else []
         except StoreError:
-            self._in_touch_since = boottime() + pause
+            self._in_touch_since = boottime()
             raise
         return 0.0 if BATCH in (len(reclaimed), expired) else pause
 
@@ -56,7 +58,9 @@ class Sweeper:
             log.warning("the wall clock jumped by %.0f s; no lease is reclaimed for one lease", drift - self._drift)
             self._in_touch_since = boottime()
         self._drift = drift
-        return boottime() - self._in_touch_since >= self._settings.lease_seconds
+        # The heart beats more often than a lease can run out, so it notices every outage that could expire one.
+        since = max(self._in_touch_since, self._heart.in_touch_since)
+        return boottime() - since >= self._settings.lease_seconds
 
     async def _reclaim(self) -> list[jobs.Reclaimed]:
         draws = [random.random() for _ in range(BATCH)]

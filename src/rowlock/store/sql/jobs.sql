@@ -110,13 +110,22 @@ FROM {t}jobs_live
 WHERE state = 'running' AND locked_by = :worker AND lease_token = :token;
 
 -- name: succeed [postgres]
--- Plain successes, the hot path: fence, move and outcome in one statement. No ordered lock: whoever else
--- locks several jobs does so in id order or skips, and a rare deadlock is retried.
-WITH gone AS (
-    DELETE FROM rowlock.jobs_live j
-    USING {rows:done(id uuid, token uuid, result json)}
-    WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
-    RETURNING j.*, done.result AS outcome
+-- Plain successes, the hot path: fence, move and outcome in one statement.
+WITH held AS MATERIALIZED (
+    -- The fence, in the order given (the caller sorts by id). LATERAL with LIMIT, because a plain join may be
+    -- planned, while the table is empty, as a product of both sides and then cached: 300 ms for 1,000 jobs.
+    SELECT found.*, done.result AS outcome
+    FROM {rows:done(id uuid, token uuid, result json)}
+    CROSS JOIN LATERAL (
+        SELECT j.ctid AS place, j.*
+        FROM rowlock.jobs_live j
+        WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
+        LIMIT 1
+        FOR UPDATE
+    ) found
+), gone AS (
+    -- By ctid: the rows are locked, so they cannot have moved.
+    DELETE FROM rowlock.jobs_live WHERE ctid = ANY(ARRAY(SELECT place FROM held))
 )
 INSERT INTO rowlock.jobs_finished (
     id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
@@ -128,12 +137,12 @@ SELECT id, task, queue, 'succeeded', priority, args, owner, source, tags, batch_
        cancel_requested_at, 100, phase, message, outcome, result_uri, result_checksum,
        on_success, on_dead, on_lost, keep_seconds, locked_by, created_at, started_at, {now}, {now},
        {drop_on(coalesce(keep_seconds, :keep))}
-FROM gone
+FROM held
 RETURNING id;
 
 -- name: lock_held
--- The fence: of these leases, the ones that still hold. Locked in id order.
-SELECT j.id
+-- The fence: of these leases, the ones that still hold, and whether a cancel was asked for. Locked in id order.
+SELECT j.id, j.cancel_requested_at IS NOT NULL
 FROM {t}jobs_live j JOIN {rows:mine(id uuid, token uuid)} ON j.id = mine.id
 WHERE j.lease_token = mine.token AND j.state = 'running'
 ORDER BY j.id

@@ -8,10 +8,18 @@
 -- One job, live or finished.
 SELECT {job} FROM {t}jobs j WHERE j.id = :job_id;
 
--- name: read_jobs
+-- name: read_jobs [postgres]
+-- Jobs by id, newest first. = ANY(ARRAY) is looked up in each partition's index; with IN (SELECT …) the planner reads
+-- all of them instead (50 of a million rows: 220 ms against 3).
+SELECT {job}
+FROM rowlock.jobs j
+WHERE j.id = ANY(ARRAY(SELECT asked.id FROM {rows:asked(id uuid)}))
+ORDER BY j.id DESC;
+
+-- name: read_jobs [sqlite]
 -- Jobs by id, newest first.
 SELECT {job}
-FROM {t}jobs j
+FROM rowlock_jobs j
 WHERE j.id IN (SELECT asked.id FROM {rows:asked(id uuid)})
 ORDER BY j.id DESC;
 
@@ -41,7 +49,8 @@ SELECT id FROM (
 UNION ALL
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_live j
-    WHERE (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND j.id < :id AND {filter}
+    WHERE (:queued OR :retryable)
+      AND (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND j.id < :id AND {filter}
     ORDER BY j.id DESC LIMIT :n) waiting
 UNION ALL
 SELECT id FROM (
@@ -98,7 +107,8 @@ SELECT id FROM (
 UNION ALL
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_live j
-    WHERE (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND j.id > :id AND {filter}
+    WHERE (:queued OR :retryable)
+      AND (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND j.id > :id AND {filter}
     ORDER BY j.id LIMIT :n) waiting
 UNION ALL
 SELECT id FROM (
@@ -150,7 +160,8 @@ SELECT count(*) FROM (
     SELECT 1 FROM {t}jobs_live j WHERE :running AND j.state = 'running' AND {filter}
     UNION ALL
     SELECT 1 FROM {t}jobs_live j
-    WHERE (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND {filter}
+    WHERE (:queued OR :retryable)
+      AND (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND {filter}
     UNION ALL
     SELECT 1 FROM {t}jobs_finished j WHERE :succeeded AND j.state = 'succeeded' AND {filter}
     UNION ALL
@@ -197,39 +208,36 @@ WITH RECURSIVE heads (queue, task, priority, run_after) AS (
     JOIN {t}jobs_live j ON j.id = (
         SELECT n.id
         FROM {t}jobs_live n
-        WHERE n.ready AND (n.queue, n.task, n.priority) > (h.queue, h.task, h.priority)
+        -- Past the last possible id, because SQLite walks over the rows that equal a shorter key; and expressions,
+        -- because it compares two columns without the index's affinity and then uses only the first of it
+        -- (210 heads in a million rows: 130 ms without the one, 2.3 s without both, 2 ms so).
+        WHERE n.ready
+          AND (n.queue, n.task, n.priority, n.id)
+              > (h.queue || '', h.task || '', h.priority + 0, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
         ORDER BY n.queue, n.task, n.priority, n.id
         LIMIT 1)
 )
 SELECT queue, task, -{seconds_until(run_after)} FROM heads LIMIT :n;
 
--- name: lane_sizes [postgres]
--- For each lane: ready jobs, how many of them are retries, and the longest time one has been claimable; looks at
--- the first :n of each. ORDER BY keeps it on the claim index: LIMIT alone may make it a scan of the table.
-SELECT lane.queue, lane.task, count(*), count(*) FILTER (WHERE found.state = 'retryable'),
-       -{seconds_until(min(found.run_after))}
-FROM {rows:lane(queue text, task text)}
-CROSS JOIN LATERAL (
-    SELECT j.state, j.run_after
-    FROM rowlock.jobs_live j
-    WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task
-    ORDER BY j.priority, j.id
-    LIMIT :n) found
-GROUP BY lane.queue, lane.task;
-
--- name: lane_sizes [sqlite]
--- For each lane: ready jobs, how many of them are retries, and the longest time one has been claimable; looks at
--- the first :n of each. SQLite has no LATERAL; PostgreSQL would run this correlated IN once for each row.
-SELECT lane.queue, lane.task, count(*), count(*) FILTER (WHERE found.state = 'retryable'),
-       -{seconds_until(min(found.run_after))}
-FROM {rows:lane(queue text, task text)}
-JOIN rowlock_jobs_live found ON found.rowid IN (
-    SELECT j.rowid
-    FROM rowlock_jobs_live j
-    WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task
-    ORDER BY j.priority, j.id
-    LIMIT :n)
-GROUP BY lane.queue, lane.task;
+-- name: lane_sizes
+-- For each lane: how many jobs are ready, up to :n; and of its first :looks, how many are retries and the longest
+-- time one has been claimable. The first is read off the index, the others need the rows. ORDER BY keeps it all on
+-- the claim index: LIMIT alone may turn into a scan of the table.
+SELECT lane.queue, lane.task,
+       (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY j.priority, j.id LIMIT :n) found),
+       (SELECT count(*) FROM (
+            SELECT j.state FROM {t}jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY j.priority, j.id LIMIT :looks) found
+        WHERE state = 'retryable'),
+       (SELECT -{seconds_until(min(found.run_after))} FROM (
+            SELECT j.run_after FROM {t}jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY j.priority, j.id LIMIT :looks) found)
+FROM {rows:lane(queue text, task text)};
 
 -- name: waiting_lanes
 -- What waits for its time, among the :n that are due first.

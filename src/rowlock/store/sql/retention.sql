@@ -73,7 +73,8 @@ ORDER BY a.finished_at, a.job_id, a.attempt;
 -- name: prune_attempts
 -- Attempts of jobs that are gone; such a job does not come back.
 DELETE FROM {t}attempts
-WHERE (job_id, attempt) IN (SELECT gone.job_id, gone.attempt FROM {rows:gone(job_id uuid, attempt int)});
+WHERE (job_id, attempt) IN (SELECT gone.job_id, gone.attempt FROM {rows:gone(job_id uuid, attempt int)})
+RETURNING attempt;
 
 -- name: old_keys
 -- Keys that have run out.

@@ -1,0 +1,39 @@
+"""Child processes that run this same command with some options changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Callable, Mapping, Sequence
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def same_command(*changed: str) -> list[str]:
+    """This command line again; of an option that is given twice, the last counts."""
+    return [sys.executable, "-m", "rowlock", *sys.argv[1:], *changed, "--parent", str(os.getpid())]
+
+
+async def start(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
+    """Start a child in its own process group: Ctrl-C in the terminal reaches us alone, and we pass it on once."""
+    return await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, env=environment, process_group=0
+    )
+
+
+def tell(child: Process, number: int) -> None:
+    """Send a signal to a child that may just have ended."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(number)
+
+
+def on_stop_signals(heard: Callable[[int], None]) -> None:
+    """Call `heard` for each SIGTERM and SIGINT from now on."""
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, heard, number)

@@ -1,0 +1,92 @@
+"""The mixed load of `rowlock demo`: what is enqueued, how it must end, and what happens to it on the way."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rowlock.cli import demo_tasks as tasks
+from rowlock.core.job import Job
+from rowlock.core.states import State
+from rowlock.store.reads import JobFilter, list_jobs
+from rowlock.work.app import Rowlock
+from rowlock.work.tasks import Task
+
+FAST_JOBS = 40
+IMPORTS = ("orders.csv", "photos.zip", "bookmarks.html", "mails.mbox", "notes.md")
+CANCEL_AT = 10  # percent
+
+
+class Load:
+    """The jobs of one demo, found again by their tag, and how each must end."""
+
+    def __init__(self) -> None:
+        self.expected: dict[str, State] = {}
+        self._tag = f"demo-{secrets.token_hex(4)}"
+        self._seen: dict[str, Job] = {}
+        self._to_cancel = ""
+
+    async def enqueue(self) -> None:
+        """Enqueue everything, the slow ones first."""
+        (self._to_cancel,) = await self._add(tasks.mirror, State.CANCELLED, [{}])
+        await self._add(tasks.primes, State.SUCCEEDED, [{"below": 20_000_000}])
+        await self._add(tasks.charge, State.SUCCEEDED, [{"amount": 42}])
+        await self._add(tasks.fetch, State.DEAD, [{"url": "https://example.com/gone"}])
+        await self._add(tasks.report, State.DEAD, [{}])
+        await self._add(tasks.import_file, State.SUCCEEDED, [{"name": name} for name in IMPORTS])
+        await self._add(tasks.resize, State.SUCCEEDED, [{"number": number} for number in range(FAST_JOBS)])
+
+    async def _add(self, task: Task[..., Any], end: State, arguments: Sequence[Mapping[str, Any]]) -> list[str]:
+        ids = [job.id for job in await task.using(tags=[self._tag]).enqueue_many(arguments)]
+        self.expected |= dict.fromkeys(ids, end)
+        return ids
+
+    async def look(self, app: Rowlock) -> tuple[list[Job], list[str]]:
+        """All jobs as they are now, oldest first, and what happened since the last look."""
+        rows = await (await app.store()).run(list_jobs(JobFilter(tag=self._tag), len(self.expected)))
+        rows.reverse()
+        events = [text for row in rows for text in _happened(self._seen.get(row.id), row)]
+        self._seen = {row.id: row for row in rows}
+        return rows, events + await self._cancel_on_the_way(app)
+
+    async def _cancel_on_the_way(self, app: Rowlock) -> list[str]:
+        job = self._seen.get(self._to_cancel)
+        if job is None or job.state is not State.RUNNING or (job.progress or 0) < CANCEL_AT:
+            return []
+        self._to_cancel = ""
+        await app.cancel(job.id)
+        return [f"{job.task}: cancel asked for"]
+
+    def mistakes(self, rows: Sequence[Job]) -> list[str]:
+        """What did not end as it should."""
+        ends = {row.id: row for row in rows}
+        return [
+            f"{job_id} ({ends[job_id].task}) is {ends[job_id].state}, expected {state}"
+            if job_id in ends
+            else f"{job_id} is missing, expected {state}"
+            for job_id, state in self.expected.items()
+            if job_id not in ends or ends[job_id].state is not state
+        ]
+
+
+def _happened(before: Job | None, now: Job) -> Iterator[str]:
+    """The steps of one job that are worth a line: a resized photo is not."""
+    if now.task == tasks.resize.name or (before is not None and before.state is now.state):
+        return
+    match now.state:
+        case State.RUNNING:
+            yield f"{now.task}: attempt {now.attempt} started"
+        case State.RETRYABLE:
+            yield f"{now.task}: attempt {now.attempt} failed ({_error(now)}), will be tried again"
+        case State.SUCCEEDED:
+            yield f"{now.task}: succeeded on attempt {now.attempt}"
+        case State.DEAD:
+            yield f"{now.task}: dead ({_error(now)})"
+        case State.CANCELLED:
+            yield f"{now.task}: cancelled"
+
+
+def _error(job: Job) -> str:
+    first = (job.error_message or "").partition("\n")[0]
+    return first if first.startswith(str(job.error_code)) else f"{job.error_code}: {first}"

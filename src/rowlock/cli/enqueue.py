@@ -1,0 +1,155 @@
+"""`rowlock enqueue TASK key=value …`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rowlock.cli import times
+from rowlock.cli.loop import run_async
+from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.output import show_json, words
+from rowlock.cli.target import Target
+from rowlock.core.errors import InvalidArguments, RowlockError
+
+if TYPE_CHECKING:
+    from rowlock.work.app import Rowlock
+    from rowlock.work.handle import JobHandle
+    from rowlock.work.tasks import Task
+
+
+def enqueue(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name")],
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Arguments, as JSON or text", show_default=False),
+    ] = None,
+    args: Annotated[str | None, typer.Option("--args", metavar="JSON", help="Arguments as one JSON object")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Queue")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="-100 (first) to 100 (last)")] = None,
+    delay: Annotated[str | None, typer.Option("--delay", metavar="TIME", help="Not before, e.g. 30s, 2h")] = None,
+    run_after: Annotated[str | None, typer.Option("--run-after", metavar="ISO", help="Not before")] = None,
+    expires_at: Annotated[str | None, typer.Option("--expires-at", metavar="ISO", help="Not later")] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="Whom the job belongs to")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="May be given many times")] = None,
+    job_id: Annotated[str | None, typer.Option("--job-id", metavar="UUID", help="The id; used once only")] = None,
+    max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Tries")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the result")] = False,
+    timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="Wait no longer than this")] = None,
+    app: AppOption = None,
+    config: ConfigOption = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Enqueue one job. With --app its arguments are checked; without, it is enqueued by name alone."""
+    given = {
+        "queue": queue,
+        "priority": priority,
+        "delay": None if delay is None else times.duration(delay, "--delay"),
+        "run_after": None if run_after is None else times.moment(run_after, "--run-after"),
+        "expires_at": None if expires_at is None else times.moment(expires_at, "--expires-at"),
+        "owner": owner,
+        "tags": tag,
+        "job_id": job_id,
+        "max_attempts": max_attempts,
+    }
+    limit = None if timeout is None else times.duration(timeout, "--timeout")
+    texts = split_pairs(pairs or [])
+    opened = Target(app, config, database).open()
+    found = find_task(opened, task)
+    arguments = read_arguments(args) | read_values(texts, found)
+    run_async(_enqueue(opened, found, arguments, given, wait, limit, as_json))
+
+
+async def _enqueue(
+    app: Rowlock,
+    task: Task[..., Any],
+    arguments: Mapping[str, Any],
+    given: Mapping[str, Any],
+    wait: bool,
+    limit: float | None,
+    as_json: bool,
+) -> None:
+    async with app:
+        job = await task.using(**given).enqueue(**arguments)
+        if not wait:
+            _show_enqueued(job, as_json)
+            return
+        try:
+            await job.wait(limit)
+        except TimeoutError:
+            raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it goes on without us") from None
+        _show_result(job, as_json)
+
+
+def find_task(app: Rowlock, name: str) -> Task[..., Any]:
+    """The task of that name, or, when no code was named, a stand-in that takes any arguments."""
+    from rowlock.work.tasks import Task, task_options
+    from rowlock.work.tasks import name as checked
+
+    if app.registry.all():
+        return app.get_task(name)
+
+    async def elsewhere(params: dict[str, Any]) -> None:
+        """Its code is not here."""
+
+    return Task(app, checked(name, "a task's name"), elsewhere, task_options(), raw=True)
+
+
+def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` words as a dictionary of texts."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise InvalidArguments(f"{pair!r}: expected key=value")
+        if key in found:
+            raise InvalidArguments(f"{pair!r}: {key} was given before")
+        found[key] = text
+    return found
+
+
+def read_arguments(text: str | None) -> dict[str, Any]:
+    """`--args`: one JSON object."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise InvalidArguments(f"--args is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidArguments(f"--args must be a JSON object, not {text!r}")
+    return found
+
+
+def read_values(texts: Mapping[str, str], task: Task[..., Any]) -> dict[str, Any]:
+    """JSON where a text is JSON and the task does not want text; else the text."""
+    known = task.arguments.schema().get("properties", {})
+    return {key: _value(text, wants_text=known.get(key, {}).get("type") == "string") for key, text in texts.items()}
+
+
+def _value(text: str, *, wants_text: bool) -> Any:
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text
+    return text if wants_text and not isinstance(value, str) else value
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _show_enqueued(job: JobHandle[Any], as_json: bool) -> None:
+    if as_json:
+        show_json({"id": job.id, "task": job.task, "queue": job.queue, "state": job.state, "created": job.created})
+    else:
+        print(job.id)
+
+
+def _show_result(job: JobHandle[Any], as_json: bool) -> None:
+    if as_json:
+        show_json({"id": job.id, "task": job.task, "queue": job.queue, "state": job.state, "result": job.result})
+    else:
+        print(words(job.result) if isinstance(job.result, str) else json.dumps(job.result))

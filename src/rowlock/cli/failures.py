@@ -1,0 +1,65 @@
+"""What goes wrong, as one line and an exit code: 1 failed, 2 bad input, 3 not found, 4 refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from rowlock.core.errors import (
+    ConfigError,
+    InvalidArguments,
+    JobNotFound,
+    NotAllowed,
+    RowlockError,
+    TaskNotFound,
+)
+
+FAILED, BAD_INPUT, NOT_FOUND, REFUSED = 1, 2, 3, 4
+INTERRUPTED = 130  # what a shell makes of Ctrl-C
+
+# The first that fits counts.
+CODES: tuple[tuple[type[Exception], int], ...] = (
+    (ConfigError, BAD_INPUT),
+    (InvalidArguments, BAD_INPUT),
+    (TaskNotFound, BAD_INPUT),
+    (JobNotFound, NOT_FOUND),
+    (NotAllowed, REFUSED),
+    (RowlockError, FAILED),
+)
+
+
+def explain(error: BaseException) -> int:
+    """Say on stderr what went wrong, in one line; answers the exit code."""
+    if os.environ.get("ROWLOCK_DEBUG") == "1":
+        traceback.print_exception(error)
+    for kind, code in CODES:
+        if isinstance(error, kind):
+            complain(str(error))
+            return code
+    if hasattr(error, "format_message"):  # the parser's own: it knows the option and the code
+        _usage(error.format_message())
+        return int(getattr(error, "exit_code", BAD_INPUT))
+    complain(f"unexpected {type(error).__name__}: {error} (ROWLOCK_DEBUG=1 shows where)")
+    return FAILED
+
+
+def _usage(text: str) -> None:
+    """A mistake in one line; but a command without its verb is answered with the whole help."""
+    if text.startswith("Usage:"):
+        print(text, file=sys.stderr)
+    else:
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """One line on stderr, whatever the text holds."""
+    print(f"rowlock: {first_line(text)}", file=sys.stderr)
+
+
+def first_line(text: str) -> str:
+    """The first line of a text, without anything that could move the cursor."""
+    from rowlock.cli.output import printable
+
+    lines = text.strip().splitlines()
+    return printable(lines[0]) if lines else ""

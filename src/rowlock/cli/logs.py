@@ -1,0 +1,87 @@
+"""Logging for commands that run for long; the library itself never configures it.
+
+Text is `time level logger message key=value …`; JSON is one object for each line. Control characters are escaped and
+what follows a line (a traceback) is indented, so that no job can forge a line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rowlock.cli.output import printable
+from rowlock.core.errors import InvalidArguments
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+Format = Literal["text", "json"]
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure_logs(level: str, format: str) -> None:
+    """Send the logs of everything to stderr."""
+    if level.lower() not in LEVELS:
+        raise InvalidArguments(f"--log-level {level!r}: expected one of {', '.join(LEVELS)}")
+    if format not in FORMATS:
+        raise InvalidArguments(f"--log-format {format!r}: expected one of {', '.join(FORMATS)}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if format == "json" else TextLines())
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+
+
+def silence_logs() -> None:
+    """For a command that shows what happens in its own way."""
+    logging.getLogger("rowlock").addHandler(logging.NullHandler())
+
+
+def flush_logs() -> None:
+    """Write out what is buffered, before a process ends without ceremony."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What was logged beside the message."""
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+class TextLines(logging.Formatter):
+    """For people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and its traceback indented below."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        parts = [time, record.levelname, record.name, printable(record.getMessage())]
+        parts += [f"{key}={_word(value)}" for key, value in extra_fields(record).items()]
+        lines = [" ".join(parts)]
+        if record.exc_info:
+            lines += [f"    {printable(line)}" for line in self.formatException(record.exc_info).splitlines()]
+        return "\n".join(lines)
+
+
+class JsonLines(logging.Formatter):
+    """For programs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One object."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {key: value for key, value in extra_fields(record).items() if key not in line}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _word(value: Any) -> str:
+    text = printable(value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False))
+    return json.dumps(text, ensure_ascii=False) if " " in text and isinstance(value, str) else text

@@ -1,0 +1,49 @@
+"""`rowlock`: the verbs, and what becomes of errors."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from rowlock.cli import demo, doctor, enqueue, jobs, migrate, queues, stats, up, worker, workers
+from rowlock.cli.failures import FAILED, INTERRUPTED, explain
+
+# Help without rich: drawing boxes takes longer than everything else that --help does.
+app = typer.Typer(
+    name="rowlock",
+    help="Durable background jobs on SQLite and PostgreSQL.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+app.command()(demo.demo)
+app.command()(up.up)
+app.command()(worker.worker)
+app.command()(enqueue.enqueue)
+app.add_typer(jobs.verbs, name="jobs")
+app.add_typer(queues.verbs, name="queues")
+app.add_typer(workers.verbs, name="workers")
+app.command()(migrate.migrate)
+app.command()(stats.stats)
+app.command()(doctor.doctor)
+
+
+def run() -> None:
+    """Entry point of the command."""
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: list[str]) -> int:
+    """Run one command line; answers its exit code."""
+    try:
+        code = app(arguments, prog_name="rowlock", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except typer.Abort:  # a question answered with Ctrl-C or no
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        return explain(error)

@@ -1,0 +1,101 @@
+"""Data on stdout: a table on a terminal, aligned text for a pipe, JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+CELL = 80  # characters of one value in a table; JSON has all of it
+
+
+def on_terminal() -> bool:
+    """Whether a person is watching."""
+    return sys.stdout.isatty()
+
+
+def show(rows: Sequence[Any], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
+    """Print records (dataclasses or mappings): some columns for people, all of them for programs."""
+    if as_json:
+        show_json([record(row) for row in rows])
+    elif not rows:
+        print(empty)
+    else:
+        show_table([[cell(record(row)[column]) for column in columns] for row in rows], columns)
+
+
+def show_json(value: Any) -> None:
+    """Print a value as JSON, times as ISO 8601."""
+    print(json.dumps(value, default=_plain, indent=2 if on_terminal() else None))
+
+
+def show_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
+    """Print cells under their columns' names."""
+    if on_terminal():
+        _show_rich(rows, columns)
+        return
+    widths = [max(len(row[n]) for row in [columns, *rows]) for n in range(len(columns))]
+    for row in [columns, *rows]:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _show_rich(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        # An id is there to be copied: other columns give way first.
+        table.add_column(column, no_wrap=column in ("id", "state"), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(text) for text in row))  # Text, because data must not be taken for markup
+    Console().print(table)
+
+
+def record(row: Any) -> dict[str, Any]:
+    """A record as a dictionary; its keys are the columns' names."""
+    if isinstance(row, Mapping):
+        return dict(row)
+    return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+
+
+def cell(value: Any) -> str:
+    """A value as one short line."""
+    text = words(value)
+    return text if len(text) <= CELL else text[: CELL - 1] + "…"
+
+
+def words(value: Any) -> str:
+    """A value for a reader, in one line however long."""
+    match value:
+        case None | () | []:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.3g}" if abs(value) < 10 else f"{value:.0f}"
+        case datetime():
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+        case str():
+            return printable(value)
+        case tuple() | list() if all(isinstance(item, str) for item in value):
+            return printable(", ".join(value))
+    return printable(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def printable(text: str) -> str:
+    """Text with control characters escaped, so that a job's data cannot forge lines or move the cursor."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if dataclasses.is_dataclass(value):
+        return record(value)
+    return str(value)

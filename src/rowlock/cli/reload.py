@@ -1,0 +1,104 @@
+"""Development: run a command in a child and start it again when a Python file changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rowlock.cli import children
+from rowlock.core.errors import InvalidArguments
+
+LOOK_SECONDS = 0.5
+PATIENCE = (3.0, 7.0)  # seconds after the first and the second SIGTERM; then it is killed
+IGNORED = frozenset({"node_modules", "__pycache__"})
+
+Snapshot = dict[Path, int]
+
+
+class Reloader:
+    """Keeps one child running the newest code."""
+
+    def __init__(self, command: Sequence[str], folders: Sequence[Path]) -> None:
+        for folder in folders:
+            if not folder.is_dir():
+                raise InvalidArguments(f"--reload-dir {str(folder)!r}: no such folder")
+        self._command, self._folders = command, folders
+        self._child: Process | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Run until told to stop; answers the child's exit code."""
+        children.on_stop_signals(self._stop)
+        seen = snapshot(self._folders)
+        self._child = await children.start(self._command)
+        while not self._stopping.is_set():
+            await self._look_again()
+            now = snapshot(self._folders)
+            if now == seen or self._stopping.is_set():
+                continue
+            _say(f"{changed(seen, now)} changed, starting again")
+            await end(self._child)
+            if not self._stopping.is_set():
+                seen, self._child = now, await children.start(self._command)
+        code = await self._child.wait()
+        return 0 if code == -signal.SIGTERM else code
+
+    def _stop(self, number: int) -> None:
+        self._stopping.set()
+        if self._child:
+            children.tell(self._child, number)
+
+    async def _look_again(self) -> None:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
+        except TimeoutError:
+            return
+
+
+async def end(child: Process) -> None:
+    """Stop a child: politely, then firmly, then at once."""
+    for patience in PATIENCE:
+        children.tell(child, signal.SIGTERM)
+        try:
+            await asyncio.wait_for(asyncio.shield(child.wait()), patience)
+            return
+        except TimeoutError:
+            continue
+    children.tell(child, signal.SIGKILL)
+    await child.wait()
+
+
+def snapshot(folders: Sequence[Path]) -> Snapshot:
+    """When each Python file was last written."""
+    found: Snapshot = {}
+    for file in (file for folder in folders for file in python_files(folder)):
+        try:
+            found[file] = file.stat().st_mtime_ns
+        except OSError:  # removed while we looked
+            continue
+    return found
+
+
+def python_files(folder: Path) -> Iterator[Path]:
+    """Every .py file below, except in hidden folders, virtual environments and what tools install."""
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not (name.startswith(".") or name in IGNORED)]
+        if "pyvenv.cfg" in files:
+            folders.clear()
+            continue
+        yield from (Path(here, name) for name in files if name.endswith(".py"))
+
+
+def changed(before: Snapshot, after: Snapshot) -> Path:
+    """One of the files that differ."""
+    differing = {file for file, _ in before.items() ^ after.items()}
+    return min(differing)
+
+
+def _say(text: str) -> None:
+    print(f"rowlock: {text}", file=sys.stderr, flush=True)

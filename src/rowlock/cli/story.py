@@ -1,0 +1,117 @@
+"""One job's story: what it is, each attempt, its lease, its end, and why it is where it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rowlock.cli.output import printable, record, words
+from rowlock.core.errors import JobNotFound
+from rowlock.core.job import Attempt, Job
+from rowlock.core.states import State
+
+if TYPE_CHECKING:
+    from rowlock.store.explain import Explanation
+    from rowlock.work.app import Rowlock
+
+LABEL = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is known about a job."""
+
+    job: Job
+    attempts: list[Attempt]
+    why: Explanation
+
+    def as_json(self) -> dict[str, Any]:
+        """The job's columns, with its attempts and the explanation."""
+        return record(self.job) | {
+            "attempts": [record(attempt) for attempt in self.attempts],
+            "explain": record(self.why),
+        }
+
+
+async def read(app: Rowlock, job_id: str) -> Story:
+    """Everything about one job."""
+    from rowlock.store import reads
+
+    async with app:
+        store = await app.store()
+        job = await store.run(reads.get(job_id))
+        if job is None:
+            raise JobNotFound(job_id)
+        told = await store.run(reads.attempts(job.id))
+        return Story(job, [*told, *_last(job)], await app.explain(job.id))
+
+
+def _last(job: Job) -> Iterator[Attempt]:
+    """Only attempts that failed have rows of their own; of a good or running one the job's row tells."""
+    if job.state is State.SUCCEEDED and job.finished_at is not None:
+        yield Attempt(job.id, job.attempt, "succeeded", job.locked_by, job.started_at, job.finished_at, None, None)
+
+
+def show(story: Story) -> None:
+    """Print it for people."""
+    for label, text in [*_what(story.job), *_attempts(story), *_end(story)]:
+        print(f"{label:<{LABEL}}{text}")
+
+
+def _what(job: Job) -> Iterator[tuple[str, str]]:
+    yield "job", job.id
+    yield "task", printable(job.task)
+    yield "state", job.state
+    yield "queue", f"{printable(job.queue)}, priority {job.priority}"
+    for name in ("owner", "source", "tags", "timeout_seconds", "expires_at"):
+        if value := getattr(job, name):
+            yield name.removesuffix("_seconds"), words(value)
+    yield "arguments", words(job.args)
+    yield "created", words(job.created_at)
+    if not job.final and job.run_after > job.created_at:
+        yield "not before", words(job.run_after)
+
+
+def _attempts(story: Story) -> Iterator[tuple[str, str]]:
+    yield "attempts", f"{story.job.attempt} made, {story.job.max_attempts} allowed"
+    for attempt in story.attempts:
+        took = ""
+        if attempt.started_at is not None:
+            took = f" after {(attempt.finished_at - attempt.started_at).total_seconds():.1f} s"
+        by = f" on {printable(attempt.worker)}" if attempt.worker else ""
+        started = words(attempt.started_at) if attempt.started_at else "-"
+        yield f"  {attempt.attempt}", f"{started}  {attempt.outcome}{took}{by}{_because(attempt)}"
+    job = story.job
+    if job.state is State.RUNNING:
+        yield f"  {job.attempt}", f"{words(job.locked_at)}  running on {printable(job.locked_by or '-')}"
+        yield "lease", f"until {words(job.lease_expires_at)}, last beat {words(job.heartbeat_at)}"
+
+
+def _because(attempt: Attempt) -> str:
+    parts = [part for part in (attempt.error_code, attempt.error_message) if part]
+    return f": {line(': '.join(parts))}" if parts else ""
+
+
+def _end(story: Story) -> Iterator[tuple[str, str]]:
+    job = story.job
+    if job.progress is not None and not job.final:
+        yield "progress", " ".join([f"{job.progress} %", *(line(text) for text in (job.phase, job.message) if text)])
+    if job.finished_at is not None:
+        yield "finished", words(job.finished_at)
+    if job.state is State.SUCCEEDED:
+        yield "result", printable(json.dumps(job.result, ensure_ascii=False))
+    elif job.error_message:
+        first, *frames = job.error_message.splitlines()
+        yield "error", f"{job.error_code}: {printable(first)}"
+        yield from (("", printable(frame)) for frame in frames)
+    yield "why", line(story.why.text)
+
+
+def line(text: str) -> str:
+    """A text as one line, without the stack that an error message carries below its first line."""
+    first, _, rest = text.partition("\n")
+    # An explanation goes on after the error it quotes; a stack's lines are indented.
+    after = rest.rpartition("; ")[2] if "; " in rest else ""
+    return printable(f"{first}; {after}" if after else first)

@@ -1,0 +1,82 @@
+"""Several worker processes under one command: started, restarted when they die, stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+
+from rowlock.cli import children
+from rowlock.cli.failures import FAILED
+
+log = logging.getLogger("rowlock.supervisor")
+
+FIRST_DELAY = 0.2
+LONGEST_DELAY = 30.0
+QUICK_SECONDS = 10.0  # a child that lives shorter has not really started
+GIVE_UP_AFTER = 5  # quick deaths in a row
+
+
+class Supervisor:
+    """Keeps `count` children alive until told to stop, or until one cannot be kept alive."""
+
+    def __init__(self, command: Sequence[str], count: int, *, first_delay: float = FIRST_DELAY) -> None:
+        self._command, self._count, self._first_delay = command, count, first_delay
+        self._living: dict[int, Process] = {}
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Run until all children have ended; answers the exit code."""
+        children.on_stop_signals(self._stop)
+        kept = await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
+        return 0 if all(kept) else FAILED
+
+    def _stop(self, number: int) -> None:
+        """Pass a signal on; the children count them as a worker does."""
+        self._stopping.set()
+        for child in self._living.values():
+            children.tell(child, number)
+
+    async def _keep(self, number: int) -> bool:
+        """One child after the other in this place. False when it could not be kept alive, or did not end well."""
+        quick = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = await self._run_one(number)
+            if self._stopping.is_set():
+                return code in (0, -signal.SIGTERM, -signal.SIGINT)  # a signal may come before a child listens
+            quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
+            if quick > GIVE_UP_AFTER:
+                log.error("worker process %d died %d times in a row; giving up", number, quick)
+                self._stop(signal.SIGTERM)
+                return False
+            await self._pause(number, code, quick)
+        return True
+
+    async def _run_one(self, number: int) -> int:
+        child = await children.start(self._command, self._environment(number))
+        self._living[number] = child
+        log.info("worker process %d started, pid %d", number, child.pid)
+        if self._stopping.is_set():  # the signal came while it was being started
+            children.tell(child, signal.SIGTERM)
+        code = await child.wait()
+        del self._living[number]
+        return code
+
+    def _environment(self, number: int) -> dict[str, str]:
+        environment = dict(os.environ)
+        if name := environment.get("WORKER_ID"):
+            environment["WORKER_ID"] = f"{name}-{number}"  # two workers must never share one id
+        return environment
+
+    async def _pause(self, number: int, code: int, quick: int) -> None:
+        delay = min(LONGEST_DELAY, self._first_delay * 2 ** max(quick - 1, 0))
+        log.warning("worker process %d ended with code %d; starting it again in %.1f s", number, code, delay)
+        try:
+            await asyncio.wait_for(self._stopping.wait(), delay)
+        except TimeoutError:
+            return

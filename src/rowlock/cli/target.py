@@ -1,0 +1,92 @@
+"""What a command works on: your app, or a database alone.
+
+Flags come first, then what the code says (`Rowlock("postgresql://…")`), then environment, file and defaults.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from rowlock.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rowlock.work.app import Rowlock
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The common options, as given."""
+
+    app: str | None = None
+    config: str | None = None
+    database: str | None = None
+
+    def open(self, flags: Mapping[str, Any] | None = None) -> Rowlock:
+        """Your app if one is named, else one without tasks; with the settings of this command."""
+        from rowlock.work.app import Rowlock, read_settings
+
+        name = self._app_name()
+        app = load_app(name) if name else Rowlock()
+        url, config = app._given
+        app.configure(read_settings(self.database or url, self.config or config, flags))
+        return app
+
+    def open_code(self, verb: str, flags: Mapping[str, Any] | None = None) -> Rowlock:
+        """Your app, for verbs that run it."""
+        if not self._app_name():
+            raise ConfigError(f"{verb} runs your tasks: name your app with --app module:attribute or ROWLOCK_APP")
+        return self.open(flags)
+
+    def _app_name(self) -> str | None:
+        if self.app is not None:
+            return self.app
+        from rowlock.work.app import read_settings
+
+        return read_settings(config=self.config).app
+
+
+def load_app(name: str) -> Rowlock:
+    """Import `module:attribute`; `module` alone means its attribute `app`."""
+    from rowlock.work.app import Rowlock
+
+    module_name, _, attribute = name.partition(":")
+    found: Any = _import(module_name, name)
+    for part in (attribute or "app").split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ConfigError(f"--app {name}: {module_name} has no attribute {attribute or 'app'!r}") from None
+    if not isinstance(found, Rowlock):
+        raise ConfigError(f"--app {name}: that is a {type(found).__name__}, not a Rowlock")
+    return found
+
+
+def _import(module_name: str, name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"--app {name}: no module named {error.name!r} in {here} or installed") from None
+        raise _broken(name, module_name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(name, module_name, error) from error
+
+
+def _broken(name: str, module_name: str, error: BaseException) -> ConfigError:
+    """The app's own mistake, and the last line of its code that led there."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(os.getcwd())] or frames
+    where = f" ({ours[-1].filename}:{ours[-1].lineno})" if len(ours) > 1 or ours != frames else ""
+    message = str(error).partition("\n")[0]
+    return ConfigError(f"--app {name}: importing {module_name} failed{where}: {type(error).__name__}: {message}")

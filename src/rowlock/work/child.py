@@ -1,0 +1,337 @@
+"""What runs inside a child process: one job at a time, asked for and answered over a pipe.
+
+Everything happens in the main thread. An event loop turns there for async functions, middlewares and lifespans; while
+a function that is not async runs, the loop stands still, so that it finds the thread as a script does and may start a
+loop of its own. A second thread watches the pipe: when the parent is gone, the process and all it has started go too.
+The parent's side is `rowlock.work.processes`; they speak JSON, never pickles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import dataclasses
+import importlib
+import json
+import logging
+import multiprocessing
+import operator
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from rowlock.core.config import Settings
+from rowlock.core.job import Claimed
+from rowlock.core.outcome import AttemptEnd, Failed
+from rowlock.work import handlers
+from rowlock.work.app import Rowlock
+from rowlock.work.arguments import RawArguments
+from rowlock.work.context import Context
+from rowlock.work.errors import clean
+from rowlock.work.executor import Runner
+from rowlock.work.running import Running
+from rowlock.work.tasks import Task
+
+log = logging.getLogger("rowlock.worker")
+
+PR_SET_PDEATHSIG = 1
+PROGRESS_SECONDS = 0.05
+RECORD_LIMIT = 100_000  # characters of one log record
+PLACES = 10
+
+
+class NotImportable(Exception):
+    """A child process cannot find the task."""
+
+
+# --- where a task is: written down by the parent, looked up by the child
+
+
+def places(task: Task[..., Any]) -> list[tuple[str, str]]:
+    """(module, attribute) where a child may find the task itself or the app that has it."""
+    is_class = isinstance(task.arguments, RawArguments)
+    owner: Any = handlers._registry[task.name][0] if is_class else task.function
+    own = [(owner.__module__, owner.__qualname__)] if "<locals>" not in owner.__qualname__ else []
+    found = [
+        (name, attribute)
+        for name, module in list(sys.modules.items())
+        for attribute, value in list(getattr(module, "__dict__", {}).items())
+        if (value is task or value is task.app) and name != "__mp_main__"
+    ]
+    if not found:
+        raise NotImportable(f"neither task {task.name!r} nor its app is a global of any module")
+    return own + sorted(found, key=lambda place: place[0] != owner.__module__)[:PLACES]
+
+
+def find(name: str, where: list[list[str]]) -> Task[..., Any]:
+    """The task, from the first place that has it. Names come from the parent's code, never from a job's row."""
+    problems = []
+    for module, attribute in where:
+        try:
+            value = operator.attrgetter(attribute)(importlib.import_module(module))
+        except BaseException as error:  # whatever a module does when it is imported, the process serves on
+            problems.append(f"{module}.{attribute}: {type(error).__name__}: {error}")
+            continue
+        if isinstance(value, Task) and value.name == name:
+            return value
+        if isinstance(value, Rowlock):
+            if (task := value.registry.all().get(name)) is not None:
+                return task
+            problems.append(f"{module}.{attribute} has no such task after its module was imported")
+    raise NotImportable(clean("; ".join(problems), 1000))
+
+
+# --- the process
+
+
+def main(control: Connection, output: Connection, parent: int, folder: str, settings: str) -> None:
+    """The life of a child process."""
+    os.setsid()  # a group of its own: it is killed with everything that it has started
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide on
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if sys.platform == "linux":
+        # Faster than the watching thread, and it works while C code holds the GIL.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+    os.set_inheritable(control.fileno(), False)
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    output.close()
+    # By lines, so that the last words of a process that is killed are not lost in a buffer.
+    sys.stdout = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    os.chdir(folder)
+    multiprocessing.current_process().daemon = False  # a job may start processes of its own
+    Host(control, settings).run()
+
+
+class Host:
+    """Serves one parent."""
+
+    def __init__(self, control: Connection, settings: str) -> None:
+        self._control, self._settings = control, settings
+        self._sending = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._inbox: asyncio.Queue[list[Any]] = asyncio.Queue()
+        self._between: deque[Callable[[], None]] = deque()
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._runners: dict[Rowlock, ChildRunner] = {}
+        self._exits = AsyncExitStack()
+        self.progress = Progress(self.send)
+
+    def run(self) -> None:
+        """Turn the loop until told to exit, with pauses for functions that want the thread for themselves."""
+        logging.getLogger().addHandler(ToParent(self.send))
+        threading.Thread(target=self._watch, name="rowlock-watch", daemon=True).start()
+        serving = self._loop.create_task(self._serve())
+        serving.add_done_callback(lambda _: self._loop.stop())
+        while not serving.done():
+            self._loop.run_forever()
+            while self._between:
+                self._between.popleft()()
+        serving.result()
+
+    def send(self, *message: Any) -> None:
+        """Tell the parent; from any thread."""
+        data = json.dumps(message).encode()
+        with self._sending:
+            self._control.send_bytes(data)
+
+    def _watch(self) -> None:
+        try:
+            while True:
+                message = json.loads(self._control.recv_bytes())
+                self._loop.call_soon_threadsafe(self._inbox.put_nowait, message)
+        except BaseException:  # above all EOFError: the parent is gone
+            if os.getpgrp() == os.getpid():
+                os.killpg(os.getpid(), signal.SIGKILL)
+            os._exit(1)
+
+    async def between_turns(self, function: Callable[[], Any]) -> Any:
+        """Run a function in the main thread while the loop stands still."""
+        answer: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
+
+        def work() -> None:
+            value, raised = None, None
+            try:
+                value = function()
+            except BaseException as error:
+                raised = error
+            if not answer.done():
+                answer.set_result((value, raised))
+
+        self._between.append(work)
+        self._loop.stop()
+        value, raised = await answer
+        if raised is not None:
+            raise raised
+        return value
+
+    async def _serve(self) -> None:
+        self.send("ready")
+        while (message := await self._inbox.get()) != ["exit"]:
+            self.send(*await self._answer(*message))
+        await self._exits.aclose()
+        for app in self._runners:
+            await app.close()
+
+    async def _answer(
+        self, fields: list[Any], name: str, where: list[list[str]], levels: dict[str, int]
+    ) -> tuple[Any, ...]:
+        for logger, level in levels.items():
+            logging.getLogger(logger).setLevel(level)
+        try:
+            if name not in self._tasks:
+                self._tasks[name] = await self.between_turns(partial(find, name, where))
+        except NotImportable as error:
+            return ("unknown", str(error))
+        running = Running(Claimed(*fields))
+        attempt = self._loop.create_task(self._attempt(running, self._tasks[name]))
+        await asyncio.wait({attempt})
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of that job is not one of the next
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        self.progress.flush()
+        end = Failed("CANCELLED_ITSELF", "cancelled from inside") if attempt.cancelled() else attempt.result()
+        if end is None:
+            return ("lost",) if running.reason == "lost" else ("settled",)
+        return ("end", type(end).__name__, dataclasses.astuple(end))
+
+    async def _attempt(self, running: Running, task: Task[..., Any]) -> AttemptEnd | None:
+        runner = self._runners.get(task.app)
+        if runner is None:
+            task.app.configure(Settings.model_validate_json(self._settings))
+            runner = self._runners[task.app] = ChildRunner(self, task.app, {})
+        try:
+            await runner.open(self._exits)
+            with memory_limit(task.options.memory_mb):
+                return await runner.call(running, task)
+        except asyncio.CancelledError:
+            return runner.stopped(running)
+        except BaseException as error:
+            return runner.classify(running, error)
+
+
+class ChildRunner(Runner):
+    """Runs attempts of one app in a child process."""
+
+    def __init__(self, host: Host, app: Rowlock, resources: dict[str, Any]) -> None:
+        nothing: Callable[[Running], None] = lambda running: None  # noqa: E731
+        super().__init__(app, resources=resources, report=lambda _: host.progress, settled=nothing, overrun=nothing)
+        self._host, self._opened, self._filled = host, False, resources
+
+    async def open(self, exits: AsyncExitStack) -> None:
+        """Open the app's lifespans, once."""
+        if self._opened:
+            return
+        async with AsyncExitStack() as opening:
+            for lifespan in self._app.lifespans:
+                self._filled |= await opening.enter_async_context(asynccontextmanager(lifespan)())
+            exits.push_async_callback(opening.pop_all().aclose)
+        self._opened = True
+
+    def blocking_call(
+        self, running: Running, task: Task[..., Any], ctx: Context | None, arguments: dict[str, Any]
+    ) -> Callable[[], Any]:
+        """In the main thread; the parent sees to the timeout."""
+        given = (ctx,) if task.takes_context else ()
+
+        async def call() -> Any:
+            context = contextvars.copy_context()
+            return await self._host.between_turns(lambda: context.run(task.function, *given, **arguments))
+
+        return call
+
+
+class Progress:
+    """The `report` of a child: the latest goes to the parent, at most twenty times a second."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send, self._wake, self._lock = send, threading.Event(), threading.Lock()
+        self._latest: tuple[int | None, str | None, str | None] | None = None
+        threading.Thread(target=self._repeat, name="rowlock-progress", daemon=True).start()
+
+    def __call__(self, percent: int | None, phase: str | None, message: str | None) -> None:
+        """Report."""
+        with self._lock:
+            if percent is None and self._latest is not None:
+                percent = self._latest[0]
+            texts = [None if text is None else clean(str(text), 2000) for text in (phase, message)]
+            self._latest = (percent, *texts)
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Send what is not sent yet."""
+        with self._lock:
+            latest, self._latest = self._latest, None
+            if latest is not None:
+                self._send("progress", *latest)
+
+    def _repeat(self) -> None:
+        pause = threading.Event()
+        while self._wake.wait():
+            self._wake.clear()
+            self.flush()
+            pause.wait(PROGRESS_SECONDS)
+
+
+class ToParent(logging.Handler):
+    """Log records become lines of the parent's log."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record."""
+        try:
+            self._send("log", record.levelno, record.name, self.format(record)[:RECORD_LIMIT])
+        except Exception:
+            self.handleError(record)
+
+
+@contextmanager
+def memory_limit(megabytes: int | None) -> Iterator[None]:
+    """At most so much more address space than now, so that a job that wants more gets a MemoryError."""
+    if megabytes is None:
+        yield
+        return
+    try:
+        import resource
+
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        limit = now + megabytes * 2**20
+        if before[1] != resource.RLIM_INFINITY:
+            limit = min(limit, before[1])
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    except (ImportError, AttributeError, OSError, ValueError) as error:
+        _warn_once(f"memory_mb has no effect on this system: {error}")
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        log.warning(text)

@@ -1,0 +1,220 @@
+"""Fills the slots: makes due jobs claimable, claims for the room there is, and sleeps when there is nothing.
+
+A claim takes the free slots plus an adaptive prefetch (what this worker finished in the last 100 ms), so that slow work
+is never hoarded and fast work never waits for a round trip. A claim that comes back short means the queue is empty: the
+worker then says so in its row, looks once more (work may have come in between) and sleeps until it is woken, a delayed
+job is due, or the poll interval has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from rowlock.core.config import WorkerSettings
+from rowlock.core.errors import StorageFull, StoreUnavailable
+from rowlock.core.job import Claimed
+from rowlock.store import jobs, workers
+from rowlock.store.engine import Store
+from rowlock.store.ids import new_token
+from rowlock.work.heartbeat import boottime
+from rowlock.work.lanes import LaneBook
+
+log = logging.getLogger("rowlock.worker")
+
+PREFETCH_SECONDS = 0.1
+PROMOTE_SECONDS = 0.2
+PROMOTE_BATCH = 1000
+BUSY_SECONDS = 1.0  # a worker that had no room for this long stops asking to be woken
+FULL_SECONDS = 2.0  # between looks at a full disk
+
+
+class Slots(Protocol):
+    """What the filler asks of the pool."""
+
+    id: str
+
+    @property
+    def free(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def unsettled(self) -> int: ...
+    def take(self, claimed: list[Claimed], sent: float) -> None: ...
+    async def register(self) -> None: ...
+
+
+class Filler:
+    """Decides when and how much to claim."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: WorkerSettings,
+        slots: Slots,
+        *,
+        prompt: list[str],
+        slow: list[str],
+        can_be_woken: bool,
+        idle_round: Callable[[], None],
+    ) -> None:
+        self._store, self._settings, self._slots = store, settings, slots
+        self._can_be_woken, self._idle_round = can_be_woken, idle_round
+        self._every = LaneBook(settings.queues, prompt + slow)
+        self._prompt = LaneBook(settings.queues, prompt)
+        self._slow = LaneBook(settings.queues, slow)  # sourced and process tasks: claimed for free slots only
+        self._wake = asyncio.Event()
+        self._returned: deque[float] = deque()
+        self._prefetch = 0
+        self._seconds = 1.0  # mean run time of late; slow until shown otherwise
+        self.paused, self.closed = 0, False
+        self.hungry = False  # asked to be woken: the last claim came back short
+        self._full_since: float | None = None
+        self._promoted, self._promote_at, self._stirred = -1.0, 0.0, True
+        self._lost_claims: list[str] = []
+
+    # --- told from outside
+
+    def wake(self) -> None:
+        """Look now."""
+        self._wake.set()
+
+    def stir(self) -> None:
+        """Something may have become due or claimable: look now, and look at the future again."""
+        self._stirred = True
+        self._wake.set()
+
+    def returned(self, seconds: float, waiting: int) -> None:
+        """An attempt has returned after `seconds`; look when less waits here than would be finished soon."""
+        self._returned.append(time.monotonic())
+        self._seconds += 0.1 * (seconds - self._seconds)
+        if waiting * 2 <= len(self._returned):
+            self._wake.set()
+
+    def close(self) -> None:
+        """Claim no more; a round that is under way ends."""
+        self.closed = True
+        self._wake.set()
+
+    # --- one round
+
+    async def round(self) -> float:
+        """Promote, claim, start. Returns the delay before the next round."""
+        if self.paused or self.closed:
+            return await self._sleep(0.05)
+        try:
+            due = await self._promote()
+            room = self._room()
+            if room <= 0:
+                await self._stop_asking()
+                return await self._sleep(min(due, PROMOTE_SECONDS))
+            claimed = await self._claim(room)
+            if len(claimed) >= room:
+                return 0.0
+            if not self.hungry:
+                await self._ask_to_be_woken()
+                return 0.0  # look once more: work may have come before the flag was seen
+        except StorageFull as error:
+            log.error("claims have stopped: %s", error)
+            return await self._sleep(FULL_SECONDS)
+        return await self._sleep(min(due, self._settings.poll_interval_seconds * random.uniform(0.9, 1.0)))
+
+    def _room(self) -> int:
+        """How many to claim: free slots plus prefetch, less what waits here already."""
+        horizon = time.monotonic() - PREFETCH_SECONDS
+        while self._returned and self._returned[0] < horizon:
+            self._returned.popleft()
+        # Slow work is not prefetched: it would wait here for a slot while another worker has one.
+        self._prefetch = len(self._returned) if self._seconds <= PREFETCH_SECONDS else 0
+        waiting = self._slots.waiting
+        if self._prefetch and waiting > self._prefetch // 2:
+            return 0  # enough for now; many small claims would cost more than they bring
+        if self._slots.unsettled > 4 * self._settings.claim_batch_size:
+            return 0  # the database takes outcomes more slowly than they come
+        return min(self._slots.free + self._prefetch - waiting, self._settings.claim_batch_size)
+
+    async def _claim(self, room: int) -> list[Claimed]:
+        await self._adopt_lost_claims()
+        if not self._prefetch:
+            return await self._claim_from(self._every, room)
+        free = self._slots.free - self._slots.waiting
+        claimed = await self._claim_from(self._slow, min(free, room))
+        return claimed + await self._claim_from(self._prompt, room - len(claimed))
+
+    async def _claim_from(self, book: LaneBook, n: int) -> list[Claimed]:
+        lanes = book.lanes()
+        if not lanes or n <= 0:
+            return []
+        token, sent = new_token(), boottime()
+        try:
+            claimed = await self._store.run(jobs.claim(self._slots.id, token, lanes, n, self._settings.lease_seconds))
+        except StoreUnavailable as error:
+            if error.may_have_happened:
+                self._lost_claims.append(token)
+            raise
+        book.learn(claimed, n)
+        if claimed:
+            self._stirred = True
+            self._slots.take(claimed, sent)
+        return claimed
+
+    async def _adopt_lost_claims(self) -> None:
+        """Claims whose reply was lost hold jobs that nobody runs: ask for them by their tokens."""
+        while self._lost_claims:
+            sent = boottime()
+            adopted = await self._store.run(jobs.adopt(self._slots.id, self._lost_claims[0]))
+            self._lost_claims.pop(0)
+            if adopted:
+                self._slots.take(adopted, sent)
+
+    async def _promote(self) -> float:
+        """Make due jobs claimable when it is time to; returns the seconds until it is time again."""
+        now = time.monotonic()
+        at = min(self._promote_at, self._promoted + PROMOTE_SECONDS) if self._stirred else self._promote_at
+        if now < at:
+            return at - now
+        self._stirred = False
+        count, due = await self._store.run(jobs.promote(PROMOTE_BATCH))
+        self._promoted = time.monotonic()
+        idle = self._settings.poll_interval_seconds if self.hungry else PROMOTE_SECONDS
+        wait = 0.0 if count == PROMOTE_BATCH else min(idle, max(0.0, due) if due is not None else idle)
+        self._promote_at = self._promoted + wait
+        return wait
+
+    async def _sleep(self, delay: float) -> float:
+        """Sleep until woken, at most `delay`; the next round may then begin."""
+        self._idle_round()
+        if delay > 0 and not self._wake.is_set() and not self.closed:
+            try:
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+        self._wake.clear()
+        return 0.0
+
+    async def _ask_to_be_woken(self) -> None:
+        self.hungry, self._full_since = True, None
+        if self._can_be_woken and not await self._set_idle(True):
+            await self._slots.register()  # somebody removed our row
+            await self._set_idle(True)
+
+    async def _stop_asking(self) -> None:
+        """Full for a while: let enqueues go without the cost of waking this worker."""
+        now = time.monotonic()
+        if not self.hungry:
+            return
+        if self._full_since is None:
+            self._full_since = now
+        elif now - self._full_since > BUSY_SECONDS:
+            self.hungry, self._full_since = False, None
+            if self._can_be_woken:
+                await self._set_idle(False)
+
+    def _set_idle(self, idle: bool) -> Awaitable[bool]:
+        return self._store.run(workers.set_idle(self._slots.id, idle, self._settings.lease_seconds))

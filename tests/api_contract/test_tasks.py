@@ -1,0 +1,212 @@
+"""`@app.task`: its forms, its names, its options and what it refuses."""
+
+import asyncio
+import threading
+from urllib.parse import urlsplit
+
+import pytest
+
+from rowlock import Context, InvalidArguments, Rowlock, exponential, fixed
+from support.contract_tasks import count_jobs, row_of, working
+
+
+def test_a_bare_decorator_names_the_task_after_the_function(app: Rowlock) -> None:
+    @app.task
+    async def enrich(url: str) -> None: ...
+
+    assert enrich.name == "enrich"
+
+
+def test_empty_parentheses_are_the_same_as_none(app: Rowlock) -> None:
+    @app.task()
+    async def enrich(url: str) -> None: ...
+
+    assert enrich.name == "enrich"
+
+
+async def test_a_task_has_the_name_it_is_given(app: Rowlock) -> None:
+    @app.task("links.enrich")
+    async def enrich(url: str) -> None: ...
+
+    job = await enrich.enqueue(url="https://example.com/a")
+    assert enrich.name == "links.enrich"
+    assert (await row_of(app, job.id))["task"] == "links.enrich"
+
+
+async def test_options_are_stored_with_each_job(app: Rowlock) -> None:
+    @app.task("links.enrich", queue="links", max_attempts=2, backoff=fixed(minutes=5), timeout=30, priority=-5)
+    async def enrich(ctx: Context, url: str) -> dict[str, str]:
+        return {"title": url}
+
+    row = await row_of(app, (await enrich.enqueue(url="https://example.com/a")).id)
+    assert (row["queue"], row["max_attempts"], row["timeout_seconds"], row["priority"]) == ("links", 2, 30, -5)
+    assert row["backoff"]["base"] == 300
+    assert row["args"] == {"url": "https://example.com/a"}
+
+
+async def test_defaults_are_the_documented_ones(app: Rowlock) -> None:
+    @app.task
+    async def plain() -> None: ...
+
+    row = await row_of(app, (await plain.enqueue()).id)
+    assert (row["queue"], row["max_attempts"], row["timeout_seconds"], row["priority"]) == ("default", 5, None, 0)
+    assert (row["state"], row["attempt"], row["owner"], row["source"], row["tags"]) == ("queued", 0, None, None, [])
+    assert (row["backoff"]["base"], row["backoff"]["cap"]) == (10, 24 * 3600)
+
+
+async def test_the_task_is_still_the_plain_function(app: Rowlock) -> None:
+    @app.task
+    async def enrich(url: str) -> dict[str, str]:
+        return {"url": url}
+
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    assert await enrich(url="https://example.com/a") == {"url": "https://example.com/a"}
+    assert double(4) == 8
+    assert await count_jobs(app) == 0, "a plain call wrote a job"
+
+
+async def test_a_plain_call_may_leave_out_the_context(app: Rowlock) -> None:
+    """DESIGN §5 calls `await enrich(url=u)` although `enrich` takes ctx first."""
+
+    @app.task
+    async def enrich(ctx: Context, url: str) -> str:
+        await ctx.progress(40, phase="fetch", message="reading")
+        return url
+
+    assert await enrich(url="https://example.com/a") == "https://example.com/a"
+
+
+async def test_context_is_optional_and_first(app: Rowlock) -> None:
+    @app.task
+    async def with_context(ctx: Context, n: int) -> list[object]:
+        return [ctx.job_id, ctx.attempt, n]
+
+    @app.task
+    async def without(n: int) -> int:
+        return n
+
+    async with working(app):
+        job = await with_context.enqueue(n=1)
+        assert await job.wait(timeout=10) == [job.id, 1, 1]
+        assert await (await without.enqueue(n=2)).wait(timeout=10) == 2
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_context_that_is_not_first_is_refused(app: Rowlock) -> None:
+    with pytest.raises(InvalidArguments, match="first"):
+
+        @app.task
+        async def late(n: int, ctx: Context) -> None: ...
+
+
+async def test_sync_functions_run_in_a_thread_and_do_not_block_the_loop(app: Rowlock) -> None:
+    entered, go = threading.Event(), threading.Event()
+
+    @app.task
+    def slow(ctx: Context) -> str:
+        entered.set()
+        assert go.wait(10)
+        return threading.current_thread().name
+
+    async with working(app):
+        job = await slow.enqueue()
+        async with asyncio.timeout(10):
+            while not entered.is_set():
+                await asyncio.sleep(0.005)  # the loop turns while the task stands
+        go.set()
+        assert await job.wait(timeout=10) != threading.main_thread().name
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_two_tasks_cannot_have_one_name(app: Rowlock) -> None:
+    @app.task("same")
+    async def one() -> None: ...
+
+    with pytest.raises(InvalidArguments, match="same"):
+
+        @app.task("same")
+        async def two() -> None: ...
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_an_unknown_option_is_named(app: Rowlock) -> None:
+    with pytest.raises((InvalidArguments, TypeError), match="retries"):
+
+        @app.task(retries=3)
+        async def one() -> None: ...
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_attempts", 0),
+        ("max_attempts", "3"),
+        ("priority", 101),
+        ("priority", -101),
+        ("timeout", -1),
+        ("timeout", 0),
+        ("queue", ""),
+        ("runs_in", "fiber"),
+        ("backoff", 5),
+        ("on_lost", "maybe"),
+        ("on_dead", 7),
+    ],
+)
+def test_a_bad_option_is_refused_with_its_name_and_value(app: Rowlock, option: str, value: object) -> None:
+    with pytest.raises(InvalidArguments) as refused:
+
+        @app.task(**{option: value})
+        async def one() -> None: ...
+
+    assert option in str(refused.value)
+    assert repr(value) in str(refused.value)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_an_async_function_cannot_run_in_a_thread(app: Rowlock) -> None:
+    with pytest.raises(InvalidArguments, match="runs_in"):
+
+        @app.task(runs_in="thread")
+        async def one() -> None: ...
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_something_that_is_not_a_function_is_refused(app: Rowlock) -> None:
+    with pytest.raises(InvalidArguments):
+        app.task(name="x")(42)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("make", [lambda: fixed(minutes=-5), lambda: exponential(base=0), lambda: fixed()])
+def test_a_bad_backoff_is_refused(make: object) -> None:
+    with pytest.raises((InvalidArguments, ValueError, TypeError)):
+        make()  # type: ignore[operator]
+
+
+async def test_the_source_is_derived_from_the_arguments(app: Rowlock) -> None:
+    @app.task(source=lambda url: f"domain:{urlsplit(url).hostname}")
+    async def enrich(url: str, depth: int = 1) -> None: ...
+
+    @app.task(source="prices")
+    async def scrape(coin: str) -> None: ...
+
+    one = await enrich.enqueue(url="https://example.com/a", depth=2)
+    other = await enrich.using(source="mine").enqueue(url="https://example.com/a")
+    many = await enrich.enqueue_many([{"url": f"https://{n}.example.com/"} for n in range(3)])
+    assert (await row_of(app, one.id))["source"] == "domain:example.com"
+    assert (await row_of(app, other.id))["source"] == "mine"
+    assert (await row_of(app, (await scrape.enqueue(coin="x")).id))["source"] == "prices"
+    assert [(await row_of(app, job.id))["source"] for job in many] == [f"domain:{n}.example.com" for n in range(3)]
+
+
+async def test_a_source_that_cannot_be_derived_is_an_error_before_anything_is_written(app: Rowlock) -> None:
+    @app.task(source=lambda url: url["host"])
+    async def enrich(url: str) -> None: ...
+
+    with pytest.raises(Exception, match="source"):
+        await enrich.enqueue(url="https://example.com/a")
+    assert await count_jobs(app) == 0

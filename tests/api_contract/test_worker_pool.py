@@ -1,0 +1,491 @@
+"""S2's WorkerPool: slots, claims, graceful stop, log lines, wake-up; and the retry arithmetic of the documents."""
+
+import asyncio
+import logging
+import os
+import re
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from rowlock import Context, Rowlock, WorkerPool, exponential, fixed
+from rowlock.testing import testing
+from support.contract_tasks import (
+    attempts_of,
+    execute,
+    fetch,
+    other_process,
+    row_of,
+    settings,
+    until,
+    working,
+)
+
+
+async def test_a_pool_starts_serves_and_stops(app: Rowlock) -> None:
+    @app.task
+    async def work(n: int) -> int:
+        return n
+
+    pool = WorkerPool(app, settings(pool_size=2))
+    running = asyncio.create_task(pool.start())
+    job = await work.enqueue(n=3)
+    assert await job.wait(timeout=10) == 3
+    await pool.stop()
+    async with asyncio.timeout(5):
+        await running
+    late = await work.enqueue(n=4)
+    with pytest.raises(TimeoutError):
+        await late.wait(timeout=0.3)
+
+
+async def test_one_round_claims_and_assigns(app: Rowlock) -> None:
+    done = asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        done.set()
+
+    await work.enqueue()
+    pool = WorkerPool(app, settings())
+    running = asyncio.create_task(pool.start())
+    await pool._poll_and_assign()
+    async with asyncio.timeout(10):
+        await done.wait()
+    await pool.stop()
+    await running
+
+
+def test_settings_have_the_documented_defaults_and_keys() -> None:
+    defaults = settings()
+    assert (defaults.pool_size, defaults.poll_interval_seconds, defaults.claim_batch_size) == (10, 5, 500)
+    assert (defaults.shutdown_timeout_seconds, defaults.heartbeat_seconds, defaults.lease_seconds) == (30, 15, 60)
+    s2 = settings(pool_size=5, poll_interval_seconds=5, claim_batch_size=10, shutdown_timeout_seconds=30)
+    assert (s2.pool_size, s2.claim_batch_size) == (5, 10)
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["async", "thread"])
+async def test_the_pool_size_is_never_exceeded(app: Rowlock, in_thread: bool) -> None:
+    now, most = 0, 0
+
+    def enter() -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+
+    def leave() -> None:
+        nonlocal now
+        now -= 1
+
+    async def async_body() -> None:
+        enter()
+        await asyncio.sleep(0.01)
+        leave()
+
+    def thread_body() -> None:
+        enter()
+        time.sleep(0.01)
+        leave()
+
+    work = app.task("work")(thread_body if in_thread else async_body)
+    async with working(app, pool_size=3):
+        jobs = await work.enqueue_many([{}] * 40)
+        await asyncio.gather(*(job.wait(timeout=20) for job in jobs))
+    assert most == 3, "the slots are all used, and no more"
+
+
+async def test_slow_jobs_are_not_hoarded(app: Rowlock, app_url: str) -> None:
+    """Two workers, two slots each, four slow jobs: all four run at once, two in each."""
+    go = asyncio.Event()
+    ran_in: list[str] = []
+
+    def register(owner: Rowlock, name: str) -> Any:
+        @owner.task("slow")
+        async def slow() -> None:
+            ran_in.append(name)
+            await go.wait()
+
+        return slow
+
+    slow = register(app, "first")
+    async with Rowlock(app_url) as other:
+        register(other, "second")
+        jobs = await slow.enqueue_many([{}] * 4)
+        async with working(app, pool_size=2):
+            await until(lambda: len(ran_in) == 2)
+            async with working(other, pool_size=2):
+                await until(lambda: len(ran_in) == 4)
+                assert sorted(ran_in) == ["first"] * 2 + ["second"] * 2
+                go.set()
+                await asyncio.gather(*(job.wait(timeout=10) for job in jobs))
+
+
+async def test_a_slow_task_leaves_what_it_cannot_start_in_the_queue(app: Rowlock) -> None:
+    go = asyncio.Event()
+
+    @app.task
+    async def slow() -> None:
+        await go.wait()
+
+    async with working(app, pool_size=2):
+        jobs = await slow.enqueue_many([{}] * 6)
+
+        async def two_running() -> bool:
+            return await fetch(app, "SELECT count(*) FROM {t}jobs WHERE state = 'running'") == [(2,)]
+
+        await until(two_running)
+        for _ in range(5):
+            assert await two_running()
+            await asyncio.sleep(0.05)
+        go.set()
+        await asyncio.gather(*(job.wait(timeout=10) for job in jobs))
+
+
+async def test_a_graceful_stop_lets_running_jobs_finish(app: Rowlock) -> None:
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> str:
+        entered.set()
+        await go.wait()
+        return "finished"
+
+    pool = WorkerPool(app, settings(shutdown_timeout_seconds=20))
+    running = asyncio.create_task(pool.start())
+    job = await work.enqueue()
+    async with asyncio.timeout(10):
+        await entered.wait()
+    stopping = asyncio.create_task(pool.stop())
+    late = await work.enqueue()
+    await asyncio.sleep(0.1)
+    assert not stopping.done(), "stop waits for what runs"
+    go.set()
+    async with asyncio.timeout(5):
+        await stopping
+        await running
+    assert (await app.job(job.id)).result == "finished"
+    row = await row_of(app, late.id)
+    assert (row["state"], row["attempt"]) == ("queued", 0), "a stopping worker polls no new jobs"
+
+
+async def test_what_does_not_finish_in_time_is_given_back_without_using_a_try(app: Rowlock) -> None:
+    entered = asyncio.Event()
+
+    @app.task(max_attempts=1)
+    async def endless(ctx: Context) -> str:
+        if ctx.attempt == 1:
+            entered.set()
+            await asyncio.sleep(60)
+        return "second run"
+
+    pool = WorkerPool(app, settings(shutdown_timeout_seconds=0.3))
+    running = asyncio.create_task(pool.start())
+    job = await endless.enqueue()
+    async with asyncio.timeout(10):
+        await entered.wait()
+    started = time.monotonic()
+    await pool.stop()
+    assert 0.25 < time.monotonic() - started < 5
+    await running
+    row = await row_of(app, job.id)
+    assert (row["state"], row["attempt"], row["releases"], row["lease_token"]) == ("queued", 1, 1, None)
+    assert [a[1] for a in await attempts_of(app, job.id)] == ["released"]
+    async with working(app):
+        assert await job.wait(timeout=10) == "second run", "max_attempts=1, and still a try left"
+
+
+async def test_prefetched_jobs_are_given_back_at_stop_without_using_a_try(app: Rowlock) -> None:
+    """Fast tasks are claimed ahead; those not started when the worker stops go back as if never taken."""
+    gate = asyncio.Event()
+    gate.set()
+    ran = 0
+
+    @app.task(max_attempts=1)
+    async def quick() -> None:
+        nonlocal ran
+        ran += 1
+        await gate.wait()
+
+    await quick.enqueue_many([{}] * 3000)
+    pool = WorkerPool(app, settings(pool_size=2, shutdown_timeout_seconds=10))
+    running = asyncio.create_task(pool.start())
+    await until(lambda: ran > 300)
+    gate.clear()
+
+    async def ahead() -> bool:
+        (count,) = (await fetch(app, "SELECT count(*) FROM {t}jobs WHERE state = 'running'"))[0]
+        return bool(count > 2)
+
+    stopping = asyncio.create_task(pool.stop())
+    await asyncio.sleep(0)
+    gate.set()
+    async with asyncio.timeout(10):
+        await stopping
+        await running
+    states = dict(await fetch(app, "SELECT state, count(*) FROM {t}jobs GROUP BY state"))
+    assert set(states) <= {"queued", "succeeded"}, states
+    assert states["queued"] + states["succeeded"] == 3000
+    assert states["succeeded"] == ran, "what was given back had not started"
+    used = "SELECT count(*) FROM {t}jobs WHERE state = 'queued' AND attempt - releases > 0"
+    assert await fetch(app, used) == [(0,)]
+
+
+WORKER_ID = re.compile(rf"{re.escape(socket.gethostname())}-{os.getpid()}-(\d{{13}})-[0-9a-z]+")
+
+
+async def test_the_worker_id_says_host_process_and_start(app: Rowlock) -> None:
+    seen: list[str] = []
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        seen.append(str((await row_of(app, ctx.job_id))["locked_by"]))
+
+    before = time.time() * 1000
+    async with working(app):
+        await (await work.enqueue()).wait(timeout=10)
+    async with working(app):
+        await (await work.enqueue()).wait(timeout=10)
+    matches = [WORKER_ID.fullmatch(worker) for worker in seen]
+    assert all(matches), seen
+    assert all(before - 1 <= int(match[1]) <= time.time() * 1000 + 1 for match in matches if match)
+    assert seen[0] != seen[1], "two workers started in one millisecond still differ"
+
+
+async def test_log_lines_are_those_of_the_document(app: Rowlock, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    @app.task(max_attempts=1)
+    async def fail() -> None:
+        raise RuntimeError("the tap is closed")
+
+    with caplog.at_level(logging.DEBUG):
+        async with working(app):
+            good, bad = await work.enqueue(), await fail.enqueue()
+            await good.wait(timeout=10)
+            await until(lambda: any("the tap is closed" in r.getMessage() for r in caplog.records))
+    lines = [record.getMessage() for record in caplog.records]
+    (started,) = [line for line in lines if line.startswith("Worker started: ")]
+    worker = started.removeprefix("Worker started: ").split()[0]
+    assert WORKER_ID.fullmatch(worker)
+    assert f"Job {good.id} claimed by {worker}" in lines
+    assert any(re.fullmatch(rf"Job {good.id} completed in \d+\.\d+s", line) for line in lines)
+    assert any(bad.id in line and "the tap is closed" in line for line in lines), "S1.10: id and message"
+
+
+async def test_log_records_carry_the_fields_of_the_document(app: Rowlock, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with caplog.at_level(logging.DEBUG):
+        async with working(app):
+            await asyncio.gather(*[job.wait(timeout=10) for job in await work.enqueue_many([{}] * 3)])
+    records = [vars(record) for record in caplog.records]
+    assert sum(record["batch_claimed_count"] for record in records if "batch_claimed_count" in record) == 3
+    durations = [record["job_duration_ms"] for record in records if "job_duration_ms" in record]
+    assert len(durations) == 3
+    assert all(0 <= duration < 10_000 for duration in durations)
+    counts = [record for record in records if "success_count" in record]
+    assert (counts[-1]["success_count"], counts[-1]["fail_count"]) == (3, 0)
+
+
+async def test_a_new_job_wakes_an_idle_worker_long_before_the_poll(app: Rowlock, app_url: str) -> None:
+    """Enqueued by another app and by another process; the poll interval is 5 s."""
+    started: dict[int, float] = {}
+
+    @app.task("wake")
+    async def wake(n: int) -> None:
+        started[n] = time.time()
+
+    async with working(app, poll_interval_seconds=5.0):
+        await (await wake.enqueue(n=0)).wait(timeout=10)
+        async with Rowlock(app_url) as other:
+            await asyncio.sleep(0.3)  # the worker is idle
+            sent = time.time()
+            await other.enqueue("wake", n=1)
+            await until(lambda: 1 in started)
+            assert started[1] - sent < 0.5
+        async with other_process(app_url) as enqueue:
+            await asyncio.sleep(0.3)
+            sent = await enqueue("wake", n=2)
+            await until(lambda: 2 in started)
+            assert started[2] - sent < 0.5
+
+
+async def test_a_delayed_job_starts_on_time_whatever_the_poll_interval(app: Rowlock) -> None:
+    started: dict[int, float] = {}
+
+    @app.task
+    async def late(n: int) -> None:
+        started[n] = time.time()
+
+    async with working(app, poll_interval_seconds=5.0):
+        jobs = [await late.using(delay=0.3 + 0.2 * n).enqueue(n=n) for n in range(3)]
+        await asyncio.gather(*(job.wait(timeout=10) for job in jobs))
+    for n, job in enumerate(jobs):
+        due = (await row_of(app, job.id))["run_after"].timestamp()
+        assert -0.01 <= started[n] - due <= 0.25, f"job {n} started {started[n] - due:.3f} s after its time"
+
+
+async def test_a_paused_queue_is_not_served(app: Rowlock) -> None:
+    ran: list[int] = []
+
+    @app.task
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    await app.pause("default")
+    async with working(app, queues=["default", "other"]):
+        job = await work.enqueue(n=1)
+        await (await work.using(queue="other").enqueue(n=2)).wait(timeout=10)
+        with pytest.raises(TimeoutError):
+            await job.wait(timeout=0.4)
+        assert ran == [2]
+        await app.resume("default")
+        await job.wait(timeout=10)
+    assert ran == [2, 1]
+
+
+async def test_only_the_workers_queues_are_served(app: Rowlock) -> None:
+    @app.task(queue="links")
+    async def work() -> int:
+        return 1
+
+    job = await work.enqueue()
+    async with working(app, queues=["default"]):
+        with pytest.raises(TimeoutError):
+            await job.wait(timeout=0.3)
+    async with working(app, queues=["links"]):
+        assert await job.wait(timeout=10) == 1
+
+
+async def test_unknown_tasks_are_left_alone_and_not_in_the_way(app: Rowlock, app_url: str) -> None:
+    async with Rowlock(app_url) as other:
+
+        @other.task
+        async def foreign() -> None: ...
+
+        strangers = await foreign.using(priority=-100).enqueue_many([{}] * 50)
+
+    @app.task
+    async def mine() -> int:
+        return 1
+
+    async with working(app):
+        assert await (await mine.enqueue()).wait(timeout=10) == 1
+    for stranger in (strangers[0], strangers[-1]):
+        row = await row_of(app, stranger.id)
+        assert (row["state"], row["attempt"]) == ("queued", 0)
+
+
+async def test_two_workers_share_the_jobs_and_none_runs_twice(app: Rowlock, app_url: str) -> None:
+    ran: list[int] = []
+
+    def register(owner: Rowlock) -> Any:
+        @owner.task("count")
+        async def count(n: int) -> None:
+            ran.append(n)
+            await asyncio.sleep(0.001)
+
+        return count
+
+    count = register(app)
+    async with Rowlock(app_url) as other:
+        register(other)
+        async with working(app, pool_size=5), working(other, pool_size=5):
+            jobs = await count.enqueue_many([{"n": n} for n in range(400)])
+            await asyncio.gather(*(job.wait(timeout=20) for job in jobs))
+    assert sorted(ran) == list(range(400))
+
+
+async def test_max_retry_3_means_4_attempts(app: Rowlock) -> None:
+    runs: list[int] = []
+
+    @app.task(max_retry=3, backoff=fixed(seconds=0))
+    async def fail(ctx: Context) -> None:
+        runs.append(ctx.attempt)
+        raise RuntimeError("x")
+
+    async with testing(app) as helper:
+        job = await fail.enqueue()
+        await helper.drain()
+    assert runs == [1, 2, 3, 4]
+    row = await row_of(app, job.id)
+    assert (row["state"], row["attempt"], row["max_attempts"]) == ("dead", 4, 4)
+
+
+async def test_two_attempts_with_five_minutes_between(app: Rowlock) -> None:
+    """S0.25, S0.26: the first failure waits 5 minutes, the second is the end."""
+
+    @app.task(max_attempts=2, backoff=fixed(minutes=5))
+    async def fail() -> None:
+        raise RuntimeError("x")
+
+    async with testing(app) as helper:
+        job = await fail.enqueue()
+        await helper.drain()
+        row = await row_of(app, job.id)
+        assert (row["state"], row["attempt"]) == ("retryable", 1)
+        assert 300 <= (row["run_after"] - row["updated_at"]).total_seconds() <= 360
+        await helper.travel(seconds=299)
+        await helper.drain()
+        assert (await app.job(job.id)).attempt == 1
+        await helper.travel(seconds=62)
+        await helper.drain()
+        row = await row_of(app, job.id)
+    assert (row["state"], row["attempt"]) == ("dead", 2)
+
+
+async def test_exponential_backoff_doubles_up_to_a_day(app: Rowlock) -> None:
+    """S4.13: base × 2^n, at most 1440 minutes."""
+
+    @app.task(max_attempts=12, backoff=exponential(base=5 * 60, cap=24 * 3600))
+    async def fail() -> None:
+        raise RuntimeError("x")
+
+    async with testing(app) as helper:
+        job = await fail.enqueue()
+        for n in range(11):
+            await helper.drain()
+            row = await row_of(app, job.id)
+            full = min(24 * 3600, 5 * 60 * 2**n)
+            wait = (row["run_after"] - row["updated_at"]).total_seconds()
+            assert row["attempt"] == n + 1
+            assert full / 2 <= wait <= full
+            await helper.travel(seconds=wait + 0.01)
+        assert full == 24 * 3600
+
+
+async def test_a_worker_settles_each_job_by_itself(app: Rowlock) -> None:
+    """S0.20: of jobs that run in parallel, each ends when it ends."""
+    go = asyncio.Event()
+
+    @app.task(max_attempts=1)
+    async def work(n: int) -> int:
+        if n == 0:
+            await go.wait()
+        if n == 1:
+            raise RuntimeError("x")
+        return n
+
+    async with working(app, pool_size=10):
+        jobs = await work.enqueue_many([{"n": n} for n in range(10)])
+        assert await asyncio.gather(*(job.wait(timeout=5) for job in jobs[2:])) == list(range(2, 10))
+        assert (await app.job(jobs[0].id)).state == "running"
+        go.set()
+        await jobs[0].wait(timeout=5)
+
+
+async def test_a_worker_survives_a_row_that_it_cannot_read(app: Rowlock) -> None:
+    """S2.31: one broken row harms nobody else."""
+
+    @app.task(max_attempts=1)
+    async def work(n: int) -> int:
+        return n
+
+    broken = await work.using(priority=-100).enqueue(n=1)
+    await execute(app, "UPDATE {t}jobs_live SET backoff = '{\"kind\": \"lunar\"}' WHERE id = $1", broken.id)
+    async with working(app):
+        assert await (await work.enqueue(n=2)).wait(timeout=10) == 2

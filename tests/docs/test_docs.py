@@ -1,0 +1,127 @@
+"""The documentation cannot rot: its snippets run, its names exist, its drawing is the code's."""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rowlock.core import states
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.M | re.S)
+
+
+def blocks(page: Path, language: str) -> list[tuple[str, str]]:
+    return [(info.strip(), text) for kind, info, text in BLOCK.findall(page.read_text()) if kind == language]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ROWLOCK_")}
+    return kept | more
+
+
+def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_python_snippet_runs(page: Path, tmp_path: Path) -> None:
+    for number, (info, text) in enumerate(blocks(page, "python")):
+        name = info.removeprefix("file=") or f"snippet_{number}.py"
+        (tmp_path / name).write_text(text)
+        done = run([sys.executable, name], tmp_path, PYTHONPATH=str(tmp_path))
+        assert done.returncode == 0, f"{page.name}, snippet {number}:\n{done.stdout}{done.stderr}"
+
+
+def test_the_tutorial_works_as_written(tmp_path: Path, postgres_url: str) -> None:
+    tutorial = ROOT / "docs" / "tutorial.md"
+    (tmp_path / "jobs.py").write_text(blocks(tutorial, "python")[0][1])
+    variables: dict[str, str] = {}
+    workers: list[subprocess.Popen[bytes]] = []
+    dead = ""
+    try:
+        for _, text in blocks(tutorial, "sh"):
+            for line in text.splitlines():
+                words = shlex.split(line.replace("postgresql://user@host/db", postgres_url), comments=True)
+                if words[0] == "export":
+                    name, _, value = words[1].partition("=")
+                    variables[name] = value
+                    continue
+                assert words[0] == "rowlock"
+                command = [sys.executable, "-m", *words]
+                if words[1] == "worker":
+                    workers.append(subprocess.Popen(command, cwd=tmp_path, env=environment(**variables)))
+                    continue
+                if "ID" in words:
+                    dead = dead or first_dead(tmp_path, variables)
+                    command[command.index("ID")] = dead
+                done = run(command, tmp_path, **variables)
+                refused = "refused" in line
+                assert (done.returncode != 0) == refused, f"{line}\n{done.stdout}{done.stderr}"
+                assert "Traceback" not in done.stderr
+    finally:
+        for worker in workers:
+            worker.terminate()
+        codes = [worker.wait(timeout=40) for worker in workers]
+    assert codes == [0] * len(codes)
+
+
+def first_dead(folder: Path, variables: dict[str, str]) -> str:
+    command = [sys.executable, "-m", "rowlock", "jobs", "list", "--state", "dead", "--json"]
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if found := re.findall(r'"id": ?"([0-9a-f-]{36})"', run(command, folder, **variables).stdout):
+            return found[0]
+    raise AssertionError("no job became dead")
+
+
+def test_the_drawing_of_the_states_is_the_code_s() -> None:
+    page = (ROOT / "docs" / "explanation" / "states.md").read_text()
+    assert f"```mermaid\n{states.diagram()}```" in page
+
+
+def test_the_path_of_a_job_in_the_readme_exists() -> None:
+    readme = (ROOT / "README.md").read_text()
+    names = re.findall(r"`((?:core|store|work|events|cli)/[\w/]+)\.(py|sql): ([\w.]+)`", readme)
+    assert len(names) >= 8
+    for path, ending, name in names:
+        text = (ROOT / "src" / "rowlock" / f"{path}.{ending}").read_text()
+        found = f"-- name: {name}" in text if ending == "sql" else name in defined(text)
+        assert found, f"{path}.{ending} has no {name}"
+
+
+def defined(source: str) -> set[str]:
+    names: set[str] = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {
+                f"{node.name}.{inner.name}"
+                for inner in node.body
+                if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef))
+            }
+    return names
+
+
+def test_every_promise_in_the_readme_names_a_test_that_exists() -> None:
+    readme = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| (P\d+) \|.*\| (.*) \|$", readme, re.M)
+    assert [number for number, _ in rows] == ["P1", "P2", "P3", "P4", "P5", "P6", "P7", "P10", "P11"]
+    for number, cell in rows:
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", cell)
+        assert tests, f"{number} names no test"
+        for path, name in tests:
+            assert name in defined((ROOT / path).read_text()), f"{number}: {path} has no {name}"

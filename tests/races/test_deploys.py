@@ -1,0 +1,109 @@
+"""Deploys are free: a stop signal uses up no attempt and loses nothing."""
+
+import asyncio
+import random
+import signal
+import time
+
+import pytest
+
+from support.race_rig import GRACE, LEASE, Race, until
+
+ONE_TRY = {"max_attempts": 1}
+
+
+@pytest.mark.parametrize("seed", [11])
+async def test_20_rolling_sigterms_use_up_no_attempt_and_lose_nothing(race: Race, seed: int) -> None:
+    chance = random.Random(seed)
+    crew = [race.start(), race.start()]
+    await race.started()
+    for number in range(20):
+        for _ in range(8):
+            await race.enqueue("work", ms=chance.randrange(200, 500), options=ONE_TRY)
+        # The next one is there before the old one goes, as in any rolling deploy.
+        crew.append(race.start())
+        await race.started(crew[-1])
+        leaving = crew.pop(chance.randrange(2))
+        leaving.send(signal.SIGTERM)
+        if number % 5 == 4:
+            assert await leaving.exit(GRACE + 2) == 0
+    for worker in race.workers:
+        if worker not in crew:
+            assert await worker.exit(GRACE + 2) == 0, worker.log()
+    await race.until_done(20)
+    race.judge()
+    harmed = {job: row for job, row in race.rows().items() if row.losses or row.tries != 1}
+    assert not harmed, f"{len(harmed)} jobs lost a lease or a try: {list(harmed.items())[:3]}\n{race.story()}"
+
+
+async def test_a_stop_in_the_middle_of_claiming_leaves_no_job_behind(race: Race) -> None:
+    await race.enqueue("work", 3000, ms=1, options=ONE_TRY)
+    for _ in range(5):
+        worker = race.start(pool_size=50)
+        await race.started(worker)
+        seen = len(race.noted("end"))
+        await until(lambda seen=seen: len(race.noted("end")) > seen, 10, race.story)  # type: ignore[misc]
+        assert await worker.stop(GRACE + 2) == 0
+        orphans = race.query("SELECT id, locked_by FROM {t}jobs_live WHERE state = 'running'")
+        assert orphans == [], f"a worker that has exited still holds {len(orphans)} jobs\n{worker.log()[-1500:]}"
+    race.start()
+    await race.until_done(30)
+    race.judge()
+    assert {row.losses for row in race.rows().values()} == {0}
+
+
+async def test_a_job_longer_than_the_grace_is_given_back_and_finished_by_another_worker(race: Race) -> None:
+    first = race.start(shutdown_timeout_seconds=0.3)
+    await race.started()
+    await race.enqueue("work", 5, ms=2500, options=ONE_TRY)
+    await race.until_noted("start", 5)
+    assert await first.stop(0.3 + 2) == 0
+    race.start()
+    await race.until_done(15)
+    race.judge()
+    assert {(row.attempt, row.releases, row.losses) for row in race.rows().values()} == {(2, 1, 0)}
+    assert {outcome for _, _, outcome in race.attempts()} == {"released"}
+
+
+async def test_the_second_signal_gives_everything_back_at_once(race: Race) -> None:
+    worker = race.start(shutdown_timeout_seconds=30)
+    await race.started()
+    ids = await race.enqueue("work", 5, ms=20_000, options=ONE_TRY)
+    await race.until_noted("start", 5)
+    worker.send(signal.SIGTERM)
+    await until(lambda: "finishing what runs" in worker.log(), 5, worker.log)
+    await asyncio.sleep(0.3)
+    assert worker.alive, "the first signal waits for what runs"
+    worker.send(signal.SIGTERM)
+    assert await worker.exit(2) == 0
+    rows = race.rows()
+    assert {(rows[job].state, rows[job].releases, rows[job].losses) for job in ids} == {("queued", 1, 0)}
+
+
+async def test_the_third_signal_exits(race: Race) -> None:
+    worker = race.start(shutdown_timeout_seconds=30)
+    await race.started()
+    (job,) = await race.enqueue("insist", ms=20_000)
+    await race.until_noted("start")
+    for said in ("finishing what runs", "given back"):
+        worker.send(signal.SIGTERM)
+        await until(lambda said=said: said in worker.log(), 5, worker.log)  # type: ignore[misc]
+    began = time.monotonic()
+    worker.send(signal.SIGINT)
+    assert await worker.exit(1) != 0
+    assert time.monotonic() - began < 1
+    assert race.row(job).state == "running"  # and its lease will run out
+    race.query("UPDATE {t}jobs_live SET args = '{\"ms\": 0}'")
+    race.start()
+    await race.until_done(LEASE + 10)
+    race.judge()
+
+
+async def test_a_stuck_thread_does_not_keep_a_worker_from_exiting(race: Race) -> None:
+    worker = race.start(shutdown_timeout_seconds=0.5)
+    await race.started()
+    (job,) = await race.enqueue("deaf_thread", ms=30_000, options=ONE_TRY)
+    await race.until_noted("start")
+    worker.send(signal.SIGTERM)
+    await worker.exit(0.5 + 7)
+    assert race.row(job).tries == 0

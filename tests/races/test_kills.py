@@ -1,0 +1,121 @@
+"""Many workers, and workers that die or freeze in the middle of their work."""
+
+import asyncio
+import random
+
+import pytest
+
+from support.race_ledger import unfaulted
+from support.race_rig import BEAT, LEASE, SWEEP, Race, Worker, until
+
+ONE_TRY = {"max_attempts": 1}
+SPREAD = 1.0  # a first loss is put off by up to a second, so that not all jobs of a dead worker start at once
+
+
+async def test_four_workers_run_5000_jobs_and_each_succeeds_once_in_its_first_attempt(race: Race) -> None:
+    for _ in range(4):
+        race.start()
+    await race.started()
+    await race.enqueue("work", 5000)
+    await race.until_done(60)
+    race.judge()
+    assert unfaulted(race.accepted, race.entries(), race.rows()) == []
+    assert race.attempts() == []
+    assert [await worker.stop() for worker in race.workers] == [0] * 4
+    assert sum(worker.counters()["stale_refused"] for worker in race.workers) == 0
+    assert len({entry.worker for entry in race.entries()}) == 4, "not every worker took part"
+
+
+@pytest.mark.parametrize("seed", [7])
+async def test_kill_9_of_random_workers_loses_nothing_and_uses_no_try(race: Race, seed: int) -> None:
+    chance = random.Random(seed)
+    crew = [race.start() for _ in range(3)]
+    await race.started()
+    await race.enqueue("work", 300, ms=100, options=ONE_TRY)
+    await race.until_noted("start", 30)
+    for _ in range(3):
+        victim = chance.randrange(3)
+        crew[victim].kill()
+        crew[victim] = race.start()
+        await race.started(crew[victim])
+        await race.enqueue("work", 50, ms=50, options=ONE_TRY)
+    await race.until_done(LEASE + SWEEP + SPREAD + 20)
+    race.judge()
+    lost = [attempt for attempt in race.attempts() if attempt[2] == "lost"]
+    assert lost, "no job was running when its worker was killed: the test did not bite"
+
+
+async def test_a_killed_workers_jobs_start_again_within_lease_and_sweep(race: Race) -> None:
+    victim, heir = race.start(), race.start()
+    await race.started()
+    ids = await race.enqueue("work", 12, ms=700, options=ONE_TRY)
+    await race.until_noted("start", 12)
+    orphans = {entry.job for entry in race.noted("start") if entry.worker == str(victim.pid)}
+    assert orphans, "the victim had no job"
+    victim.kill()
+    reclaimed = await until(
+        lambda: race.query("SELECT count(*) FROM {t}jobs_live WHERE state = 'running' AND losses = 0")[0][0] == 0,
+        LEASE + 1.2 * SWEEP + 1,
+        race.story,
+    )
+    assert reclaimed > LEASE - BEAT - 0.2, "reclaimed before the lease ran out"
+    await race.until_done(15)
+    race.judge()
+    assert {job for job in ids if race.row(job).losses == 1} == orphans
+    assert heir.alive
+
+
+async def frozen_in_mid_job(race: Race, task: str) -> tuple[Worker, str]:
+    """A worker frozen until another one has finished its job."""
+    victim = race.start(pool_size=1)
+    await race.started()
+    (job,) = await race.enqueue(task, ms=1500, options=ONE_TRY)
+    await race.until_noted("start")
+    with race.frozen(victim):
+        race.start()
+        await race.started(race.workers[-1])
+        await race.until_done(LEASE + SWEEP + SPREAD + 15)
+        race.judge()
+    return victim, job
+
+
+async def test_a_frozen_worker_that_wakes_after_its_lease_changes_nothing(race: Race) -> None:
+    victim, job = await frozen_in_mid_job(race, "work")
+    before = race.query("SELECT * FROM {t}jobs")
+    assert race.row(job).attempt == 2
+    assert race.row(job).losses == 1
+    # Whether its handler still returns or is stopped first: either is too late.
+    await until(lambda: len(race.noted("end")) + len(race.noted("stop")) == 2, 10, race.story)
+    assert await victim.stop() == 0
+    assert victim.counters()["stale_refused"] > 0, "the zombie wrote nothing: the test did not bite"
+    assert race.query("SELECT * FROM {t}jobs") == before
+    race.judge()
+
+
+async def test_a_zombies_progress_and_children_are_refused(race: Race) -> None:
+    victim, job = await frozen_in_mid_job(race, "zombie")
+    jobs = race.query("SELECT count(*) FROM {t}jobs")[0][0]
+    children = len(race.noted("child-accepted"))
+    assert children == 1, "the attempt that held the lease may enqueue"
+    await until(lambda: len(race.noted("end")) == 2, 15, race.story)
+    zombies = [entry.kind for entry in race.entries() if entry.worker == str(victim.pid)]
+    assert "child-accepted" not in zombies
+    assert {"child-refused", "child-stopped"} & set(zombies)
+    assert await victim.stop() == 0
+    assert race.query("SELECT message FROM {t}jobs WHERE id = %s", job) == [("attempt 2",)]
+    assert race.query("SELECT count(*) FROM {t}jobs")[0][0] == jobs
+    assert victim.counters()["stale_refused"] > 0
+
+
+async def test_a_short_freeze_loses_no_job(race: Race) -> None:
+    victim = race.start()
+    race.start()
+    await race.started()
+    await race.enqueue("work", 10, ms=1500)
+    await race.until_noted("start", 10)
+    with race.frozen(victim):
+        await asyncio.sleep((LEASE - BEAT) / 3)  # a late beat that is still in time
+    await race.until_done(15)
+    race.judge()
+    assert unfaulted(race.accepted, race.entries(), race.rows()) == []
+

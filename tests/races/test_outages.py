@@ -1,0 +1,137 @@
+"""PostgreSQL that goes away: sessions ended, the server restarted or stopped, rows locked by a stranger."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from rowlock.store import open_store
+from rowlock.store.engine import StoreOptions
+from support.race_ledger import boottime, unfaulted
+from support.race_rig import BEAT, LEASE, Race, until
+from support.server import PostgresServer
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server that this test may stop."""
+    with PostgresServer(fsync="off") as server:
+        yield server
+
+
+@pytest.fixture
+async def own_race(server: PostgresServer, tmp_path: Path) -> AsyncIterator[Race]:
+    url = server.create_database("race")
+    await (await open_store(url, StoreOptions(migrate=True))).close()
+    race = Race(url, tmp_path)
+    await race.open()
+    yield race
+    await race.close()
+
+
+async def test_ended_sessions_kill_no_worker_and_every_job_succeeds(postgres_race: Race) -> None:
+    race = postgres_race
+    race.start()
+    race.start()
+    await race.started()
+    await race.enqueue("work", 1500, ms=10, options={"max_attempts": 1})
+    ended = 0
+    while race.live() > 0 and ended < 400:
+        ended += len(
+            race.query(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND application_name LIKE 'rowlock%%' AND random() < 0.4 AND pid <> pg_backend_pid()"
+            )
+        )
+        await asyncio.sleep(0.15)
+    await race.until_done(30)
+    race.judge()
+    assert ended > 10, "the test did not bite"
+    assert all(worker.alive for worker in race.workers), race.story()
+    assert [await worker.stop() for worker in race.workers] == [0, 0]
+
+
+async def test_an_immediate_restart_kills_no_worker_and_work_goes_on(server: PostgresServer, own_race: Race) -> None:
+    race = own_race
+    race.start()
+    race.start()
+    await race.started()
+    await race.enqueue("work", 600, ms=50, options={"max_attempts": 1})
+    for _ in range(2):
+        done = len(race.noted("end"))
+        await race.until_noted("end", done + 60)
+        await asyncio.to_thread(server.restart, "immediate")
+        done = len(race.noted("start"))
+        await race.until_noted("start", done + 1, within=5)
+    await race.until_done(30)
+    race.judge()
+    assert {row.losses for row in race.rows().values()} == {0}
+    assert all(worker.alive for worker in race.workers)
+
+
+async def test_an_outage_of_three_leases_is_not_the_death_of_live_workers(
+    server: PostgresServer, own_race: Race
+) -> None:
+    race = own_race
+    race.start()
+    race.start()
+    await race.started()
+    await race.enqueue("work", 20, ms=3000, options={"max_attempts": 1})
+    await race.until_noted("start", 20)
+    await asyncio.to_thread(server.stop, "immediate")
+    await asyncio.sleep(3 * LEASE)
+    assert all(worker.alive for worker in race.workers)
+    await asyncio.to_thread(server.start)
+    await race.until_done(30)
+    race.judge()
+    false = {job: row for job, row in race.rows().items() if row.losses}
+    assert not false, f"{len(false)} jobs were taken from workers that lived\n{race.story()}"
+    assert [await worker.stop() for worker in race.workers] == [0, 0]
+
+
+async def test_a_strangers_row_lock_on_one_job_does_not_stop_the_beats_of_the_others(postgres_race: Race) -> None:
+    race = postgres_race
+    race.start()
+    race.start()
+    await race.started()
+    ids = await race.enqueue("work", 10, ms=int(2.5 * LEASE * 1000), options={"max_attempts": 1})
+    await race.until_noted("start", 10)
+    with psycopg.connect(race.url) as stranger:
+        stranger.execute("SELECT 1 FROM rowlock.jobs_live WHERE id = %s FOR UPDATE", (ids[0],))
+        locked = boottime()
+        gaps: list[float] = []
+        while boottime() - locked < 2 * LEASE:
+            late = race.query(
+                "SELECT extract(epoch FROM clock_timestamp() - heartbeat_at)::float FROM rowlock.jobs_live WHERE id <> %s",
+                ids[0],
+            )
+            gaps += [gap for (gap,) in late]
+            await asyncio.sleep(0.1)
+        stranger.rollback()
+    assert max(gaps) < 2 * BEAT + 0.5, f"a beat came {max(gaps):.1f} s late"
+    await race.until_done(15)
+    race.judge()
+    others = [job for job in ids if job != ids[0]]
+    assert unfaulted(others, race.entries(), race.rows()) == []
+    assert race.row(ids[0]).losses == 0
+
+
+async def test_a_worker_starts_to_listen_again_after_its_session_was_ended(postgres_race: Race) -> None:
+    race = postgres_race
+    worker = race.start(poll_interval_seconds=30)
+    await race.started()
+    await until(lambda: listening(race) == 1, 10, race.story)
+    race.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'")
+    await until(lambda: listening(race) == 1, 20, race.story)
+    (job,) = await race.enqueue("work")
+    await race.until_noted("end", within=2, job=job)
+    assert worker.alive
+
+
+def listening(race: Race) -> int:
+    found = race.query(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
+    )
+    return int(found[0][0])

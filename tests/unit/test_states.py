@@ -1,0 +1,80 @@
+"""The state machine's table: complete, closed, and the same as the drawing made from it."""
+
+import re
+
+import pytest
+
+from rowlock.core.states import EVENTS, FINAL, LIVE, TRANSITIONS, Outcome, State, allowed, diagram
+
+# The contract's drawing, arrow by arrow.
+ARROWS = {
+    ("queued", "claim", "running"),
+    ("retryable", "claim", "running"),
+    ("running", "succeeded", "succeeded"),
+    ("running", "failed", "retryable"),
+    ("running", "failed", "dead"),
+    ("running", "timed_out", "retryable"),
+    ("running", "timed_out", "dead"),
+    ("running", "lost", "retryable"),
+    ("running", "lost", "dead"),
+    ("running", "lost", "cancelled"),
+    ("running", "cancelled", "cancelled"),
+    ("running", "released", "queued"),
+    ("running", "released", "cancelled"),
+    ("queued", "cancel", "cancelled"),
+    ("retryable", "cancel", "cancelled"),
+    ("queued", "expire", "cancelled"),
+    ("retryable", "expire", "cancelled"),
+    ("dead", "retry", "queued"),
+    ("cancelled", "retry", "queued"),
+}
+
+
+def test_the_states_and_outcomes_are_those_of_the_contract() -> None:
+    assert [str(state) for state in State] == "queued running retryable succeeded dead cancelled".split()
+    assert {str(o) for o in Outcome} == set("succeeded failed timed_out lost cancelled released".split())
+
+
+def test_every_state_is_either_live_or_final() -> None:
+    assert frozenset(State) == LIVE | FINAL
+    assert not LIVE & FINAL
+    assert {State.SUCCEEDED, State.DEAD, State.CANCELLED} == FINAL
+
+
+def test_the_table_has_exactly_the_arrows_of_the_contract() -> None:
+    table = {(str(a), str(event), str(b)) for (a, event), after in TRANSITIONS.items() for b in after}
+    assert table == ARROWS
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", EVENTS)
+def test_what_is_not_in_the_table_is_refused(state: State, event: str) -> None:
+    assert {str(after) for after in allowed(state, event)} == {
+        after for before, what, after in ARROWS if (before, what) == (state, event)
+    }
+
+
+def test_every_event_happens_somewhere_and_every_outcome_ends_running_only() -> None:
+    assert {str(event) for _, event in TRANSITIONS} == {str(event) for event in EVENTS}
+    assert {state for state, event in TRANSITIONS if event in set(Outcome)} == {State.RUNNING}
+
+
+def test_success_is_never_left_and_a_final_state_only_by_an_operators_retry() -> None:
+    assert not [event for state, event in TRANSITIONS if state is State.SUCCEEDED]
+    assert {event for state, event in TRANSITIONS if state in FINAL} == {"retry"}
+
+
+def test_from_every_live_state_every_final_state_can_be_reached() -> None:
+    reached = {state: {state} for state in State}
+    for _ in State:
+        for (before, _event), after in TRANSITIONS.items():
+            reached[before] |= set().union(*(reached[state] for state in after))
+    assert all(reached[state] >= FINAL for state in LIVE)
+
+
+def test_the_drawing_shows_each_arrow_once() -> None:
+    drawn = re.findall(r"^    (\w+) --> (\w+) : (\w+)$", diagram(), re.MULTILINE)
+    assert len(drawn) == len(ARROWS)
+    assert {(before, event, after) for before, after, event in drawn} == ARROWS
+    assert diagram().startswith("stateDiagram-v2\n    [*] --> queued : enqueue\n")
+    assert set(re.findall(r"^    (\w+) --> \[\*\]$", diagram(), re.MULTILINE)) == {str(state) for state in FINAL}
