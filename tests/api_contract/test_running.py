@@ -3,8 +3,10 @@
 import asyncio
 import json
 import logging
+import os
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,8 +14,10 @@ from pydantic import BaseModel
 
 from rowlock import (
     Context,
+    InvalidArguments,
     JobCancelled,
     JobDead,
+    NotAllowed,
     Permanent,
     Retry,
     Rowlock,
@@ -21,8 +25,21 @@ from rowlock import (
     exponential,
     fixed,
 )
-from rowlock.testing import testing
-from support.contract_tasks import attempts_of, count_jobs, fetch, row_of, until, working
+from support.contract_tasks import (
+    attempts_of,
+    count_jobs,
+    double_in_process,
+    endless_in_process,
+    fail_in_process,
+    fetch,
+    frozen,
+    importable_app,
+    in_state,
+    report_from_process,
+    row_of,
+    until,
+    working,
+)
 
 
 class Page(BaseModel):
@@ -79,7 +96,6 @@ async def test_progress_is_stored_while_the_job_runs(app: Rowlock) -> None:
         assert (await app.job(job.id)).state == "running"
         go.set()
         await job.wait(timeout=10)
-    assert (await row_of(app, job.id))["progress"] == 100
 
 
 async def test_a_thread_reports_progress(app: Rowlock) -> None:
@@ -87,7 +103,7 @@ async def test_a_thread_reports_progress(app: Rowlock) -> None:
 
     @app.task
     def work(ctx: Context) -> None:
-        ctx.progress_sync(25, message="half of half")
+        ctx.progress(25, message="half of half")
         assert go.wait(10)
 
     async with working(app):
@@ -115,19 +131,19 @@ async def test_a_progress_that_is_no_percentage_is_a_clear_failure(app: Rowlock,
 # Failing
 
 
-async def test_a_failing_job_waits_longer_each_time_and_is_dead_at_the_end(app: Rowlock) -> None:
+async def test_a_failing_job_waits_longer_each_time_and_is_dead_at_the_end(app: Rowlock, app_url: str) -> None:
     @app.task(max_attempts=4, backoff=exponential(base=10, cap=30))
     async def fail(ctx: Context) -> None:
         raise ValueError(f"no {ctx.attempt}")
 
     waits = []
-    async with testing(app) as helper:
+    async with frozen(app, app_url) as helper:
         job = await fail.enqueue()
         for attempt in range(1, 4):
             await helper.drain()
             row = await row_of(app, job.id)
-            assert (row["state"], row["attempt"], row["error_message"]) == ("retryable", attempt, f"no {attempt}")
-            assert row["error_code"] == "ValueError"
+            assert (row["state"], row["attempt"], row["error_code"]) == ("retryable", attempt, "ValueError")
+            assert f"no {attempt}" in row["error_message"]
             waits.append((row["run_after"] - row["updated_at"]).total_seconds())
             await helper.travel(seconds=waits[-1] - 0.1)
             await helper.drain()
@@ -135,7 +151,8 @@ async def test_a_failing_job_waits_longer_each_time_and_is_dead_at_the_end(app: 
             await helper.travel(seconds=0.2)
         await helper.drain()
     row = await row_of(app, job.id)
-    assert (row["state"], row["attempt"], row["error_message"]) == ("dead", 4, "no 4")
+    assert (row["state"], row["attempt"]) == ("dead", 4)
+    assert "no 4" in row["error_message"]
     assert row["finished_at"] is not None
     for wait, full in zip(waits, (10, 20, 30), strict=True):
         assert full / 2 <= wait <= full, waits
@@ -154,15 +171,15 @@ async def test_permanent_is_dead_at_once_with_its_code(app: Rowlock) -> None:
     assert "robots.txt says no" in str(dead.value)
     row = await row_of(app, job.id)
     assert (row["state"], row["attempt"], row["error_code"]) == ("dead", 1, "HTTP_403")
-    assert row["error_message"] == "robots.txt says no"
+    assert "robots.txt says no" in row["error_message"]
 
 
-async def test_retry_says_when(app: Rowlock) -> None:
+async def test_retry_says_when(app: Rowlock, app_url: str) -> None:
     @app.task(max_attempts=3)
     async def later() -> None:
         raise Retry(after=90)
 
-    async with testing(app) as helper:
+    async with frozen(app, app_url) as helper:
         job = await later.enqueue()
         for attempt in (1, 2):
             await helper.drain()
@@ -175,7 +192,7 @@ async def test_retry_says_when(app: Rowlock) -> None:
         assert (await app.job(job.id)).state == "dead", "Retry uses a try"
 
 
-async def test_snooze_uses_no_try(app: Rowlock) -> None:
+async def test_snooze_uses_no_try(app: Rowlock, app_url: str) -> None:
     calls = []
 
     @app.task(max_attempts=1)
@@ -185,7 +202,7 @@ async def test_snooze_uses_no_try(app: Rowlock) -> None:
             raise Snooze(60)
         return "done"
 
-    async with testing(app) as helper:
+    async with frozen(app, app_url) as helper:
         job = await not_yet.enqueue()
         for n in (1, 2, 3):
             await helper.drain()
@@ -200,22 +217,25 @@ async def test_snooze_uses_no_try(app: Rowlock) -> None:
     assert calls == [1, 2, 3, 4]
 
 
-async def test_rules_choose_by_exception(app: Rowlock) -> None:
+async def test_rules_choose_by_exception(app: Rowlock, app_url: str) -> None:
     @app.task(
         max_attempts=3,
         backoff=fixed(seconds=10),
-        rules={KeyError: "dead", LookupError: fixed(minutes=30), ConnectionError: fixed(seconds=1)},
+        rules={LookupError: fixed(minutes=30), KeyError: "dead", ConnectionError: 1},
     )
     async def fail(kind: str) -> None:
-        raise {"key": KeyError("k"), "index": IndexError("i"), "reset": ConnectionResetError("c"), "else": OSError("e")}[
-            kind
-        ]
+        raise {
+            "key": KeyError("k"),
+            "index": IndexError("i"),
+            "reset": ConnectionResetError("c"),
+            "else": OSError("e"),
+        }[kind]
 
-    async with testing(app) as helper:
+    async with frozen(app, app_url) as helper:
         jobs = {kind: await fail.enqueue(kind=kind) for kind in ("key", "index", "reset", "else")}
         await helper.drain()
         rows = {kind: await row_of(app, job.id) for kind, job in jobs.items()}
-    assert rows["key"]["state"] == "dead", "the first rule that fits wins"
+    assert rows["key"]["state"] == "dead", "the rule of the nearest class wins"
     waits = {
         kind: (row["run_after"] - row["updated_at"]).total_seconds() for kind, row in rows.items() if kind != "key"
     }
@@ -235,7 +255,8 @@ async def test_a_failure_says_what_and_where(app: Rowlock) -> None:
             await job.wait(timeout=10)
     seen = await app.job(job.id)
     assert (seen.state, seen.error_code) == ("dead", "RuntimeError")
-    assert seen.error_message == "the tap is closed"
+    assert "the tap is closed" in seen.error_message
+    assert "test_running.py" in seen.error_message, "where it was raised"
 
 
 async def test_one_failure_does_not_touch_the_others(app: Rowlock) -> None:
@@ -317,8 +338,7 @@ async def test_every_failure_reaches_an_outcome_soon(app: Rowlock, kind: str, in
     assert row["error_code"]
     assert len(row["error_code"]) <= 256
     if kind == "huge":
-        assert stored.startswith("xxx")
-        assert len(stored) > 1000
+        assert "x" * 1000 in stored
     (attempt,) = await attempts_of(app, job.id)
     assert attempt[:2] == (1, "failed")
 
@@ -391,7 +411,7 @@ async def test_an_async_task_over_its_time_is_cancelled_and_times_out(app: Rowlo
 
 
 async def test_a_timeout_uses_a_try_and_is_retried(app: Rowlock) -> None:
-    @app.task(timeout=0.05, max_attempts=2, backoff=fixed(seconds=0))
+    @app.task(timeout=0.05, max_attempts=2, backoff=fixed(seconds=0.01))
     async def slow_once(ctx: Context) -> int:
         if ctx.attempt == 1:
             await asyncio.sleep(60)
@@ -417,10 +437,8 @@ async def test_a_handlers_own_timeout_error_is_a_failure_not_a_timeout(app: Rowl
 async def test_a_handler_that_swallows_its_timeout_still_times_out(app: Rowlock) -> None:
     @app.task(timeout=0.05, max_attempts=1)
     async def stubborn() -> str:
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            pass
         return "late"
 
     async with working(app):
@@ -538,10 +556,7 @@ async def test_a_job_that_waits_for_its_retry_is_cancelled_at_once(app: Rowlock)
     async with working(app):
         job = await fail.enqueue()
 
-        async def waits() -> bool:
-            return (await app.job(job.id)).state == "retryable"
-
-        await until(waits)
+        await in_state(app, job.id, "retryable")
         assert await app.cancel(job.id) == "cancelled"
         assert (await app.job(job.id)).state == "cancelled"
 
@@ -554,7 +569,8 @@ async def test_cancel_of_a_finished_or_unknown_job_says_so(app: Rowlock) -> None
     async with working(app):
         job = await work.enqueue()
         await job.wait(timeout=10)
-    assert await app.cancel(job.id) == "already_final"
+    with pytest.raises(NotAllowed, match="finished"):
+        await app.cancel(job.id)
     assert (await app.job(job.id)).result == 1
     unknown = "018f0000-0000-7000-8000-00000000ffff"
     with pytest.raises(LookupError, match=unknown):
@@ -567,7 +583,7 @@ async def test_cancel_of_a_finished_or_unknown_job_says_so(app: Rowlock) -> None
 async def test_an_operators_retry_keeps_id_and_attempt_and_raises_the_maximum(app: Rowlock) -> None:
     well = False
 
-    @app.task(max_attempts=2, backoff=fixed(seconds=0))
+    @app.task(max_attempts=2, backoff=fixed(seconds=0.01))
     async def work(ctx: Context) -> int:
         if not well:
             raise RuntimeError("not yet")
@@ -597,7 +613,7 @@ async def test_a_cancelled_job_may_be_retried_and_a_succeeded_one_not(app: Rowlo
     await app.retry(job.id)
     async with working(app):
         assert await (await app.job(job.id)).wait(timeout=10) == 1
-    with pytest.raises(Exception, match="succeeded"):
+    with pytest.raises(NotAllowed, match="succeeded"):
         await app.retry(job.id)
     assert (await app.job(job.id)).state == "succeeded"
     with pytest.raises(LookupError):
@@ -639,7 +655,7 @@ async def test_many_may_wait_for_one_job(app: Rowlock) -> None:
 async def test_the_context_says_who_and_which_run(app: Rowlock) -> None:
     seen: list[tuple[Any, ...]] = []
 
-    @app.task(max_attempts=3, backoff=fixed(seconds=0))
+    @app.task(max_attempts=3, backoff=fixed(seconds=0.01))
     async def work(ctx: Context) -> None:
         seen.append((ctx.job_id, ctx.attempt, ctx.fence, ctx.token, ctx.should_stop))
         if ctx.attempt < 3:
@@ -817,11 +833,11 @@ async def test_the_error_hook_sees_each_failed_attempt_and_cannot_harm_it(app: R
     seen: list[tuple[str, int, str]] = []
 
     @app.on_error
-    async def report(ctx: Context, error: BaseException) -> None:
+    def report(ctx: Context, error: BaseException) -> None:
         seen.append((ctx.job_id, ctx.attempt, str(error)))
         raise RuntimeError("the hook itself is broken")
 
-    @app.task(max_attempts=2, backoff=fixed(seconds=0))
+    @app.task(max_attempts=2, backoff=fixed(seconds=0.01))
     async def fail() -> None:
         raise ValueError("bad")
 
@@ -837,21 +853,116 @@ async def test_the_error_hook_sees_each_failed_attempt_and_cannot_harm_it(app: R
     assert seen == [(job.id, 1, "bad"), (job.id, 2, "bad")]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("kind", ["permanent", "retry", "timeout", "thread", "result"])
+async def test_the_error_hook_sees_every_kind_of_failure(app: Rowlock, kind: str) -> None:
+    """S0.29 wants every job failure captured: also those that the handler raised on purpose, and timeouts."""
+    seen: list[str] = []
+
+    @app.on_error
+    def report(ctx: Context, error: BaseException) -> None:
+        seen.append(ctx.job_id)
+
+    async def permanent() -> None:
+        raise Permanent("no")
+
+    async def retry() -> None:
+        raise Retry("later", after=3600)
+
+    async def timeout() -> None:
+        await asyncio.sleep(60)
+
+    def thread() -> None:
+        raise ValueError("no")
+
+    async def result() -> Any:
+        return object()
+
+    bodies = {"permanent": permanent, "retry": retry, "timeout": timeout, "thread": thread, "result": result}
+    work = app.task(kind, max_attempts=1, timeout=0.1 if kind == "timeout" else None)(bodies[kind])
+    async with working(app):
+        job = await work.enqueue()
+        await in_state(app, job.id, "dead")
+    assert seen == [job.id]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_an_async_error_hook_is_awaited_or_refused(app: Rowlock) -> None:
+    seen: list[str] = []
+
+    async def report(ctx: Context, error: BaseException) -> None:
+        seen.append(ctx.job_id)
+
+    try:
+        app.on_error(report)
+    except InvalidArguments:
+        return
+
+    @app.task(max_attempts=1)
+    async def fail() -> None:
+        raise ValueError("bad")
+
+    async with working(app):
+        job = await fail.enqueue()
+        await in_state(app, job.id, "dead")
+    assert seen == [job.id], "the hook was taken, and never ran"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_resources_that_were_opened_are_closed_when_a_later_one_fails(app: Rowlock) -> None:
+    events: list[str] = []
+
+    @app.lifespan
+    async def first() -> Any:
+        events.append("open")
+        try:
+            yield {"first": 1}
+        finally:
+            events.append("close")
+
+    @app.lifespan
+    async def second() -> Any:
+        raise RuntimeError("no network")
+        yield {}
+
+    with pytest.raises(RuntimeError, match="no network"):
+        async with working(app):
+            pass
+    assert events == ["open", "close"]
+
+
 # Processes
 
 
-async def test_a_process_task_gives_its_result(app_url: str) -> None:
-    from support.contract_tasks import process_app
+async def test_process_tasks_give_results_progress_and_errors(app_url: str) -> None:
+    async with importable_app(app_url) as app, working(app):
+        double, child = await (await double_in_process.enqueue(n=4)).wait(timeout=30)
+        assert double == 8
+        assert child != os.getpid()
+        reporting = await report_from_process.enqueue()
+        assert await reporting.wait(timeout=30) == 1
+        row = await row_of(app, reporting.id)
+        assert (row["progress"], row["phase"], row["message"]) == (30, "child", "hello")
+        failing = await fail_in_process.enqueue()
+        with pytest.raises(JobDead, match="from the child"):
+            await failing.wait(timeout=30)
+        assert (await row_of(app, failing.id))["error_code"] == "ValueError"
 
-    async with process_app(app_url) as (app, tasks), working(app):
-        assert await (await tasks.double.enqueue(n=4)).wait(timeout=30) == 8
-        assert await (await tasks.pid.enqueue()).wait(timeout=30) != 0
+
+async def test_a_process_over_its_time_is_really_killed(app_url: str) -> None:
+    async with importable_app(app_url) as app, working(app):
+        endless = await endless_in_process.enqueue()
+        with pytest.raises(JobDead):
+            await endless.wait(timeout=30)
+        row = await row_of(app, endless.id)
+        assert (row["error_code"], row["attempt"], row["losses"]) == ("TIMEOUT", 1, 0)
+        assert (await (await double_in_process.enqueue(n=1)).wait(timeout=30))[0] == 2
 
 
 async def test_nothing_is_left_behind(app: Rowlock) -> None:
     """After a mixed load every job is final, and no row holds a lease."""
 
-    @app.task(max_attempts=2, backoff=fixed(seconds=0), timeout=5)
+    @app.task(max_attempts=2, backoff=fixed(seconds=0.01), timeout=5)
     async def mixed(n: int) -> int:
         if n % 4 == 0:
             raise RuntimeError("x")

@@ -1,12 +1,24 @@
 """`ctx.transaction()`: what the handler writes commits with the job's success; follow-ups with the final state."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from rowlock import Context, JobDead, Permanent, Rowlock, fixed
-from support.contract_tasks import execute, fetch, lose_lease, row_of, until, working
+from rowlock import Context, Finished, InvalidArguments, JobDead, Permanent, Rowlock, fixed
+from support.contract_tasks import (
+    count_jobs,
+    execute,
+    fetch,
+    in_state,
+    lose_lease,
+    row_of,
+    rows_of,
+    settings_for,
+    until,
+    working,
+)
 
 
 @pytest.fixture
@@ -46,8 +58,8 @@ async def test_a_handler_that_raises_inside_the_block_writes_nothing(ledger: Row
     assert await entries(ledger) == []
 
 
-async def test_a_handler_that_raises_after_the_block_is_told_about_by_one_state_only(ledger: Rowlock) -> None:
-    """Either the effects and the success are there, or neither: never effects of a failed job."""
+async def test_a_handler_that_raises_after_the_block_writes_nothing(ledger: Rowlock) -> None:
+    """Effects commit with the job's success or not at all: there is no success here."""
 
     @ledger.task(max_attempts=1)
     async def book(ctx: Context) -> None:
@@ -56,14 +68,42 @@ async def test_a_handler_that_raises_after_the_block_is_told_about_by_one_state_
         raise RuntimeError("too late")
 
     async with working(ledger):
+        with pytest.raises(JobDead, match="too late"):
+            await (await book.enqueue()).wait(timeout=10)
+    assert await entries(ledger) == []
+
+
+async def test_a_result_that_cannot_be_stored_takes_the_effects_with_it(ledger: Rowlock) -> None:
+    @ledger.task(max_attempts=1)
+    async def book(ctx: Context) -> Any:
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO ledger VALUES (1)")
+        return object()
+
+    async with working(ledger):
+        with pytest.raises(JobDead, match="result"):
+            await (await book.enqueue()).wait(timeout=10)
+    assert await entries(ledger) == []
+
+
+async def test_a_timeout_takes_the_effects_with_it(ledger: Rowlock) -> None:
+    @ledger.task(max_attempts=1, timeout=0.2)
+    async def book(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO ledger VALUES (1)")
+            await asyncio.sleep(60)
+
+    @ledger.task
+    async def fine() -> str:
+        return "fine"
+
+    async with working(ledger):
         job = await book.enqueue()
-
-        async def final() -> bool:
-            return (await ledger.job(job.id)).state in ("succeeded", "dead")
-
-        await until(final)
-    state = (await ledger.job(job.id)).state
-    assert (state, await entries(ledger)) in [("succeeded", [1]), ("dead", [])]
+        with pytest.raises(JobDead):
+            await job.wait(timeout=10)
+        assert await (await fine.enqueue()).wait(timeout=10) == "fine"
+    assert (await row_of(ledger, job.id))["error_code"] == "TIMEOUT"
+    assert await entries(ledger) == []
 
 
 async def test_a_lease_lost_meanwhile_takes_the_effects_with_it(ledger: Rowlock) -> None:
@@ -91,24 +131,60 @@ async def test_a_lease_lost_meanwhile_takes_the_effects_with_it(ledger: Rowlock)
     assert (row["attempt"], row["losses"]) == (2, 1)
 
 
-async def test_a_second_block_in_one_handler_is_refused_or_both_commit_with_the_success(ledger: Rowlock) -> None:
+async def test_two_blocks_in_one_handler_commit_together_with_the_success(ledger: Rowlock) -> None:
     @ledger.task(max_attempts=1)
-    async def book(ctx: Context) -> None:
+    async def book(ctx: Context, ok: bool) -> None:
         async with ctx.transaction() as tx:
             await tx.execute("INSERT INTO ledger VALUES (1)")
         async with ctx.transaction() as tx:
             await tx.execute("INSERT INTO ledger VALUES (2)")
-            raise RuntimeError("in the second")
+            if not ok:
+                raise RuntimeError("in the second")
+
+    async with working(ledger):
+        with pytest.raises(JobDead):
+            await (await book.enqueue(ok=False)).wait(timeout=10)
+        assert await entries(ledger) == []
+        await (await book.enqueue(ok=True)).wait(timeout=10)
+    assert await entries(ledger) == [1, 2]
+
+
+async def test_a_success_never_hides_a_block_that_was_undone(ledger: Rowlock) -> None:
+    """The first block ended well; the second failed and the handler went on. A success must have the first's effects."""
+
+    @ledger.task(max_attempts=1)
+    async def book(ctx: Context) -> str:
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO ledger VALUES (1)")
+        with suppress(ValueError):
+            async with ctx.transaction() as tx:
+                await tx.execute("INSERT INTO ledger VALUES (2)")
+                raise ValueError("only this part")
+        return "done"
+
+    async with working(ledger):
+        state = await in_state(ledger, (await book.enqueue()).id, "succeeded", "dead")
+    assert (state, await entries(ledger)) in [("succeeded", [1]), ("dead", [])]
+
+
+async def test_a_handler_may_enqueue_after_its_block(ledger: Rowlock) -> None:
+    """On SQLite the block's transaction holds the only writer's place until the handler returns: no deadlock with it."""
+
+    @ledger.task
+    async def follow() -> None: ...
+
+    @ledger.task(max_attempts=1)
+    async def book(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO ledger VALUES (1)")
+        await follow.enqueue()
+        await ctx.enqueue("follow")
 
     async with working(ledger):
         job = await book.enqueue()
-
-        async def final() -> bool:
-            return (await ledger.job(job.id)).state in ("succeeded", "dead")
-
-        await until(final)
-    state = (await ledger.job(job.id)).state
-    assert (state, await entries(ledger)) in [("succeeded", [1]), ("dead", [])]
+        await job.wait(timeout=4)
+    assert await entries(ledger) == [1]
+    assert await count_jobs(ledger, "follow") == 2
 
 
 async def test_enqueue_inside_the_block_joins_it(ledger: Rowlock) -> None:
@@ -130,91 +206,112 @@ async def test_enqueue_inside_the_block_joins_it(ledger: Rowlock) -> None:
     async with working(ledger):
         with pytest.raises(JobDead):
             await (await book.enqueue(ok=False)).wait(timeout=10)
-        assert await fetch(ledger, "SELECT count(*) FROM {t}jobs WHERE task = 'follow'") == [(0,)]
+        assert await count_jobs(ledger, "follow") == 0
         child = await (await book.enqueue(ok=True)).wait(timeout=10)
         assert await (await ledger.job(child)).wait(timeout=10) == 5
     assert await entries(ledger) == [1]
 
 
-async def test_a_thread_task_has_no_async_transaction_but_a_clear_word(ledger: Rowlock) -> None:
+async def test_a_thread_task_has_no_transaction_and_is_told_so(ledger: Rowlock) -> None:
     @ledger.task(max_attempts=1)
     def book(ctx: Context) -> None:
-        ctx.transaction()
+        asyncio.run(use(ctx))
+
+    async def use(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
 
     async with working(ledger):
-        with pytest.raises(JobDead, match="transaction"):
+        with pytest.raises(JobDead, match="async handlers"):
             await (await book.enqueue()).wait(timeout=10)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_on_sqlite_a_transaction_that_takes_too_long_is_rolled_back_with_a_clear_error(ledger: Rowlock) -> None:
+async def test_on_sqlite_a_transaction_that_takes_too_long_is_rolled_back_with_a_clear_error(app_url: str) -> None:
     """It holds the only writer's place: longer than a third of a beat would stop every heartbeat."""
+    async with Rowlock(settings=settings_for(app_url, heartbeat_seconds=3, lease_seconds=12)) as app:
+        await execute(app, "CREATE TABLE ledger (n integer)")
 
-    @ledger.task(max_attempts=1)
-    async def book(ctx: Context) -> None:
-        async with ctx.transaction() as tx:
-            await tx.execute("INSERT INTO ledger VALUES (1)")
-            await asyncio.sleep(30)
+        @app.task(max_attempts=1)
+        async def book(ctx: Context) -> None:
+            async with ctx.transaction() as tx:
+                await tx.execute("INSERT INTO ledger VALUES (1)")
+                await asyncio.sleep(2)
+                await tx.execute("INSERT INTO ledger VALUES (2)")
 
-    @ledger.task
-    async def fine() -> str:
-        return "fine"
+        @app.task
+        async def fine() -> str:
+            return "fine"
 
-    async with working(ledger, pool_size=2, heartbeat_seconds=0.6, lease_seconds=3.0):
-        job = await book.enqueue()
-        with pytest.raises(JobDead, match="transaction"):
-            await job.wait(timeout=10)
-        assert await (await fine.enqueue()).wait(timeout=10) == "fine"
-    assert await entries(ledger) == []
+        async with working(app, pool_size=2):
+            job = await book.enqueue()
+            await until(lambda: in_running(app, job.id))
+            others = [await fine.enqueue() for _ in range(3)]
+            assert [await other.wait(timeout=10) for other in others] == ["fine"] * 3
+            with pytest.raises(JobDead, match="TransactionTooLong(.|\n)*transaction"):
+                await job.wait(timeout=10)
+        assert await entries(app) == []
+
+
+async def in_running(app: Rowlock, job_id: str) -> bool:
+    return (await app.job(job_id)).state == "running"
 
 
 # Follow-ups
 
 
 async def test_on_success_is_written_with_the_success(app: Rowlock) -> None:
-    seen: list[dict[str, Any]] = []
+    seen: list[Finished] = []
 
     @app.task
-    async def celebrate(job_id: str, result: Any) -> None:
-        seen.append({"job_id": job_id, "result": result})
+    async def celebrate(finished: Finished) -> None:
+        seen.append(finished)
 
     @app.task(on_success=celebrate)
     async def work(n: int) -> int:
         return n + 1
 
     async with working(app):
-        job = await work.enqueue(n=1)
+        job = await work.using(owner="ana").enqueue(n=1)
         await job.wait(timeout=10)
+        # In the same transaction: whoever sees the success sees the follow-up.
+        (follow,) = await rows_of(app, task="celebrate")
         await until(lambda: bool(seen))
-    assert seen == [{"job_id": job.id, "result": 2}]
+    (finished,) = seen
+    assert (finished["job_id"], finished["result"], finished["state"]) == (job.id, 2, "succeeded")
+    assert (finished["task"], finished["args"], finished["attempt"]) == ("work", {"n": 1}, 1)
+    assert follow["owner"] == "ana"
 
 
 async def test_on_dead_is_written_with_the_death_and_only_then(app: Rowlock) -> None:
-    seen: list[str] = []
+    seen: list[Finished] = []
 
     @app.task
-    async def refund(job_id: str) -> None:
-        seen.append(job_id)
+    async def refund(finished: Finished) -> None:
+        seen.append(finished)
 
-    @app.task(max_attempts=2, backoff=fixed(seconds=0), on_dead=refund)
+    @app.task(max_attempts=2, backoff=fixed(seconds=0.01), on_dead=refund)
     async def work(ctx: Context) -> None:
         if ctx.attempt == 2:
-            assert await fetch(app, "SELECT count(*) FROM {t}jobs WHERE task = 'refund'") == [(0,)]
-        raise RuntimeError("x")
+            assert await count_jobs(app, "refund") == 0
+        raise RuntimeError("the tap is closed")
 
     async with working(app):
         job = await work.enqueue()
         with pytest.raises(JobDead):
             await job.wait(timeout=10)
         # In the same transaction: whoever sees the death sees the follow-up.
-        assert await fetch(app, "SELECT count(*) FROM {t}jobs WHERE task = 'refund'") == [(1,)]
+        assert await count_jobs(app, "refund") == 1
         await until(lambda: bool(seen))
-    assert seen == [job.id]
+    (finished,) = seen
+    assert (finished["job_id"], finished["state"], finished["attempt"]) == (job.id, "dead", 2)
+    assert finished["error_code"] == "RuntimeError"
+    assert "the tap is closed" in str(finished["error_message"])
 
 
-async def test_a_permanent_failure_and_an_expiry_also_have_their_follow_up(app: Rowlock) -> None:
+async def test_a_permanent_failure_has_its_follow_up_also_by_name(app: Rowlock) -> None:
     @app.task
-    async def refund(job_id: str) -> None: ...
+    async def refund(finished: Finished) -> None: ...
 
     @app.task(on_dead="refund")
     async def work() -> None:
@@ -223,18 +320,18 @@ async def test_a_permanent_failure_and_an_expiry_also_have_their_follow_up(app: 
     async with working(app):
         with pytest.raises(JobDead):
             await (await work.enqueue()).wait(timeout=10)
-    assert await fetch(app, "SELECT count(*) FROM {t}jobs WHERE task = 'refund'") == [(1,)]
+    assert await count_jobs(app, "refund") == 1
 
 
 async def test_a_retry_after_death_may_succeed_and_then_has_its_own_follow_up(app: Rowlock) -> None:
     ended: list[str] = []
 
     @app.task
-    async def won(job_id: str) -> None:
+    async def won(finished: Finished) -> None:
         ended.append("won")
 
     @app.task
-    async def lost(job_id: str) -> None:
+    async def lost(finished: Finished) -> None:
         ended.append("lost")
 
     @app.task(max_attempts=1, on_success=won, on_dead=lost)
@@ -257,7 +354,7 @@ async def test_reclaim_writes_the_on_dead_follow_up(app: Rowlock) -> None:
     started, hold = asyncio.Event(), asyncio.Event()
 
     @app.task
-    async def refund(job_id: str) -> None: ...
+    async def refund(finished: Finished) -> None: ...
 
     @app.task(on_lost="dead", on_dead=refund)
     async def once() -> None:
@@ -271,16 +368,33 @@ async def test_reclaim_writes_the_on_dead_follow_up(app: Rowlock) -> None:
         await lose_lease(app, job.id)
         row = await row_of(app, job.id)
         assert row["state"] == "dead"
-        assert await fetch(app, "SELECT count(*) FROM {t}jobs WHERE task = 'refund'") == [(1,)]
+        assert await count_jobs(app, "refund") == 1
         hold.set()
 
 
-async def test_an_unknown_follow_up_is_refused_when_the_task_is_used(app: Rowlock) -> None:
-    @app.task(on_dead="refnud")
+async def test_the_follow_up_of_a_transaction_commits_with_it(ledger: Rowlock) -> None:
+    @ledger.task
+    async def celebrate(finished: Finished) -> None: ...
+
+    @ledger.task(on_success=celebrate)
+    async def book(ctx: Context) -> int:
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO ledger VALUES (1)")
+        return 5
+
+    async with working(ledger):
+        assert await (await book.enqueue()).wait(timeout=10) == 5
+        assert await count_jobs(ledger, "celebrate") == 1
+    assert await entries(ledger) == [1]
+
+
+async def test_a_follow_up_that_takes_other_arguments_is_refused_before_anything_is_written(app: Rowlock) -> None:
+    @app.task
+    async def refund(order: int) -> None: ...
+
+    @app.task(on_dead=refund)
     async def work() -> None: ...
 
-    @app.task
-    async def refund(job_id: str) -> None: ...
-
-    with pytest.raises(Exception, match="refnud"):
+    with pytest.raises(InvalidArguments, match="refund"):
         await work.enqueue()
+    assert await count_jobs(app) == 0

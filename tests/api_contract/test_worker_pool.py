@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rowlock import Context, Rowlock, WorkerPool, exponential, fixed
-from rowlock.testing import testing
 from support.contract_tasks import (
     attempts_of,
     execute,
@@ -400,7 +399,7 @@ async def test_two_workers_share_the_jobs_and_none_runs_twice(app: Rowlock, app_
     assert sorted(ran) == list(range(400))
 
 
-async def test_max_retry_3_means_4_attempts(app: Rowlock) -> None:
+async def test_max_retry_3_means_4_attempts(app: Rowlock, app_url: str) -> None:
     runs: list[int] = []
 
     @app.task(max_retry=3, backoff=fixed(seconds=0))
@@ -408,7 +407,7 @@ async def test_max_retry_3_means_4_attempts(app: Rowlock) -> None:
         runs.append(ctx.attempt)
         raise RuntimeError("x")
 
-    async with testing(app) as helper:
+    async with frozen(app, app_url) as helper:
         job = await fail.enqueue()
         await helper.drain()
     assert runs == [1, 2, 3, 4]
@@ -416,14 +415,14 @@ async def test_max_retry_3_means_4_attempts(app: Rowlock) -> None:
     assert (row["state"], row["attempt"], row["max_attempts"]) == ("dead", 4, 4)
 
 
-async def test_two_attempts_with_five_minutes_between(app: Rowlock) -> None:
+async def test_two_attempts_with_five_minutes_between(app: Rowlock, app_url: str) -> None:
     """S0.25, S0.26: the first failure waits 5 minutes, the second is the end."""
 
     @app.task(max_attempts=2, backoff=fixed(minutes=5))
     async def fail() -> None:
         raise RuntimeError("x")
 
-    async with testing(app) as helper:
+    async with frozen(app, app_url) as helper:
         job = await fail.enqueue()
         await helper.drain()
         row = await row_of(app, job.id)
@@ -438,14 +437,14 @@ async def test_two_attempts_with_five_minutes_between(app: Rowlock) -> None:
     assert (row["state"], row["attempt"]) == ("dead", 2)
 
 
-async def test_exponential_backoff_doubles_up_to_a_day(app: Rowlock) -> None:
+async def test_exponential_backoff_doubles_up_to_a_day(app: Rowlock, app_url: str) -> None:
     """S4.13: base × 2^n, at most 1440 minutes."""
 
     @app.task(max_attempts=12, backoff=exponential(base=5 * 60, cap=24 * 3600))
     async def fail() -> None:
         raise RuntimeError("x")
 
-    async with testing(app) as helper:
+    async with frozen(app, app_url) as helper:
         job = await fail.enqueue()
         for n in range(11):
             await helper.drain()
@@ -486,6 +485,6 @@ async def test_a_worker_survives_a_row_that_it_cannot_read(app: Rowlock) -> None
         return n
 
     broken = await work.using(priority=-100).enqueue(n=1)
-    await execute(app, "UPDATE {t}jobs_live SET backoff = '{\"kind\": \"lunar\"}' WHERE id = $1", broken.id)
+    await execute(app, 'UPDATE {t}jobs_live SET backoff = \'{"kind": "lunar"}\' WHERE id = $1', broken.id)
     async with working(app):
         assert await (await work.enqueue(n=2)).wait(timeout=10) == 2

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from rowlock.core.outcome import Released
 from rowlock.store import jobs
+from support import contract
 from support.rig import Rig, token
 
 
@@ -19,12 +20,7 @@ async def test_a_beat_renews_the_lease_by_the_stores_clock(rig: Rig) -> None:
 
 
 async def test_a_job_that_beats_is_never_reclaimed(rig: Rig) -> None:
-    job = await rig.running(lease=60)
-    for _ in range(20):
-        rig.clock.move(59)
-        await rig.store.run(jobs.beat([(job.id, job.token)], 60))
-        assert await rig.reclaim() == []
-    assert (await rig.row(job.id))["attempt"] == 1
+    await contract.a_beating_job_is_never_reclaimed(rig)
 
 
 async def test_one_beat_renews_many_leases(rig: Rig) -> None:

@@ -1,6 +1,9 @@
 """What cancel promises: waiting jobs at once, running ones are told, finished ones stay as they are."""
 
-from rowlock.core.outcome import Cancelled, Failed, Succeeded
+import pytest
+
+from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
+from rowlock.core.states import State, allowed
 from rowlock.store import jobs
 from support.rig import Rig
 
@@ -53,6 +56,18 @@ async def test_a_job_that_finishes_before_it_hears_of_the_cancel_has_succeeded(r
     assert await rig.settle(job, Succeeded('"done"')) == "applied"
     assert await rig.state(job.id) == "succeeded"
     assert await rig.cancel(job.id) == {job.id: "final"}
+
+
+@pytest.mark.parametrize("end", [Failed("E", "no"), TimedOut(3), Released(0)], ids=lambda end: type(end).__name__)
+async def test_a_job_to_be_cancelled_does_not_go_back_to_waiting(rig: Rig, end: AttemptEnd) -> None:
+    """Its worker had not yet heard of the cancel and wanted to give it another try."""
+    job = await rig.running()
+    await rig.cancel(job.id)
+    assert await rig.settle(job, end) == "applied"
+    row = await rig.row(job.id)
+    assert (row["state"], row["error_code"], row["finished_at"]) == ("cancelled", "CANCELLED", rig.clock.now())
+    ((_, outcome, *_),) = await rig.attempts(job.id)
+    assert State.CANCELLED in allowed(State.RUNNING, outcome)  # what happened is an arrow of the state machine
 
 
 async def test_finished_jobs_stay_as_they_are(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import fixed
+from support import contract
 from support.rig import Rig
 
 
@@ -13,6 +14,10 @@ async def test_a_due_job_becomes_claimable_and_not_earlier(rig: Rig) -> None:
     rig.clock.move(0.5)
     assert await rig.promote() == (1, None)
     assert [job.id for job in await rig.claim()] == [job_id]
+
+
+async def test_nothing_starts_before_its_time(rig: Rig) -> None:
+    await contract.nothing_starts_before_its_time(rig)
 
 
 async def test_promote_says_when_the_next_job_is_due(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,13 +10,37 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.store import Store, jobs
+from rowlock.store import Store, jobs, open_store
+from rowlock.store.engine import StoreOptions
 from rowlock.store.jobs import Lane
 from support import contract
-from support.interleave import Actor, add_gate, orders, play
+from support.interleave import Actor, add_gate, orders, play, watching
 from support.rig import KEEP, Rig, numbered, settlement, token
+from support.stores import clock, database, rig, store, template
+
+__all__ = ["clock", "database", "rig", "store", "template"]  # fixtures
 
 LANES = [Lane("default", "t")]
+
+
+@pytest.fixture
+def engine() -> str:
+    return "postgres"
+
+
+@pytest.fixture
+async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
+    """A second store on the same database."""
+    opened = await open_store(database, StoreOptions(clock=clock))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def watcher(database: str) -> AsyncIterator[Any]:
+    """A connection that belongs to neither."""
+    async with watching(database) as connection:
+        yield connection
 
 
 def claim(worker: str, n: int = 1) -> Any:
@@ -57,7 +82,7 @@ async def test_a_claim_whose_snapshot_is_old_does_not_take_a_taken_job(
 
 async def test_finish_and_reclaim_write_one_outcome(rig: Rig, other: Store, watcher: Any) -> None:
     seen: Counter[str] = Counter()
-    for order in orders(4, 5):
+    for order in (*orders(4, 2), *orders(3, 5)):  # whoever comes second has fewer steps
         job = await rig.running(lease=5)
         rig.clock.move(6)
         finish = jobs.settle([settlement(job, Succeeded('"done"'))], KEEP)
@@ -89,7 +114,7 @@ async def test_plain_success_and_reclaim_write_one_outcome(rig: Rig, other: Stor
 
 
 async def test_reclaim_and_reclaim_end_a_lease_once(rig: Rig, other: Store, watcher: Any) -> None:
-    for order in orders(5, 5):
+    for order in (*orders(5, 2), *orders(2, 5)):
         job = await rig.running(lease=5)
         rig.clock.move(6)
         sweeps = [Actor(store, jobs.reclaim([0.5] * 10, 0, KEEP)) for store in (rig.store, other)]
@@ -152,6 +177,29 @@ async def test_settle_and_beat_never_bring_a_lease_back(rig: Rig, other: Store, 
             assert (row["lease_token"], row["lease_expires_at"], row["heartbeat_at"]) == (None, None, None), order
 
 
+async def test_plain_success_and_another_write_to_the_row_leave_one_row(
+    rig: Rig, other: Store, watcher: Any
+) -> None:
+    """The success waits for the other's lock and then goes on with a row that is newer than its snapshot."""
+    for write in ("beat", "progress", "cancel"):
+        for order in orders(2, 4 if write == "cancel" else 2):
+            job, beside = await rig.running(), await rig.running()
+            rig.clock.move(1)
+            writes = {
+                "beat": jobs.beat([(job.id, job.token)], 1000),
+                "progress": jobs.progress([(job.id, job.token, 50, "p", "m")]),
+                "cancel": jobs.cancel([job.id], KEEP),
+            }
+            done = jobs.succeed([(job.id, job.token, '"done"'), (beside.id, beside.token, None)], KEEP)
+            a, b = await play(watcher, order, Actor(rig.store, done), Actor(other, writes[write]))
+            assert a == {job.id, beside.id}, (write, order)
+            assert await rig.fetch("SELECT count(*) FROM {t}jobs_live") == [(0,)], (write, order)
+            row = await rig.row(job.id)  # one row
+            assert (row["state"], row["result"]) == ("succeeded", "done"), (write, order)
+            if write == "cancel":
+                assert (row["cancel_requested_at"] is not None) == (b[job.id] == "cancelling"), order
+
+
 async def test_beat_and_reclaim_agree_on_who_holds_the_lease(rig: Rig, other: Store, watcher: Any) -> None:
     seen = set()
     for order in orders(2, 5):
@@ -169,7 +217,7 @@ async def test_beat_and_reclaim_agree_on_who_holds_the_lease(rig: Rig, other: St
 
 
 async def test_retry_and_retry_bring_a_job_back_once(rig: Rig, other: Store, watcher: Any) -> None:
-    for order in orders(4, 4):
+    for order in (*orders(5, 2), *orders(2, 5)):
         job = await rig.running()
         await rig.settle(job, Failed("E", "no", permanent=True))
         retries = [Actor(store, jobs.retry([job.id], 1)) for store in (rig.store, other)]

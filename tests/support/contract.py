@@ -3,10 +3,11 @@
 import asyncio
 from typing import Any
 
+from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.store import jobs
 from support.interleave import closed_gate
-from support.rig import KEEP, Rig, token
+from support.rig import KEEP, LEASE, Rig, settlement, token
 
 
 async def every_claim_counts_one_attempt(rig: Rig) -> None:
@@ -57,6 +58,37 @@ async def a_repeated_settle_is_a_duplicate(rig: Rig) -> None:
         rig.clock.move(3)
         assert await rig.settle(job, end) == "duplicate", f"a repeated {end} was not known again"
         assert await rig.everything() == before
+
+
+async def follow_ups_come_with_the_final_state(rig: Rig) -> None:
+    """What follows a job is written with its final state, in one transaction."""
+    job, after = await rig.running(), rig.new_id()
+    follow_up = (after, "{}", NewJob(task="after"))
+    assert await rig.settle_all([settlement(job, Succeeded(), follow_ups=[follow_up])]) == {job.id: "applied"}
+    assert after in await rig.rows(), "the follow-up is missing"
+
+
+async def nothing_starts_before_its_time(rig: Rig) -> None:
+    """A delayed job is not claimed a moment early."""
+    job_id = await rig.enqueue(delay=100)
+    rig.clock.move(99.5)
+    await rig.promote()
+    assert await rig.claim() == []
+    rig.clock.move(0.5)
+    await rig.promote()
+    (job,) = await rig.claim()
+    assert job.id == job_id
+    await rig.succeed(job)
+
+
+async def a_beating_job_is_never_reclaimed(rig: Rig) -> None:
+    """However long it runs."""
+    job = await rig.running()
+    for _ in range(5):
+        rig.clock.move(LEASE - 1)
+        await rig.store.run(jobs.beat([(job.id, job.token)], LEASE))
+        assert await rig.reclaim() == [], "a live job was taken from its worker"
+    await rig.succeed(job)
 
 
 async def an_outage_is_not_the_death_of_every_worker(rig: Rig, guard: float) -> None:

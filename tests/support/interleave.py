@@ -7,6 +7,7 @@ between the moment it took its snapshot and its first row.
 
 import asyncio
 import itertools
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -41,7 +42,8 @@ class Actor:
         execute = self._store._execute  # type: ignore[attr-defined]
 
         async def step(connection: Any, call: Call) -> Any:
-            await self._turn()
+            if self._store._queries[call.name].sql is not None:  # type: ignore[attr-defined]
+                await self._turn()
             return await execute(connection, call)
 
         class Undone(Exception):
@@ -72,7 +74,7 @@ class Actor:
         async with asyncio.timeout(PATIENCE):
             while not self._stopped.is_set():
                 stop = asyncio.create_task(self._stopped.wait())
-                await asyncio.wait({stop}, timeout=0.01)
+                await asyncio.wait({stop}, timeout=0.003)
                 stop.cancel()
                 if not self._stopped.is_set() and self.pid:
                     if await watcher.fetchval("SELECT pg_blocking_pids($1) <> '{}'", self.pid):
@@ -102,14 +104,14 @@ async def play(watcher: Any, order: str, a: Actor, b: Actor) -> tuple[Any, Any]:
 
 
 def rewrite(store: Store, name: str, old: str, new: str) -> None:
-    """Change one statement of this store only. A text that is no longer there is an error: mutants must not rot."""
-    holder, attribute = {"postgres": (store, "_queries"), "sqlite": (getattr(store, "_writer", None), "queries")}[
-        store.engine
-    ]
+    """Change one statement of this store only; `old` is a pattern. One that no longer fits is an error: mutants
+    must not rot."""
+    holder: Any = {"postgres": lambda: store, "sqlite": lambda: store._writer}[store.engine]()  # type: ignore[attr-defined]
+    attribute = {"postgres": "_queries", "sqlite": "queries"}[store.engine]
     queries = getattr(holder, attribute)
-    sql = queries[name].sql
-    assert old in sql, f"{name} no longer says {old!r}:\n{sql}"
-    setattr(holder, attribute, {**queries, name: replace(queries[name], sql=sql.replace(old, new))})
+    sql, count = re.subn(old, new, queries[name].sql)
+    assert count, f"{name} no longer says {old!r}:\n{queries[name].sql}"
+    setattr(holder, attribute, {**queries, name: replace(queries[name], sql=sql)})
 
 
 def add_gate(store: Store) -> None:

@@ -76,6 +76,7 @@ async def flaky(ctx: Context) -> int:
 async def kill_worker(ctx: Context) -> None:
     """Take down whatever process this runs in."""
     note(ctx, "start")
+    note(ctx, "stop")
     os.kill(os.getpid(), signal.SIGKILL)
 
 

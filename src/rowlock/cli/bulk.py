@@ -116,7 +116,7 @@ def _make_sure(request: Request, matched: int) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidArguments(
-            f"{_jobs(matched)} fit; add --yes to {request.verb.name} them, or --dry-run to only look"
+            f"this is about {_jobs(matched)}; add --yes to {request.verb.name} them, or --dry-run to only look"
         )
     typer.confirm(f"{request.verb.name} {_jobs(matched)}?", abort=True)
 

@@ -36,7 +36,7 @@ def demo(
 ) -> None:
     """Watch a worker run a mixed load: fast, slow, failing, dying, timed out, cancelled, in a process."""
     if name not in DEMOS:
-        raise InvalidArguments(f"no demo named {name!r}; there is {', '.join(DEMOS)}")
+        raise InvalidArguments(f"no demo named {name!r}; there are: {', '.join(DEMOS)}")
     silence_logs()
     with _database(database) as url:
         began = time.monotonic()

@@ -22,7 +22,8 @@ def _sqlite(url: str) -> dict[int, bool]:
     if not file.exists():
         return {}
     try:
-        connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
+        # Not READONLY: such a connection leaves its -wal and -shm files behind.
+        connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
         tables = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'rowlock_migrations'").fetchall()
         rows = connection.execute("SELECT number, breaking FROM rowlock_migrations").fetchall() if tables else []
         connection.close()

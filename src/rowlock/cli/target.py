@@ -65,7 +65,7 @@ def load_app(name: str) -> Rowlock:
         except AttributeError:
             raise ConfigError(f"--app {name}: {module_name} has no attribute {attribute or 'app'!r}") from None
     if not isinstance(found, Rowlock):
-        raise ConfigError(f"--app {name}: that is a {type(found).__name__}, not a Rowlock")
+        raise ConfigError(f"--app {name}: that is of type {type(found).__name__}, not a Rowlock")
     return found
 
 

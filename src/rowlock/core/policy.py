@@ -156,7 +156,7 @@ def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:
         code, message = "CHILD_DIED", end.detail or f"attempt {job.attempt} took its quarantine process down"
     if job.cancel_requested:
         state, code = State.CANCELLED, "CANCELLED"
-    elif convictions >= POISON_CONVICTIONS:
+    elif end.convicted and convictions >= POISON_CONVICTIONS:
         state, code = State.DEAD, "POISON"
     elif job.on_lost == "dead" or losses >= MAX_LOSSES:
         state = State.DEAD

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from rowlock.core.errors import LeaseLost
@@ -21,6 +20,7 @@ from rowlock.store.operation import Call, Ring, Steps, operation
 Answer = Literal["applied", "duplicate", "lost"]
 CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
 
+CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
 NO_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -137,7 +137,8 @@ def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
 @operation(single=True, repeatable=True, hot=True)
 def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[set[str]]:
     """Plain successes (id, token, result) in one statement; answers the ids that were applied."""
-    rows = yield Call("succeed", done=sorted(done, key=_first), keep=keep.succeeded)
+    once = {(row[0], row[1]): row for row in done}
+    rows = yield Call("succeed", done=sorted(once.values(), key=_first), keep=keep.succeeded)
     return {row[0] for row in rows}
 
 
@@ -148,17 +149,21 @@ def settle(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Ans
     return (yield from _settle(settlements, keep))
 
 
-def _settle(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Answer]]:
+def _settle(settlements: Sequence[Settlement], keep: Keep, by_holder: bool = True) -> Steps[dict[str, Answer]]:
     rows = yield Call("lock_held", mine=[(s.id, s.token) for s in settlements])
-    held = {row[0]: bool(row[1]) for row in rows}
-    answers: dict[str, Answer] = dict.fromkeys(held, "applied")
-    missed = [s for s in settlements if s.id not in held]
+    held = {(row[0], row[1]): bool(row[2]) for row in rows}
+    applied: dict[str, Settlement] = {}
+    for s in settlements:
+        if (s.id, s.token) in held:
+            applied.setdefault(s.id, _unless_cancelled(s, held[s.id, s.token]))
+    answers: dict[str, Answer] = dict.fromkeys(applied, "applied")
+    missed = [s for s in settlements if s.id not in applied]
     if missed:
         settled = yield Call("settled_tokens", asked=[(s.id,) for s in missed])
         tokens = {row[0]: row[1] for row in settled}
         for s in missed:
             answers[s.id] = "duplicate" if tokens.get(s.id) == s.token else "lost"
-    yield from _apply([_unless_cancelled(s, held[s.id]) for s in settlements if s.id in held], keep)
+    yield from _apply(list(applied.values()), keep, by_holder)
     return answers
 
 
@@ -166,20 +171,21 @@ def _unless_cancelled(s: Settlement, cancel_requested: bool) -> Settlement:
     """A job whose cancel was asked for does not go back to waiting, even if its worker had not yet heard of it."""
     if not cancel_requested or s.transition.state in FINAL:
         return s
-    return s._replace(transition=replace(s.transition, state=State.CANCELLED, delay=0.0, error_code="CANCELLED"))
+    return s._replace(transition=CANCELLED)
 
 
-def _apply(held: Sequence[Settlement], keep: Keep) -> Steps[None]:
-    """Write transitions of jobs whose rows the caller has locked."""
+def _apply(held: Sequence[Settlement], keep: Keep, by_holder: bool) -> Steps[None]:
+    """Write transitions of jobs whose rows the caller has locked. Only the holder's own token is left as
+    `settled_token`: a zombie whose lease the sweeper ended must be told `lost`, not `duplicate`."""
     ended = [s for s in held if s.transition.outcome is not Outcome.SUCCEEDED]
     if ended:
         yield Call("record_attempts", ended=[_ended(s.id, s.transition) for s in ended])
     back = [s for s in held if s.transition.state not in FINAL]
     if back:
-        yield Call("requeue", back=[_back(s.id, s.transition) for s in back])
+        yield Call("requeue", back=[(*_back(s.id, s.transition), int(by_holder)) for s in back])
     final = [s for s in held if s.transition.state in FINAL]
     if final:
-        yield from _finish([_final(s.id, s.transition, keep) for s in final])
+        yield from _finish([_final(s.id, s.transition, keep) for s in final], by_holder)
     for s in held:
         for job_id, args, new in s.follow_ups:
             yield from _add([(job_id, args)], new)
@@ -198,8 +204,8 @@ def _final(job_id: str, t: Transition, keep: Keep) -> tuple[Any, ...]:
     return (job_id, str(t.state), t.result, t.error_code, t.error_message, *counts, keep.of(t.state))
 
 
-def _finish(rows: list[tuple[Any, ...]]) -> Steps[None]:
-    yield Call("finish_copy", final=rows)
+def _finish(rows: list[tuple[Any, ...]], by_holder: bool = False) -> Steps[None]:
+    yield Call("finish_copy", final=[(*row, int(by_holder)) for row in rows])
     yield Call("finish_remove", gone=[(row[0],) for row in rows])
 
 
@@ -241,7 +247,7 @@ def reclaim(draws: Sequence[float], guard: float, keep: Keep) -> Steps[list[Recl
         transition = decide(job, Lost(worker=job.worker), draw)
         settlements.append(Settlement(job.id, job.token, transition, follow_ups(job, transition)))
     if settlements:
-        yield from _settle(settlements, keep)
+        yield from _settle(settlements, keep, by_holder=False)
     return [Reclaimed(job, s.transition) for job, s in zip(lost, settlements, strict=False)]
 
 
@@ -277,8 +283,7 @@ def cancel(ids: Sequence[str], keep: Keep) -> Steps[dict[str, CancelAnswer]]:
     waiting = [row[0] for row in rows if row[1] != State.RUNNING]
     running = [row for row in rows if row[1] == State.RUNNING]
     if waiting:
-        transition = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
-        yield from _finish([_final(job_id, transition, keep) for job_id in waiting])
+        yield from _finish([_final(job_id, CANCELLED, keep) for job_id in waiting])
         answers.update(dict.fromkeys(waiting, "cancelled"))
     if running:
         yield Call("request_cancel", asked=[(row[0],) for row in running])

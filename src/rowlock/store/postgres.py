@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -54,11 +54,17 @@ class PostgresStore:
         try:
             store = cls(url, options)
             await store._make_pools()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise _translate(error, f"cannot open {redact(url)}") from error
+        try:
             if options.migrate:
                 store.migrated = await store._migrate()
             await store.check()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise _translate(error, f"cannot open {redact(url)}") from error
+        except BaseException as error:
+            await store.close()
+            if isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
+                raise _translate(error, f"cannot open {redact(url)}") from error
+            raise
         return store
 
     async def _make_pools(self) -> None:
@@ -167,10 +173,12 @@ class PostgresStore:
             connection = await pool.acquire(timeout=30)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise _translate(error, "transaction") from error
+        session = _PostgresSession(self, connection)
         try:
             async with connection.transaction():
-                yield _PostgresSession(self, connection)
-        except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
+                yield session
+                session.check()
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise _translate(error, "transaction") from error
         finally:
             await _release(pool, connection)
@@ -197,18 +205,31 @@ class PostgresStore:
 class _PostgresSession:
     def __init__(self, store: PostgresStore, connection: Any) -> None:
         self._store, self.connection = store, connection
+        self._failed: StoreError | None = None
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation inside this transaction."""
-        return await self._store._drive(self.connection, op.start())
+        return await self._do(self._store._drive(self.connection, op.start()))
 
     async def execute(self, sql: str, *args: Any) -> None:
         """The user's own statement; parameters are $1, $2, …"""
-        await self.connection.execute(sql, *args)
+        await self._do(self.connection.execute(sql, *args))
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query."""
-        return await self.connection.fetch(sql, *args)  # type: ignore[no-any-return]
+        return await self._do(self.connection.fetch(sql, *args))
+
+    async def _do(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            self._failed = _translate(error, "transaction")
+            raise self._failed from error
+
+    def check(self) -> None:
+        """A transaction in which something failed must not end as if it had not: PostgreSQL would undo it silently."""
+        if self._failed is not None:
+            raise StoreError(f"a statement of this transaction failed, so all of it was rolled back: {self._failed}")
 
 
 class _NoBell:

@@ -114,7 +114,10 @@ POSTGRES = Dialect(
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
         "greatest": lambda x: f"greatest({x})",
         "contains": lambda x: "({}::jsonb ? {})".format(*x.split(", ")),
-        "up_for": lambda x: f"({x} <= 0 OR {{now}} > pg_postmaster_start_time() + ({x}) * interval '1 second')",
+        "up_for": lambda x: (
+            f"(CAST({x} AS double precision) <= 0 "
+            f"OR {{now}} > pg_postmaster_start_time() + ({x}) * interval '1 second')"
+        ),
     },
     _postgres_rows,
     positional=True,
@@ -181,10 +184,10 @@ def _innermost_call(text: str) -> tuple[int, int, str, str] | None:
     if match is None:
         return None
     depth, at = 1, match.end()
-    while depth:
+    while depth and at < len(text):
         depth += {"(": 1, ")": -1}.get(text[at], 0)
         at += 1
-    if text[at] != "}":
+    if text[at : at + 1] != "}":
         raise ValueError(f"unclosed token in SQL: {text[match.start() : at + 20]!r}")
     return match.start(), at + 1, match[1], text[match.end() : at - 1]
 

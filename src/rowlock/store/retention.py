@@ -108,9 +108,10 @@ async def _create(store: Store, day: date) -> str:
             if name in (await tx.run(_days()))[1]:
                 return "there"
             await tx.execute(LOCK_TIMEOUT)
-            # Not CREATE … PARTITION OF, which keeps everybody out of the finished jobs: ATTACH lets them be read
-            # and written, and only the default partition is shut for a moment.
             await tx.execute(f"CREATE TABLE rowlock.{name} (LIKE rowlock.jobs_finished INCLUDING ALL)")
+            # Not CREATE … PARTITION OF, which shuts the finished jobs to readers too. ATTACH alone would let
+            # writers go on, but one that is on its way into the default partition then fails; so they wait.
+            await tx.execute("LOCK TABLE ONLY rowlock.jobs_finished IN SHARE ROW EXCLUSIVE MODE")
             await tx.execute(
                 f"ALTER TABLE rowlock.jobs_finished ATTACH PARTITION rowlock.{name}"
                 f" FOR VALUES FROM ('{day}') TO ('{day + timedelta(1)}')"

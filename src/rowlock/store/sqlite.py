@@ -377,6 +377,7 @@ class _SqliteSession:
         self.inbox: queue.SimpleQueue[_Work] = queue.SimpleQueue()
         self.rings: list[Ring] = []
         self.over: RowlockError | None = None
+        self._failed: BaseException | None = None
 
     async def _do(self, do: Callable[[_Runner, list[Ring]], T]) -> T:
         if self.over is not None:
@@ -386,6 +387,7 @@ class _SqliteSession:
         while True:
             done, _ = await asyncio.wait({work.answer}, timeout=0.5)
             if done:
+                self._failed = self._failed or work.answer.exception()
                 return work.answer.result()  # type: ignore[no-any-return]
             if self.over is not None:  # its time ran out between the check and the put
                 raise self.over
@@ -411,9 +413,12 @@ class _SqliteSession:
             if how == "COMMIT":
                 raise self.over
             return
-        if how == "ROLLBACK":
+        failed = self._failed if how == "COMMIT" else None
+        if how == "ROLLBACK" or failed is not None:
             self.rings.clear()
-        await self._do(lambda runner, rings: runner.connection.execute(how).fetchall())
+        await self._do(lambda runner, rings: runner.connection.execute("ROLLBACK" if failed else how).fetchall())
+        if failed is not None:  # as on PostgreSQL, where a failed statement undoes its whole transaction
+            raise StoreError(f"a statement of this transaction failed, so all of it was rolled back: {failed}")
 
 
 def _roll_back(connection: apsw.Connection) -> None:

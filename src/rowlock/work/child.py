@@ -57,19 +57,21 @@ class NotImportable(Exception):
 
 
 def places(task: Task[..., Any]) -> list[tuple[str, str]]:
-    """(module, attribute) where a child may find the task itself or the app that has it."""
+    """(module, attribute) where a child may find the task or the app that has it; empty when there is no such place."""
     is_class = isinstance(task.arguments, RawArguments)
     owner: Any = handlers._registry[task.name][0] if is_class else task.function
-    own = [(owner.__module__, owner.__qualname__)] if "<locals>" not in owner.__qualname__ else []
+    module, path = owner.__module__, owner.__qualname__
+    own = [] if "<locals>" in path else [(module, path)]
+    with suppress(KeyError, AttributeError):
+        if own and operator.attrgetter(path)(sys.modules[module]) is task:
+            return own
     found = [
         (name, attribute)
-        for name, module in list(sys.modules.items())
-        for attribute, value in list(getattr(module, "__dict__", {}).items())
+        for name, holder in list(sys.modules.items())
+        for attribute, value in list(getattr(holder, "__dict__", {}).items())
         if (value is task or value is task.app) and name != "__mp_main__"
     ]
-    if not found:
-        raise NotImportable(f"neither task {task.name!r} nor its app is a global of any module")
-    return own + sorted(found, key=lambda place: place[0] != owner.__module__)[:PLACES]
+    return found and own + sorted(found, key=lambda place: place[0] != module)[:PLACES]
 
 
 def find(name: str, where: list[list[str]]) -> Task[..., Any]:
@@ -110,8 +112,8 @@ def main(control: Connection, output: Connection, parent: int, folder: str, sett
         os.dup2(output.fileno(), descriptor)
     output.close()
     # By lines, so that the last words of a process that is killed are not lost in a buffer.
-    sys.stdout = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
-    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.stdout = os.fdopen(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
     os.chdir(folder)
     multiprocessing.current_process().daemon = False  # a job may start processes of its own
     Host(control, settings).run()
@@ -182,6 +184,7 @@ class Host:
     async def _serve(self) -> None:
         self.send("ready")
         while (message := await self._inbox.get()) != ["exit"]:
+            self.send("began")
             self.send(*await self._answer(*message))
         await self._exits.aclose()
         for app in self._runners:
@@ -269,8 +272,7 @@ class Progress:
         with self._lock:
             if percent is None and self._latest is not None:
                 percent = self._latest[0]
-            texts = [None if text is None else clean(str(text), 2000) for text in (phase, message)]
-            self._latest = (percent, *texts)
+            self._latest = (percent, _short(phase), _short(message))
         self._wake.set()
 
     def flush(self) -> None:
@@ -286,6 +288,10 @@ class Progress:
             self._wake.clear()
             self.flush()
             pause.wait(PROGRESS_SECONDS)
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else clean(str(text), 2000)
 
 
 class ToParent(logging.Handler):

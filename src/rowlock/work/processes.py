@@ -19,11 +19,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rowlock.core.errors import LeaseLost
@@ -58,8 +60,8 @@ class NotStarted(Exception):
 class ChildDied(Exception):
     """A child process ended without an answer."""
 
-    def __init__(self, code: int | None) -> None:
-        self.code = code
+    def __init__(self, code: int | None, began: bool = False) -> None:
+        self.code, self.began = code, began
         if code is not None and code < 0:
             number = -code
             name = signal.Signals(number).name if number in signal.valid_signals() else "unknown"
@@ -105,10 +107,15 @@ class Output:
             self.feed(b"\n")
         self._show_last()
 
-    def _line(self, level: int, text: str) -> None:
-        if int(time.monotonic()) != self._second:
+    def refresh(self) -> None:
+        """Called now and then: in each second some lines may be written."""
+        second = int(time.monotonic())
+        if second != self._second:
             self._show_last()
-            self._second, self._count = int(time.monotonic()), 0
+            self._second, self._count = second, 0
+
+    def _line(self, level: int, text: str) -> None:
+        self.refresh()
         self._count += 1
         if self._count <= LINES_PER_SECOND:
             self._write(level, text)
@@ -139,11 +146,13 @@ class Child:
 
     def __init__(self, settings: str) -> None:
         self._settings = settings
-        self._loop = asyncio.get_running_loop()
-        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self.process: SpawnProcess | None = None
         self.stopped = False  # by us: its death then says nothing about its job
-        threading.Thread(target=self._work, name="rowlock-child", daemon=True).start()
+        self.used = False
+        # The thread outlives the process: a parent-death signal is sent when the thread that started it ends.
+        self._thread = threading.Thread(target=self._work, name="rowlock-child", daemon=True)
+        self._thread.start()
 
     @property
     def alive(self) -> bool:
@@ -162,12 +171,9 @@ class Child:
         """SIGTERM to the process and everything it has started; after a while SIGKILL to what is left."""
         self.stopped = True
         self._signal(signal.SIGTERM)
-        deadline = time.monotonic() + self.KILL_SECONDS
-        while self._group_lives() and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
-        self._signal(signal.SIGKILL)
-        while self.alive and time.monotonic() < deadline + self.KILL_SECONDS:
-            await asyncio.sleep(0.01)
+        alarm = asyncio.get_running_loop().call_later(self.KILL_SECONDS, self._signal, signal.SIGKILL)
+        await self._ask(partial(self._finish, time.monotonic() + self.KILL_SECONDS))
+        alarm.cancel()
         self._inbox.put(None)
 
     async def close(self) -> None:
@@ -192,58 +198,24 @@ class Child:
         except PermissionError:
             pass
 
-    def _group_lives(self) -> bool:
-        if self.alive:
-            return True
-        if self.process is None or self.process.pid is None:
-            return False
-        try:
-            # Orphans of the group that became ours (we may be process 1 of a container) are reaped, or they would
-            # be counted as alive.
-            while os.waitpid(-self.process.pid, os.WNOHANG) != (0, 0):
-                pass
-        except ChildProcessError:
-            pass
-        try:
-            os.killpg(self.process.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
-
     # --- in the thread
 
+    async def _ask(self, function: Callable[[], T]) -> T:
+        answer: Future[T] = Future()
+        self._inbox.put((answer, function))
+        return await asyncio.wrap_future(answer)
+
     def _work(self) -> None:
-        # The thread must outlive the process: a parent-death signal is sent when the thread that started it ends.
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # handed down: Ctrl-C must not hit a child's start
-        while (work := self._inbox.get()) is not None:
-            work()
+        while (asked := self._inbox.get()) is not None:
+            answer, function = asked
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(function())
+                except BaseException as error:
+                    answer.set_exception(error)
         if self.process is not None:
             self._control.close()
             self._output.close()
-
-    async def _ask(self, function: Callable[[], T]) -> T:
-        answer: asyncio.Future[T] = self._loop.create_future()
-
-        def tell(value: T | None, error: BaseException | None) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(value)  # type: ignore[arg-type]
-
-        def work() -> None:
-            value, raised = None, None
-            try:
-                value = function()
-            except BaseException as error:
-                raised = error
-            with suppress(RuntimeError):  # the loop has closed; nobody waits any more
-                self._loop.call_soon_threadsafe(tell, value, raised)
-
-        self._inbox.put(work)
-        return await answer
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -258,6 +230,9 @@ class Child:
             daemon=True,
         )
         try:
+            resource_tracker.ensure_running()
+            # Inherited: Ctrl-C must not hit a child before it can ignore it.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             process.start()
         except Exception as error:
             raise NotStarted(f"a process could not be started: {error!r}") from error
@@ -266,6 +241,8 @@ class Child:
             output.close()
         self.process = process
         self._streams.append(process.sentinel)
+        if self.stopped:
+            self._signal(signal.SIGTERM)
         if not wait([self._control, process.sentinel], self.START_SECONDS):
             raise NotStarted(f"a process was not ready after {self.START_SECONDS:g} s")
         if self._receive() != ["ready"]:
@@ -282,23 +259,27 @@ class Child:
     def _converse(self, message: list[Any], output: Output, report: Report) -> list[Any]:
         """Say something and listen until the answer to it; what it prints and reports comes before."""
         assert self.process is not None
+        began = False
         try:
             self._control.send_bytes(json.dumps(message).encode())
         except OSError:
-            raise self._died(output) from None
+            raise self._died(output, began) from None
         while True:
             ready = wait(self._streams, 1.0)
             self._drain(output)
+            output.refresh()
             if self._control not in ready:
                 # A process that the job has forked may keep all pipes open: ask the system too.
                 if self.process.exitcode is not None:
-                    raise self._died(output)
+                    raise self._died(output, began)
                 if self.process.sentinel in ready:
                     time.sleep(0.005)
                 continue
             match self._receive():
                 case None:
-                    raise self._died(output)
+                    raise self._died(output, began)
+                case ["began"]:
+                    began = True
                 case ["progress", percent, phase, text]:
                     report(percent, phase, text)
                 case ["log", level, logger, text]:
@@ -306,6 +287,7 @@ class Child:
                 case answer:
                     self._drain(output)
                     output.end()
+                    self.used = True
                     return answer
 
     def _drain(self, output: Output) -> None:
@@ -322,7 +304,7 @@ class Child:
                 return
             output.feed(data)
 
-    def _died(self, output: Output) -> ChildDied:
+    def _died(self, output: Output, began: bool) -> ChildDied:
         assert self.process is not None
         self.process.join(1.0)
         if not self.stopped:
@@ -330,7 +312,33 @@ class Child:
             self.process.join(5.0)
         self._drain(output)
         output.end()
-        return ChildDied(self.process.exitcode)
+        return ChildDied(self.process.exitcode, began)
+
+    def _finish(self, deadline: float) -> None:
+        if self.process is None or self.process.pid is None:
+            return
+        while (self.alive or group_lives(self.process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._signal(signal.SIGKILL)
+        self.process.join(self.KILL_SECONDS)
+
+
+def group_lives(number: int) -> bool:
+    """Whether a process group has members. The dead do not count: where process 1 is no init, nobody reaps them."""
+    try:
+        os.killpg(number, 0)
+        processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]
+    except ProcessLookupError:
+        return False
+    except OSError:  # not ours to ask, or a system without /proc
+        return True
+    for process in processes:
+        with suppress(OSError):
+            # pid (name) state parent group …, where a name may have spaces and brackets
+            state, _, group = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:3]
+            if int(group) == number and state not in "ZX":
+                return True
+    return False
 
 
 class Children:
@@ -359,30 +367,24 @@ class Children:
         job, name = running.job, f"rowlock.task.{task.name}"
         if task.name not in self._places:
             self._places[task.name] = places(task)
+        if not (where := self._places[task.name]):
+            raise NotImportable("neither it nor its app is a global of any module")
         levels = {logger: logging.getLogger(logger).getEffectiveLevel() for logger in ("", name)}
         # The timeout is kept here: a child that hangs cannot keep it.
         fields = list(job._replace(timeout_seconds=None))
-        message = [fields, task.name, self._places[task.name], levels]
+        message = [fields, task.name, where, levels]
         output = Output(name, {"job_id": job.id, "task": job.task, "attempt": job.attempt})
         async with self._room:
-            child = await self._take()
-            try:
-                async with asyncio.timeout(job.timeout_seconds) as limit:
-                    answer = await child.run(message, output, report)
-            except BaseException as error:
-                stopped = child.stopped
-                await self._end(child)
-                if isinstance(error, TimeoutError) and limit.expired():
-                    return TimedOut(job.timeout_seconds or 0.0)
-                if isinstance(error, ChildDied) and stopped:
-                    return Released(random.random(), "shutdown")
-                raise
-            self._idle.append(child)
+            answer = await self._ask(message, job.timeout_seconds, output, report)
         match answer:
             case ["end", kind, values]:
                 return ENDS[kind](*values)
             case ["unknown", reason]:
                 raise NotImportable(reason)
+            case ["overran"]:
+                return TimedOut(job.timeout_seconds or 0.0)
+            case ["stopped"]:
+                return Released(random.random(), "shutdown")
             case ["lost"]:
                 raise LeaseLost(f"job {job.id} is no longer held by this attempt")
         return None
@@ -393,6 +395,27 @@ class Children:
         busy = self._all - set(idle)
         self._all.clear()
         await asyncio.gather(*(child.close() for child in idle), *(child.stop() for child in busy))
+
+    async def _ask(self, message: list[Any], timeout: float | None, output: Output, report: Report) -> list[Any]:
+        while True:
+            child = await self._take()
+            used = child.used
+            try:
+                async with asyncio.timeout(timeout) as limit:
+                    answer = await child.run(message, output, report)
+            except BaseException as error:
+                stopped = child.stopped
+                await self._end(child)
+                match error:
+                    case TimeoutError() if limit.expired():
+                        return ["overran"]
+                    case ChildDied() if stopped:
+                        return ["stopped"]
+                    case ChildDied() if used and not error.began:
+                        continue  # it was dead or dying before the job came to it
+                raise
+            self._idle.append(child)
+            return answer
 
     async def _take(self) -> Child:
         while self._idle:
@@ -412,10 +435,14 @@ class Children:
     async def _end(self, child: Child) -> None:
         """Kill it, however often the caller is cancelled meanwhile: the slot is free when the process is gone."""
         self._all.discard(child)
-        ending = asyncio.ensure_future(child.stop())
+        ending, cancelled = asyncio.ensure_future(child.stop()), None
         while not ending.done():
-            with suppress(asyncio.CancelledError):
+            try:
                 await asyncio.shield(ending)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
 
 class Quarantine:

@@ -1,4 +1,6 @@
 -- Every write to a job, in the order of store/jobs.py. Words and tokens: see store/queries.py.
+-- A batch is joined as `FROM {rows} CROSS JOIN jobs`: SQLite then keeps that order, one index probe for each row of the
+-- batch, instead of reading the batch again for each running job.
 
 -- name: enqueue [postgres]
 -- Insert one job or many that share their options, and wake workers only if one sleeps.
@@ -142,25 +144,32 @@ RETURNING id;
 
 -- name: lock_held
 -- The fence: of these leases, the ones that still hold, and whether a cancel was asked for. Locked in id order.
-SELECT j.id, j.cancel_requested_at IS NOT NULL
-FROM {t}jobs_live j JOIN {rows:mine(id uuid, token uuid)} ON j.id = mine.id
-WHERE j.lease_token = mine.token AND j.state = 'running'
+SELECT j.id, j.lease_token, j.cancel_requested_at IS NOT NULL
+FROM {rows:mine(id uuid, token uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
 ORDER BY j.id
 {lock(j)};
 
 -- name: settled_tokens
 -- Which token last settled these jobs: tells a repeated settle from a lost lease.
-SELECT j.id, j.settled_token FROM {t}jobs_live j JOIN {rows:asked(id uuid)} ON j.id = asked.id
+SELECT j.id, j.settled_token
+FROM {rows:asked(id uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = asked.id
 UNION ALL
-SELECT j.id, j.settled_token FROM {t}jobs_finished j JOIN {rows:asked(id uuid)} ON j.id = asked.id;
+SELECT j.id, j.settled_token
+FROM {rows:asked(id uuid)}
+CROSS JOIN {t}jobs_finished j
+WHERE j.id = asked.id;
 
 -- name: record_attempts
 -- History of the attempts that did not succeed, taken from the rows before their leases are cleared.
 INSERT INTO {t}attempts (job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message)
 SELECT j.id, j.attempt, ended.outcome, j.locked_by, j.locked_at, {now}, ended.error_code, ended.error_message
-FROM {t}jobs_live j
-JOIN {rows:ended(id uuid, outcome text, error_code text, error_message text)} ON j.id = ended.id
-WHERE j.attempt > 0
+FROM {rows:ended(id uuid, outcome text, error_code text, error_message text)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = ended.id AND j.attempt > 0
 ON CONFLICT (job_id, attempt) DO NOTHING;
 
 -- name: requeue
@@ -168,10 +177,11 @@ ON CONFLICT (job_id, attempt) DO NOTHING;
 UPDATE {t}jobs_live
 SET state = back.state, ready = (back.delay <= 0), run_after = {after(back.delay)},
     releases = releases + back.released, losses = losses + back.lost, convictions = convictions + back.convicted,
-    error_code = back.error_code, error_message = back.error_message, settled_token = lease_token,
+    error_code = back.error_code, error_message = back.error_message,
+    settled_token = CASE WHEN back.by_holder = 1 THEN lease_token ELSE settled_token END,
     lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL,
     progress = NULL, phase = NULL, message = NULL, updated_at = {now}
-FROM {rows:back(id uuid, state text, delay float, released int, lost int, convicted int, error_code text, error_message text)}
+FROM {rows:back(id uuid, state text, delay float, released int, lost int, convicted int, error_code text, error_message text, by_holder int)}
 WHERE {t}jobs_live.id = back.id;
 
 -- name: finish_copy
@@ -183,14 +193,14 @@ INSERT INTO {t}jobs_finished (
     on_success, on_dead, on_lost, keep_seconds, last_worker, created_at, started_at, finished_at, updated_at, drop_on)
 SELECT j.id, task, queue, final.state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
        releases + final.released, losses + final.lost, convictions + final.convicted, backoff, timeout_seconds,
-       run_after, expires_at, coalesce(lease_token, settled_token),
+       run_after, expires_at, CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END,
        cancel_requested_at, CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END, phase, message,
        final.result, result_uri, result_checksum, final.error_code, final.error_message,
        on_success, on_dead, on_lost, keep_seconds, locked_by, created_at, started_at, {now}, {now},
        {drop_on(coalesce(keep_seconds, final.keep))}
-FROM {t}jobs_live j
-JOIN {rows:final(id uuid, state text, result json, error_code text, error_message text, released int, lost int, convicted int, keep float)}
-  ON j.id = final.id;
+FROM {rows:final(id uuid, state text, result json, error_code text, error_message text, released int, lost int, convicted int, keep float, by_holder int)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = final.id;
 
 -- name: finish_remove
 -- The other half of the move.
@@ -203,16 +213,18 @@ UPDATE {t}jobs_live
 SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
 WHERE id IN (
     SELECT j.id
-    FROM {t}jobs_live j JOIN {rows:mine(id uuid, token uuid)} ON j.id = mine.id
-    WHERE j.lease_token = mine.token AND j.state = 'running'
+    FROM {rows:mine(id uuid, token uuid)}
+    CROSS JOIN {t}jobs_live j
+    WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
     ORDER BY j.id
     {skip_locked(j)});
 
 -- name: held
 -- Of these leases, the ones that still hold, and whether a cancel was asked for. Reads past row locks.
 SELECT j.id, j.cancel_requested_at IS NOT NULL
-FROM {t}jobs_live j JOIN {rows:mine(id uuid, token uuid)} ON j.id = mine.id
-WHERE j.lease_token = mine.token AND j.state = 'running';
+FROM {rows:mine(id uuid, token uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running';
 
 -- name: progress
 -- Latest progress of running jobs, under the fence.
@@ -261,7 +273,9 @@ LIMIT :n
 -- name: lock_jobs
 -- Live jobs for an operator's cancel, locked in id order.
 SELECT j.id, j.state, j.locked_by
-FROM {t}jobs_live j JOIN {rows:asked(id uuid)} ON j.id = asked.id
+FROM {rows:asked(id uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = asked.id
 ORDER BY j.id
 {lock(j)};
 
@@ -280,27 +294,34 @@ SELECT w.bell FROM rowlock_workers w JOIN {rows:told(worker text)} ON w.id = tol
 
 -- name: final_states
 -- Where finished jobs stand.
-SELECT j.id, j.state FROM {t}jobs_finished j JOIN {rows:asked(id uuid)} ON j.id = asked.id;
+SELECT j.id, j.state
+FROM {rows:asked(id uuid)}
+CROSS JOIN {t}jobs_finished j
+WHERE j.id = asked.id;
 
 -- name: lock_finished
 -- Dead and cancelled jobs for an operator's retry, locked in id order.
 SELECT j.id, j.queue
-FROM {t}jobs_finished j JOIN {rows:asked(id uuid)} ON j.id = asked.id
-WHERE j.state IN ('dead', 'cancelled')
+FROM {rows:asked(id uuid)}
+CROSS JOIN {t}jobs_finished j
+WHERE j.id = asked.id AND j.state IN ('dead', 'cancelled')
 ORDER BY j.id
 {lock(j)};
 
 -- name: revive
--- Back to the live table with id, attempt and history; `max_attempts` is raised so that :tries are left.
+-- Back to the live table with id, attempt and history; `max_attempts` is raised so that :tries are left. Convictions
+-- are forgotten: the operator has presumably mended what took the worker down.
 INSERT INTO {t}jobs_live (
     id, task, queue, state, ready, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
     releases, losses, convictions, backoff, timeout_seconds, run_after, settled_token,
     on_success, on_dead, on_lost, keep_seconds, created_at, started_at, updated_at)
 SELECT j.id, task, queue, 'queued', TRUE, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt,
        {greatest(max_attempts, attempt - releases - losses + :tries)},
-       releases, losses, convictions, backoff, timeout_seconds, {now}, settled_token,
+       releases, losses, 0, backoff, timeout_seconds, {now}, settled_token,
        on_success, on_dead, on_lost, keep_seconds, created_at, started_at, {now}
-FROM {t}jobs_finished j JOIN {rows:asked(id uuid)} ON j.id = asked.id;
+FROM {rows:asked(id uuid)}
+CROSS JOIN {t}jobs_finished j
+WHERE j.id = asked.id;
 
 -- name: revive_remove
 -- The other half of the move back.

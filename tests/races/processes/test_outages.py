@@ -7,8 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from rowlock.store import open_store
+from rowlock.store import jobs, open_store
 from rowlock.store.engine import StoreOptions
+from rowlock.store.ids import new_token
 from support.race_ledger import boottime, unfaulted
 from support.race_rig import BEAT, LEASE, Race, until
 from support.server import PostgresServer
@@ -116,6 +117,21 @@ async def test_a_strangers_row_lock_on_one_job_does_not_stop_the_beats_of_the_ot
     others = [job for job in ids if job != ids[0]]
     assert unfaulted(others, race.entries(), race.rows()) == []
     assert race.row(ids[0]).losses == 0
+
+
+@pytest.mark.parametrize("write", ["heartbeat_at = now()", "progress = 50", "cancel_requested_at = now()"])
+async def test_a_success_that_waited_for_another_write_to_its_job_leaves_one_row(postgres_race: Race, write: str) -> None:
+    race = postgres_race
+    (job_id,) = await race.enqueue("work")
+    (job,) = await race.store.run(jobs.claim("worker", new_token(), [jobs.Lane("default", "work")], 1, 60))
+    with psycopg.connect(race.url) as writer:
+        writer.execute(f"UPDATE rowlock.jobs_live SET {write} WHERE id = %s", (job_id,))
+        settling = asyncio.create_task(race.store.run(jobs.succeed([(job.id, job.token, None)], jobs.Keep())))
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        await until(lambda: race.query(waits)[0][0] == 1, 5, race.story)
+        writer.commit()
+    assert await settling == {job_id}
+    assert race.query("SELECT state FROM rowlock.jobs") == [("succeeded",)], "live and finished at once"
 
 
 async def test_a_worker_starts_to_listen_again_after_its_session_was_ended(postgres_race: Race) -> None:

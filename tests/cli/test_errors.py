@@ -1,0 +1,110 @@
+"""Bad input: one clear line, and an exit code that says what kind of mistake it was."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from cli.command import Cli
+from cli.conftest import Inside
+
+NOBODY = str(uuid.uuid4())
+
+
+CASES = [
+    (["jobs", "list", "--database", "mysql://x"], 2, "must start with sqlite:/// or postgresql://"),
+    (["jobs", "list", "--database", "sqlite:////no/such/folder/x.db"], 2, "does not exist"),
+    (["jobs", "list", "--state", "broken"], 2, "expected one of queued, running"),
+    (["jobs", "list", "--since", "yesterday"], 2, "--since 'yesterday'"),
+    (["jobs", "list", "--limit", "0"], 2, "--limit"),
+    (["jobs", "lst"], 2, "Did you mean 'list'?"),
+    (["jobs", "show", NOBODY], 3, f"no job with id {NOBODY}"),
+    (["jobs", "show", "7"], 3, "no job with id 7"),
+    (["jobs", "explain", NOBODY], 3, f"no job with id {NOBODY}"),
+    (["jobs", "retry"], 2, "give job ids or a filter"),
+    (["jobs", "retry", NOBODY, "--state", "dead"], 2, "give job ids or a filter"),
+    (["jobs", "retry", "--state", "running"], 2, "dead or cancelled"),
+    (["enqueue", "ad", "a=1", "--app", "shop"], 2, "did you mean 'add'?"),
+    (["enqueue", "add", "a=one", "--app", "shop"], 2, "task 'add': a:"),
+    (["enqueue", "add", "a", "--app", "shop"], 2, "'a': expected key=value"),
+    (["enqueue", "add", "a=1", "a=2", "--app", "shop"], 2, "a was given before"),
+    (["enqueue", "add", "--args", "[1]", "--app", "shop"], 2, "--args must be a JSON object"),
+    (["enqueue", "add", "a=1", "--priority", "1000", "--app", "shop"], 2, "priority must be"),
+    (["enqueue", "add", "a=1", "--job-id", "mine", "--app", "shop"], 2, "job_id must be a UUID"),
+    (["enqueue", "add", "a=1", "--run-after", "2030-01-01T10:00", "--app", "shop"], 2, "which time zone?"),
+    (["enqueue", "add", "a=1", "--delay", "soon", "--app", "shop"], 2, "--delay 'soon'"),
+    (["demo", "nothing"], 2, "no demo named 'nothing'"),
+    (["migrate", "--check", "--sql"], 2, "not both"),
+    (["doctor", "--config", "absent.yaml"], 2, "absent.yaml"),
+    (["queues", "pause", ""], 2, "no name of a queue"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "expected"), CASES, ids=[" ".join(case[0]) for case in CASES])
+def test_a_mistake_is_one_line_and_a_code(inside: Inside, words: list[str], code: int, expected: str) -> None:
+    assert expected in inside.error(*words, code=code)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "--app module:attribute"),
+        (["--app", "shoq"], "no module named 'shoq'"),
+        (["--app", "shop:nothing"], "shop has no attribute 'nothing'"),
+        (["--app", "shop:not_an_app"], "not a Rowlock"),
+        (["--app", "shop", "--pool-size", "many"], "worker.pool_size = 'many' (--pool-size)"),
+        (["--app", "shop", "--log-level", "loud"], "--log-level 'loud'"),
+    ],
+)
+def test_a_worker_that_cannot_start_says_why(lite: Cli, words: list[str], expected: str) -> None:
+    assert expected in lite.error("worker", *words, code=2)
+
+
+def test_a_folder_to_watch_must_be_there(lite: Cli) -> None:
+    assert "no such folder" in lite.error("up", "--app", "shop", "--reload", "--reload-dir", "nowhere", code=2)
+
+
+def test_an_app_that_does_not_import_shows_its_own_error(lite: Cli) -> None:
+    (lite.folder / "broken.py").write_text("x = 1\nimport shop\nraise KeyError('no such plan')\n")
+    line = lite.error("worker", "--app", "broken", code=2)
+    assert "broken.py:3): KeyError: 'no such plan'" in line
+
+
+def test_an_app_whose_import_is_missing_names_that_import(lite: Cli) -> None:
+    (lite.folder / "broken.py").write_text("import not_installed_anywhere\n")
+    assert "'not_installed_anywhere'" in lite.error("worker", "--app", "broken", code=2)
+
+
+@pytest.mark.parametrize("text", ["worker:\n  pool_sise: 3\n", "worker: [", "worker:\n  pool_size: none\n"])
+def test_a_broken_config_is_one_line_that_names_the_file(inside: Inside, folder: Path, text: str) -> None:
+    (folder / "rowlock.yaml").write_text(text)
+    assert "rowlock.yaml" in inside.error("stats", code=2)
+
+
+def test_a_server_that_is_not_there_is_one_line(lite: Cli) -> None:
+    line = lite.error("stats", "--database", "postgresql://user:secret@127.0.0.1:9/none", code=1)
+    assert "127.0.0.1" in line
+    assert "secret" not in line
+
+
+def test_a_database_without_tables_names_the_command(folder: Path, postgres_url: str) -> None:
+    assert "rowlock migrate" in Cli(folder, postgres_url).error("stats", code=1)
+
+
+def test_debug_shows_where(lite: Cli) -> None:
+    done = lite.run("jobs", "show", NOBODY, code=3, ROWLOCK_DEBUG="1")
+    assert "Traceback" in done.stderr
+    assert "rowlock: no job" in done.stderr
+
+
+def test_the_file_names_the_app_and_flags_win_over_code_over_environment(lite: Cli) -> None:
+    (lite.folder / "named.py").write_text(
+        "from rowlock import Rowlock\napp = Rowlock('sqlite:///code.db')\n@app.task\nasync def t() -> None: ...\n"
+    )
+    (lite.folder / "rowlock.yaml").write_text("app: named:app\ndatabase: sqlite:///file.db\n")
+    lite.out("enqueue", "t")
+    assert (lite.folder / "code.db").exists()
+    lite.out("enqueue", "t", "--database", "sqlite:///flag.db")
+    assert len(json.loads(lite.run("jobs", "list", "--json", "--database", "sqlite:///flag.db").stdout)) == 1
+    assert not (lite.folder / "file.db").exists()

@@ -1,0 +1,44 @@
+import subprocess
+import sys
+
+import pytest
+
+from rowlock.cli.main import execute
+
+VERBS = ["demo", "up", "worker", "enqueue", "jobs", "queues", "workers", "migrate", "stats", "doctor"]
+BELOW = {
+    "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
+    "queues": ["list", "pause", "resume"],
+    "workers": ["list"],
+}
+LEAVES = [[verb] for verb in VERBS if verb not in BELOW] + [[group, verb] for group in BELOW for verb in BELOW[group]]
+
+
+def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["--help"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines() if line]
+    assert sorted(listed) == sorted(VERBS)
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_verb_has_help_and_takes_the_database(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([*words, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Usage: rowlock " + " ".join(words))
+    assert "--database" in text
+    assert "--config" in text
+
+
+@pytest.mark.parametrize("group", BELOW)
+def test_a_group_without_its_verb_is_answered_with_help(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([group]) == 2
+    told = capsys.readouterr()
+    assert all(verb in told.err for verb in BELOW[group])
+
+
+def test_the_command_starts_without_drivers_and_drawing() -> None:
+    code = (
+        "import sys, rowlock.cli.main; print(*sorted({'apsw', 'asyncpg', 'uvloop', 'rich', 'yaml'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

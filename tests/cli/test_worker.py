@@ -1,0 +1,100 @@
+"""Workers as a deploy runs them: started, fed, killed, stopped."""
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cli.command import Cli, wait_until
+from rowlock.cli.supervisor import Supervisor
+
+
+def test_a_worker_runs_what_the_command_enqueues_and_stops_on_sigterm(cli: Cli) -> None:
+    worker = cli.start("worker", "--app", "shop")
+    worker.wait_for("Worker started: ")
+    assert cli.out("enqueue", "add", "a=40", "b=2", "--app", "shop", "--wait", "--timeout", "20") == "42"
+    assert cli.out("enqueue", "greet", "name=7", "--app", "shop", "--wait") == "hello 7"
+    assert cli.out("enqueue", "flaky", "--wait") == "at last"
+    failed = cli.run("enqueue", "boom", "text=no way", "--wait", code=1)
+    assert re.fullmatch(r"rowlock: job \S+ is dead: ValueError: ValueError: no way\n", failed.stderr)
+    (alive,) = cli.json("workers", "list")
+    assert (alive["alive"], alive["pid"], alive["queues"]) == (True, worker.process.pid, ["default"])
+    assert worker.stop() == 0
+    assert re.search(r"INFO rowlock.worker Job \S+ completed in \d+\.\ds job_duration_ms=", worker.log)
+    assert "Worker stopped: " in worker.log
+    assert cli.json("workers", "list") == []
+
+
+def test_a_second_signal_gives_running_jobs_back(lite: Cli) -> None:
+    worker = lite.start("worker", "--app", "shop", "--log-format", "json")
+    job_id = lite.out("enqueue", "linger", f"file={lite.folder}/lingers", "--app", "shop")
+    wait_until((lite.folder / "lingers").exists, "the job runs")
+    worker.process.send_signal(signal.SIGINT)
+    worker.wait_for("finishing what runs")
+    assert worker.stop() == 0
+    job = lite.json("jobs", "show", job_id)
+    assert (job["state"], job["releases"]) == ("queued", 1)
+    lines = [json.loads(line) for line in worker.log.splitlines()]
+    claimed = next(line for line in lines if line["message"].startswith(f"Job {job_id} claimed by "))
+    assert (claimed["level"], claimed["logger"], claimed["task"]) == ("info", "rowlock.worker", "linger")
+
+
+def test_settings_reach_the_worker_from_flags_environment_and_file(lite: Cli) -> None:
+    (lite.folder / "rowlock.yaml").write_text("worker: {pool_size: 3, queues: [other], sweep_seconds: 7}\n")
+    worker = lite.start("worker", "--app", "shop", "--queues", "other,default", ROWLOCK_WORKER__POOL_SIZE="4")
+    worker.wait_for("Worker started: ")
+    (alive,) = lite.json("workers", "list")
+    assert (alive["queues"], alive["pool_size"]) == (["other", "default"], 4)
+    assert worker.stop() == 0
+
+
+def test_a_killed_worker_process_is_started_again_and_all_stop_together(cli: Cli) -> None:
+    supervisor = cli.start("worker", "--app", "shop", "--processes", "2", WORKER_ID="box")
+    supervisor.wait_for("Worker started: ", times=2)
+    assert sorted(worker["id"] for worker in cli.json("workers", "list")) == ["box-1", "box-2"]
+    first, second = started(supervisor.log)
+    os.kill(first, signal.SIGKILL)
+    supervisor.wait_for("Worker started: ", times=3)
+    third = started(supervisor.log)[2]
+    assert f"ended with code {-signal.SIGKILL}" in supervisor.log
+    assert cli.out("enqueue", "add", "a=1", "--app", "shop", "--wait") == "2"
+    assert supervisor.stop() == 0
+    assert not any(psutil.pid_exists(pid) for pid in (first, second, third))
+
+
+def test_workers_stop_when_their_supervisor_is_killed(lite: Cli) -> None:
+    supervisor = lite.start("worker", "--app", "shop", "--processes", "2")
+    supervisor.wait_for("Worker started: ", times=2)
+    supervisor.stop(signal.SIGKILL)
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in started(supervisor.log)), "the workers stop too")
+    assert supervisor.log.count("Worker stopped: ") == 2
+
+
+async def test_a_child_that_cannot_be_kept_alive_ends_the_supervisor(caplog: pytest.LogCaptureFixture) -> None:
+    supervisor = Supervisor([sys.executable, "-S", "-c", "raise SystemExit(7)"], 2, first_delay=0.001)
+    assert await supervisor.run() == 1
+    assert "giving up" in caplog.text
+    assert "ended with code 7" in caplog.text
+
+
+def test_up_migrates_postgresql_and_works(folder: Path, postgres_url: str) -> None:
+    cli = Cli(folder, postgres_url)
+    cli.run("migrate", "--check", code=1)
+    up = cli.start("up", "--app", "shop")
+    try:
+        up.wait_for("Worker started: ")
+        cli.run("migrate", "--check")
+        assert cli.out("enqueue", "add", "a=1", "--app", "shop", "--wait") == "2"
+        assert up.stop() == 0
+    finally:
+        cli.close()
+
+
+def started(log: str) -> list[int]:
+    """The pids of a supervisor's children, in order."""
+    return [int(pid) for pid in re.findall(r"worker process \d+ started, pid (\d+)", log)]

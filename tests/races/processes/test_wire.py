@@ -1,0 +1,250 @@
+"""The network between worker and PostgreSQL: lost replies, a cable that is pulled, a pooler that swaps backends."""
+
+import asyncio
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rowlock.store import open_store
+from rowlock.store.engine import StoreOptions
+from support.race_ledger import boottime, unfaulted
+from support.race_proxy import Proxy
+from support.race_rig import BEAT, GRACE, LEASE, POLL, Race, until
+
+ONE_TRY = {"max_attempts": 1}
+# Words that stand in one statement only.
+CLAIM, SUCCEED, HISTORY = b"WITH open_lanes AS", b"done.result AS outcome", b"INSERT INTO rowlock.attempts"
+
+
+@pytest.fixture
+async def proxy(postgres: str) -> AsyncIterator[Proxy]:
+    async with Proxy(postgres) as proxy:
+        yield proxy
+
+
+async def test_a_success_whose_reply_is_lost_is_repeated_and_answered_duplicate(
+    postgres_race: Race, proxy: Proxy
+) -> None:
+    race = postgres_race
+    worker = race.start(proxy.url)
+    await race.started()
+    for _ in range(3):
+        dropped = proxy.drop_reply(SUCCEED)
+        await race.enqueue("work", 3, ms=20, options=ONE_TRY)
+        await asyncio.wait_for(dropped.done.wait(), 10)
+        await race.until_done(10)
+    race.judge()
+    assert unfaulted(race.accepted, race.entries(), race.rows()) == []
+    assert await worker.stop() == 0
+    assert worker.counters()["stale_refused"] == 0, worker.log()
+
+
+async def test_a_failure_whose_commit_reply_is_lost_is_written_once(postgres_race: Race, proxy: Proxy) -> None:
+    race = postgres_race
+    worker = race.start(proxy.url)
+    await race.started()
+    dropped = proxy.drop_reply(b"COMMIT", after=HISTORY)
+    (job,) = await race.enqueue("flaky")
+    await asyncio.wait_for(dropped.done.wait(), 10)
+    await race.until_done(10)
+    race.judge()
+    assert (race.row(job).attempt, race.row(job).tries) == (2, 2)
+    assert race.attempts() == [(job, 1, "failed")]
+    assert await worker.stop() == 0
+    assert worker.counters()["stale_refused"] == 0, worker.log()
+
+
+async def test_jobs_of_a_claim_whose_reply_is_lost_are_adopted_at_once(postgres_race: Race, proxy: Proxy) -> None:
+    race = postgres_race
+    race.start(proxy.url)
+    await race.started()
+    dropped = proxy.drop_reply(CLAIM)
+    sent = boottime()
+    await race.enqueue("work", 5, options=ONE_TRY)
+    await asyncio.wait_for(dropped.done.wait(), 10)
+    await race.until_done(10)
+    race.judge()
+    assert unfaulted(race.accepted, race.entries(), race.rows()) == []
+    late = max(entry.at for entry in race.noted("start")) - sent
+    assert late < LEASE, f"they waited {late:.1f} s, as long as a lease"
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["late", "lost"])
+async def test_a_stop_while_a_claims_reply_is_late_or_lost_leaves_no_job_behind(
+    postgres_race: Race, proxy: Proxy, late: bool
+) -> None:
+    race = postgres_race
+    worker = race.start(proxy.url)
+    await race.started()
+    dropped = proxy.drop_reply(CLAIM, late=True)
+    await race.enqueue("work", 5, options=ONE_TRY)
+    await asyncio.wait_for(dropped.done.wait(), 10)
+    worker.send(signal.SIGTERM)
+    await until(lambda: "stopping" in worker.log(), 5, worker.log)
+    if late:
+        dropped.let_go.set()
+    else:
+        proxy.cut()
+    assert await worker.exit(GRACE + 2) == 0
+    held = race.query("SELECT count(*) FROM {t}jobs_live WHERE state = 'running'")
+    assert held == [(0,)], f"a worker that has exited holds {held[0][0]} jobs until their leases run out"
+
+
+async def test_effects_happen_once_when_the_reply_to_their_commit_is_lost(postgres_race: Race, proxy: Proxy) -> None:
+    race = postgres_race
+    race.query("CREATE TABLE effects (job text, attempt int)")
+    worker = race.start(proxy.url)
+    await race.started()
+    ids = []
+    for _ in range(3):
+        dropped = proxy.drop_reply(b"COMMIT", after=b"INSERT INTO effects")
+        ids += await race.enqueue("effect", ms=10, options=ONE_TRY)
+        await asyncio.wait_for(dropped.done.wait(), 10)
+        await race.until_done(10)
+    race.judge()
+    assert sorted(race.query("SELECT job, attempt FROM effects")) == sorted((job, race.row(job).attempt) for job in ids)
+    assert await worker.stop() == 0
+    assert worker.counters()["stale_refused"] == 0, worker.log()
+
+
+async def test_effects_happen_once_when_sessions_are_ended_around_their_commit(postgres_race: Race) -> None:
+    race = postgres_race
+    race.query("CREATE TABLE effects (job text, attempt int)")
+    race.start()
+    await race.started()
+    ids = await race.enqueue("effect", 60, ms=20)
+    while race.live():
+        race.query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'rowlock' AND random() < 0.3 AND pid <> pg_backend_pid()"
+            " AND (xact_start IS NOT NULL OR random() < 0.3)"
+        )
+        await asyncio.sleep(0.05)
+        if len(race.noted("start")) > 60:
+            break
+    await race.until_done(40)
+    rows = race.rows()
+    succeeded = sorted(job for job in ids if rows[job].state == "succeeded")
+    assert sorted(job for (job,) in race.query("SELECT job FROM effects")) == succeeded
+    assert len(succeeded) == 60, [row for row in rows.values() if row.state != "succeeded"][:3]
+
+
+async def test_cut_connections_lose_nothing(postgres_race: Race, proxy: Proxy) -> None:
+    race = postgres_race
+    race.start(proxy.url)
+    race.start(proxy.url)
+    await race.started()
+    await race.enqueue("work", 300, ms=50, options=ONE_TRY)
+    for number in range(5):
+        await race.until_noted("end", 20 + 40 * number)
+        proxy.cut()
+    await race.until_done(20)
+    race.judge()
+    assert {row.losses for row in race.rows().values()} == {0}
+    assert all(worker.alive for worker in race.workers)
+
+
+async def test_a_worker_cut_off_stops_its_handlers_before_their_leases_run_out(
+    postgres_race: Race, proxy: Proxy
+) -> None:
+    race = postgres_race
+    worker = race.start(proxy.url)
+    await race.started()
+    ids = await race.enqueue("work", 5, ms=30_000, options=ONE_TRY)
+    await race.until_noted("start", 5)
+    await asyncio.sleep(2 * BEAT)
+    proxy.blackhole()
+    expires = "SELECT min(extract(epoch FROM lease_expires_at - clock_timestamp()))::float FROM {t}jobs_live"
+    runs_out = boottime() + race.query(expires)[0][0]
+    stopped = await race.until_noted("stop", 5, within=LEASE + 2)
+    late = max(entry.at for entry in stopped) - runs_out
+    assert late < 0, f"a handler went on for {late:.1f} s after its lease"
+    proxy.mend()
+    race.query("UPDATE {t}jobs_live SET args = '{\"ms\": 10}'")
+    await race.until_done(20)
+    race.judge()
+    assert worker.alive
+    assert {race.row(job).tries for job in ids} == {1}
+
+
+async def test_a_worker_that_was_cut_off_works_again_soon(postgres_race: Race, proxy: Proxy) -> None:
+    race = postgres_race
+    worker = race.start(proxy.url)
+    await race.started()
+    await race.enqueue("work")
+    await race.until_done(5)
+    proxy.blackhole()
+    await asyncio.sleep(LEASE)
+    proxy.mend()
+    await race.enqueue("work", 3)
+    await race.until_done(POLL + 10)
+    race.judge()
+    assert worker.alive
+
+
+@asynccontextmanager
+async def pooler(url: str, folder: Path) -> AsyncIterator[tuple[str, Proxy | None]]:
+    """PgBouncer in transaction mode where it is installed, else a proxy that swaps backends."""
+    program = shutil.which("pgbouncer")
+    if program is None:
+        async with Proxy(url, swap=True) as proxy:
+            yield proxy.url, proxy
+        return
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = folder / "pgbouncer.ini"
+    settings.write_text(
+        f"[databases]\n* = host=127.0.0.1 port={parts.port} user={parts.username}\n[pgbouncer]\n"
+        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+        "pool_mode = transaction\ndefault_pool_size = 4\nmax_prepared_statements = 0\n"
+    )
+    process = subprocess.Popen([program, str(settings)], stderr=subprocess.DEVNULL)
+    try:
+        yield f"postgresql://{parts.username}@127.0.0.1:{port}{parts.path}", None
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+async def test_everything_works_through_a_pooler_in_transaction_mode(postgres_race: Race, tmp_path: Path) -> None:
+    from rowlock import Rowlock
+    from rowlock.core.config import Settings
+
+    race = postgres_race
+    race.query("CREATE TABLE effects (job text, attempt int)")
+    async with pooler(race.url, tmp_path) as (url, proxy):
+        await race.store.close()
+        race.store = await open_store(url, StoreOptions(pooler="transaction"))
+        for _ in range(2):
+            race.start(url, env={"ROWLOCK_POOLER": "transaction"})
+        await race.started()
+        await race.enqueue("work", 200, ms=5)
+        flaky = await race.enqueue("flaky", 10)
+        effects = await race.enqueue("effect", 20, ms=5)
+        await race.until_done(30)
+        race.judge()
+        assert {race.row(job).attempt for job in flaky} == {2}
+        assert sorted(job for (job,) in race.query("SELECT job FROM effects")) == sorted(effects)
+
+        (long,) = await race.enqueue("work", ms=30_000)
+        await race.until_noted("start", job=long)
+        async with Rowlock(settings=Settings(database=url, pooler="transaction")) as app:
+            assert await app.cancel(long) == "cancelling"
+            await race.until_done(5 * BEAT + 5)
+            assert (await app.job(long)).state == "cancelled"
+            await app.retry(long)
+            await race.until_noted("start", 2, job=long)
+            await app.cancel(long)
+            await race.until_done(5 * BEAT + 5)
+        assert [await worker.stop() for worker in race.workers] == [0, 0]
+        assert proxy is None or proxy.swaps > 200

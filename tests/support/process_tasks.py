@@ -1,0 +1,245 @@
+"""Tasks that run in child processes, and words for the tests that run them. Children import this module by its name."""
+
+import asyncio
+import contextvars
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rowlock import Context, Permanent, Retry, Rowlock, Snooze
+from rowlock.core.job import Claimed
+from rowlock.store import jobs
+from rowlock.store.ids import new_id, new_token
+from rowlock.store.jobs import Lane
+from rowlock.work.running import Running
+
+app = Rowlock()
+layers: contextvars.ContextVar[str] = contextvars.ContextVar("layers", default="none")
+
+
+@app.lifespan
+async def resources() -> AsyncIterator[dict[str, Any]]:
+    yield {"opened_in": os.getpid()}
+    print("resources closed")
+
+
+@app.middleware
+async def around(ctx: Context, call: Callable[[], Any]) -> Any:
+    layers.set(f"around {ctx.task}")
+    value = await call()
+    return f"wrapped {value}" if ctx.task in ("wrapped", "wrapped_async") else value
+
+
+@app.on_error
+def tell(ctx: Context, error: BaseException) -> None:
+    print(f"hook saw {type(error).__name__} in {os.getpid()}")
+
+
+@app.task(runs_in="process")
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@app.task(runs_in="process")
+def pid() -> int:
+    return os.getpid()
+
+
+@app.task(runs_in="process")
+async def pid_async(ctx: Context) -> list[int]:
+    await asyncio.sleep(0)
+    return [os.getpid(), ctx.resources["opened_in"]]
+
+
+@app.task
+async def pid_anywhere() -> int:
+    return os.getpid()
+
+
+@app.task(runs_in="process")
+def wrapped(ctx: Context) -> str:
+    return f"{layers.get()} with {ctx.resources['opened_in'] == os.getpid()}"
+
+
+@app.task(runs_in="process")
+async def wrapped_async() -> str:
+    return layers.get()
+
+
+@app.task(runs_in="process")
+def reports(ctx: Context, calls: int) -> None:
+    for number in range(calls):
+        ctx.progress(number * 100 // calls, phase="counting")
+    ctx.progress(100, message="counted")
+
+
+@app.task(runs_in="process")
+def raises(kind: str) -> None:
+    if kind == "exit":
+        sys.exit(3)
+    if kind == "end of iteration":
+        next(iter(()))
+    if kind == "permanent":
+        raise Permanent("no such page", code="HTTP_404")
+    if kind == "retry":
+        raise Retry("busy", after=7)
+    if kind == "snooze":
+        raise Snooze(9, "later")
+    raise ValueError("boom \ud800")
+
+
+@app.task(runs_in="process", rules={KeyError: "dead"})
+async def raises_by_rule() -> None:
+    raise KeyError("gone")
+
+
+@app.task(runs_in="process")
+async def cancels_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(10)
+
+
+@app.task(runs_in="process")
+def own_loop() -> str:
+    return asyncio.run(asyncio.sleep(0, "ran in a loop of its own"))
+
+
+@app.task(runs_in="process")
+def own_processes() -> int:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(abs, (-5,))
+
+
+@app.task(runs_in="process")
+def unserialisable() -> object:
+    return object()
+
+
+@app.task(runs_in="process")
+def hangs(file: str, stubborn: bool = False) -> None:
+    """Writes its pid and the pid of a process it started, and sleeps for ever."""
+    if stubborn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the grandchild inherits it
+    grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(file + ".part").write_text(f"{os.getpid()} {grandchild.pid}")
+    Path(file + ".part").rename(file)
+    while True:
+        time.sleep(600)
+
+
+@app.task(runs_in="process")
+def kills_itself(number: int) -> None:
+    os.write(2, b"last words")
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+@app.task(runs_in="process")
+def exits(code: int) -> None:
+    os._exit(code)
+
+
+@app.task(runs_in="process")
+def leaves_a_fork_behind(file: str) -> None:
+    """Dies while a process that it forked keeps every pipe open."""
+    forked = os.fork()
+    if forked == 0:
+        time.sleep(600)
+    Path(file).write_text(f"{os.getpid()} {forked}")
+    os._exit(7)
+
+
+@app.task(runs_in="process", memory_mb=64)
+def eats(megabytes: int) -> int:
+    return len(bytearray(megabytes * 2**20))
+
+
+@app.task(runs_in="process")
+def eats_freely(megabytes: int) -> int:
+    return len(bytearray(megabytes * 2**20))
+
+
+@app.task(runs_in="process")
+def talks(ctx: Context) -> None:
+    print("plain print")
+    print("to stderr", file=sys.stderr)
+    print("é", "\x1b[31mred\nsecond line")
+    os.write(1, b"straight to the descriptor \xff\n")
+    subprocess.run(["echo", "from a subprocess"], check=True)
+    ctx.log.info("from ctx.log")
+    logging.getLogger("some.library").warning("from a library\nin two lines")
+    logging.getLogger("some.library").debug("not wanted")
+    print("x" * 20_000)
+    print("without an end", end="")
+
+
+@app.task(runs_in="process")
+def floods(lines: int) -> str:
+    for number in range(lines):
+        print(f"line {number}")
+    os.write(1, b"y" * 1_000_000)
+    return "dry"
+
+
+@app.task(runs_in="process")
+async def in_transaction(ctx: Context, fail: bool = False) -> str:
+    async with ctx.transaction() as tx:
+        await tx.execute("CREATE TABLE IF NOT EXISTS done (job TEXT)")
+        await tx.execute("INSERT INTO done VALUES ($1)", ctx.job_id)
+    if fail:
+        raise ValueError("after its transaction block")
+    return "kept"
+
+
+@app.task(runs_in="process")
+async def enqueues(ctx: Context) -> str:
+    return (await ctx.enqueue(add, a=1)).id
+
+
+# --- for the tests
+
+
+def claimed(task: str, args: str = "{}", **changes: Any) -> Running:
+    """An attempt of a job that no database knows."""
+    nobody = app._loose_context(task)._job
+    return Running(nobody._replace(id=new_id(), token=new_token(), args=args, worker="w", **changes))
+
+
+async def claim(task: str) -> Running:
+    """An attempt of a job that was really claimed."""
+    store = await app.store()
+    found: list[Claimed] = await store.run(jobs.claim("w", new_token(), [Lane("default", task)], 1, 60.0))
+    return Running(found[0])
+
+
+def read_pids(file: Path) -> list[int]:
+    """The pids that a task wrote, once it has."""
+    wait_until(file.exists)
+    return [int(word) for word in file.read_text().split()]
+
+
+def gone(number: int) -> bool:
+    """Whether a process has ended; one that nobody has reaped yet has."""
+    try:
+        return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Look until it is so; fails when it is not so in time."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
