@@ -106,7 +106,7 @@ async def test_each_run_has_an_instance_of_its_own(app: Rowlock, name: str) -> N
 async def test_a_failing_handler_class_fails_its_job(app: Rowlock, name: str) -> None:
     make_sample(name)
     async with working(app):
-        job = await app.enqueue(name, {"should_fail": True}, max_attempts=1)
+        job = await app.get_task(name).using(max_attempts=1).enqueue({"should_fail": True})
         with pytest.raises(JobDead, match="asked to fail"):
             await job.wait(timeout=10)
 
@@ -120,7 +120,7 @@ async def test_a_handler_that_cannot_be_built_fails_its_job(app: Rowlock, name: 
         async def execute(self, params: dict[str, Any]) -> None: ...
 
     async with working(app):
-        job = await app.enqueue(name, {}, max_attempts=1)
+        job = await app.get_task(name).using(max_attempts=1).enqueue({})
         with pytest.raises(JobDead, match="no instance today"):
             await job.wait(timeout=10)
 

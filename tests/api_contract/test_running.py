@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -297,7 +298,6 @@ HARD = {
     "keyboard interrupt": KeyboardInterrupt,
     "base exception": lambda: Endless("not an Exception"),
     "generator exit": GeneratorExit,
-    "stop iteration": lambda: StopIteration(1),
     "self-cancelled": lambda: asyncio.CancelledError("by itself"),
     "group": lambda: ExceptionGroup("two", [ValueError("a"), KeyError("b")]),
     "empty": lambda: ValueError(),
@@ -341,6 +341,46 @@ async def test_every_failure_reaches_an_outcome_soon(app: Rowlock, kind: str, in
         assert "x" * 1000 in stored
     (attempt,) = await attempts_of(app, job.id)
     assert attempt[:2] == (1, "failed")
+
+
+STOP_ITERATION = """
+import asyncio, sys
+from rowlock import JobDead, Rowlock
+
+async def main():
+    async with Rowlock(sys.argv[1]) as app:
+        @app.task(max_attempts=1)
+        def in_thread():
+            next(iter([]))
+
+        @app.task(max_attempts=1)
+        async def in_loop():
+            next(iter([]))
+
+        async with app.worker(shutdown_timeout_seconds=1):
+            for task in (in_loop, in_thread):
+                try:
+                    await (await task.enqueue()).wait(timeout=5)
+                except JobDead as dead:
+                    print(dead.code)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_a_stop_iteration_is_a_failure_like_any_other(app_url: str) -> None:
+    """No future can carry one, so that an attempt could wait for its own end for ever. Hence a process of its own."""
+    command = [sys.executable, "-c", STOP_ITERATION, app_url]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(30):
+            told, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        pytest.fail("the worker hangs")
+    assert len(told.decode().split()) == 2, told
 
 
 NOT_STORABLE = {

@@ -8,7 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
+
+import pytest
+
+from rowlock.cli.main import execute
 
 APP = """
 import asyncio
@@ -67,6 +71,13 @@ def wait_until(check: Callable[[], Any], what: str, seconds: float = LIMIT) -> A
     raise AssertionError(f"waited {seconds:g} s in vain: {what}")
 
 
+class Told(NamedTuple):
+    """What a command has written."""
+
+    stdout: str
+    stderr: str
+
+
 class Background:
     """A command that goes on; its output is in a file."""
 
@@ -89,31 +100,12 @@ class Background:
         return self.process.wait(LIMIT)
 
 
-class Cli:
-    """Runs `rowlock …` in one folder, on one database."""
+class Command:
+    """Short words for what tests ask of a command."""
 
-    def __init__(self, folder: Path, url: str | None) -> None:
-        self.folder = folder
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("ROWLOCK_")}
-        clean.pop("WORKER_ID", None)
-        self.env = clean | {"PYTHONUNBUFFERED": "1"}
-        if url:
-            self.env["ROWLOCK_DATABASE_URL"] = url
-        self._started: list[Background] = []
-
-    def run(self, *words: str, code: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, code: int = 0, **env: str) -> Told:
         """Run a command to its end; its exit code must be `code`."""
-        done = subprocess.run(
-            [sys.executable, "-m", "rowlock", *words],
-            cwd=self.folder,
-            env=self.env | env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        raise NotImplementedError
 
     def out(self, *words: str) -> str:
         return self.run(*words).stdout.strip()
@@ -128,6 +120,32 @@ class Cli:
         (line,) = done.stderr.splitlines()
         assert line.startswith("rowlock: ")
         return line.removeprefix("rowlock: ")
+
+
+class Cli(Command):
+    """Runs `rowlock …` in a process, in one folder, on one database."""
+
+    def __init__(self, folder: Path, url: str | None) -> None:
+        self.folder = folder
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("ROWLOCK_")}
+        clean.pop("WORKER_ID", None)
+        self.env = clean | {"PYTHONUNBUFFERED": "1"}
+        if url:
+            self.env["ROWLOCK_DATABASE_URL"] = url
+        self._started: list[Background] = []
+
+    def run(self, *words: str, code: int = 0, **env: str) -> Told:
+        done = subprocess.run(
+            [sys.executable, "-m", "rowlock", *words],
+            cwd=self.folder,
+            env=self.env | env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return Told(done.stdout, done.stderr)
 
     def start(self, *words: str, **env: str) -> Background:
         file = self.folder / f"log-{len(self._started)}.txt"
@@ -148,3 +166,25 @@ class Cli:
             if background.process.poll() is None:
                 background.process.kill()
                 background.process.wait()
+
+
+class Inside(Command):
+    """`rowlock …` without a process of its own, where many would take too long."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    @classmethod
+    def enter(cls, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Self:
+        """Go to the folder; its app is imported afresh."""
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, "shop", raising=False)
+        monkeypatch.setenv("ROWLOCK_DATABASE_URL", url)
+        return cls(capsys)
+
+    def run(self, *words: str, code: int = 0, **env: str) -> Told:
+        found = execute(list(words))
+        told = Told(*self._capsys.readouterr())
+        assert found == code, f"{words}: {found}\n{told.stdout}\n{told.stderr}"
+        return told

@@ -1,13 +1,11 @@
 """The command on either engine, on SQLite alone, and inside this process where a process a case is too slow."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cli.command import APP, Cli
-from rowlock.cli.main import execute
+from cli.command import APP, Cli, Inside
 from support.stores import database, engine, template
 
 __all__ = ["database", "engine", "template"]
@@ -36,27 +34,13 @@ def lite(folder: Path) -> Iterator[Cli]:
     cli.close()
 
 
-class Inside:
-    """`rowlock …` without a process of its own."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def error(self, *words: str, code: int) -> str:
-        """The one line on stderr of a command that fails with `code`."""
-        assert execute(list(words)) == code
-        told = self._capsys.readouterr()
-        assert told.out == ""
-        (line,) = told.err.splitlines()
-        assert line.startswith("rowlock: ")
-        return line.removeprefix("rowlock: ")
+@pytest.fixture
+def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    """The command in this process, on a SQLite file."""
+    return Inside.enter(folder, f"sqlite:///{folder}/inside.db", monkeypatch, capsys)
 
 
 @pytest.fixture
-def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
-    """The command in this process, in a folder with an app, on a SQLite file."""
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
-    monkeypatch.setenv("ROWLOCK_DATABASE_URL", f"sqlite:///{folder}/inside.db")
-    return Inside(capsys)
+def here(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    """The command in this process, on the database of `cli`."""
+    return Inside.enter(cli.folder, cli.env["ROWLOCK_DATABASE_URL"], monkeypatch, capsys)

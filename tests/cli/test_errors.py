@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.command import Cli
-from cli.conftest import Inside
+from cli.command import Cli, Inside
 
 NOBODY = str(uuid.uuid4())
 

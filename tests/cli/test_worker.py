@@ -10,24 +10,25 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.command import Cli, wait_until
+from cli.command import Cli, Inside, wait_until
 from rowlock.cli.supervisor import Supervisor
 
 
-def test_a_worker_runs_what_the_command_enqueues_and_stops_on_sigterm(cli: Cli) -> None:
+def test_a_worker_runs_what_the_command_enqueues_and_stops_on_sigterm(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", "--app", "shop")
     worker.wait_for("Worker started: ")
     assert cli.out("enqueue", "add", "a=40", "b=2", "--app", "shop", "--wait", "--timeout", "20") == "42"
-    assert cli.out("enqueue", "greet", "name=7", "--app", "shop", "--wait") == "hello 7"
-    assert cli.out("enqueue", "flaky", "--wait") == "at last"
-    failed = cli.run("enqueue", "boom", "text=no way", "--wait", code=1)
-    assert re.fullmatch(r"rowlock: job \S+ is dead: ValueError: ValueError: no way\n", failed.stderr)
+    assert here.out("enqueue", "greet", "name=7", "--app", "shop", "--wait") == "hello 7"
+    assert here.out("enqueue", "flaky", "--app", "shop", "--wait") == "at last"
+    assert here.json("enqueue", "add", "a=1", "--wait")["result"] == 2
+    failed = cli.error("enqueue", "boom", "text=no way", "--app", "shop", "--wait", code=1)
+    assert re.fullmatch(r"job \S+ is dead: ValueError: .*no way", failed)
     (alive,) = cli.json("workers", "list")
     assert (alive["alive"], alive["pid"], alive["queues"]) == (True, worker.process.pid, ["default"])
     assert worker.stop() == 0
     assert re.search(r"INFO rowlock.worker Job \S+ completed in \d+\.\ds job_duration_ms=", worker.log)
     assert "Worker stopped: " in worker.log
-    assert cli.json("workers", "list") == []
+    assert here.json("workers", "list") == []
 
 
 def test_a_second_signal_gives_running_jobs_back(lite: Cli) -> None:
@@ -56,7 +57,7 @@ def test_settings_reach_the_worker_from_flags_environment_and_file(lite: Cli) ->
 def test_a_killed_worker_process_is_started_again_and_all_stop_together(cli: Cli) -> None:
     supervisor = cli.start("worker", "--app", "shop", "--processes", "2", WORKER_ID="box")
     supervisor.wait_for("Worker started: ", times=2)
-    assert sorted(worker["id"] for worker in cli.json("workers", "list")) == ["box-1", "box-2"]
+    assert len({worker["id"] for worker in cli.json("workers", "list")}) == 2
     first, second = started(supervisor.log)
     os.kill(first, signal.SIGKILL)
     supervisor.wait_for("Worker started: ", times=3)

@@ -1,7 +1,8 @@
 """EXPLAIN: the hot statements use their indexes whatever the statistics say, with 100,000 rows in the way.
 
 Statistics are fresh, missing (bulk load into a database that was never analysed) or stale (analysed when empty).
-On PostgreSQL both the plan for these values and the generic plan of a prepared statement are looked at.
+On PostgreSQL, operations marked `hot` keep their plans: both the plan for these values and the generic plan are
+looked at, and also a generic plan that was made while the table was empty. All others are planned anew each time.
 """
 
 import json
@@ -17,10 +18,10 @@ import psycopg
 import pytest
 
 from rowlock.core.clock import FakeClock
-from rowlock.store import migrate
+from rowlock.store import jobs, migrate
 from rowlock.store.jobs import Lane
-from rowlock.store.postgres import bind
-from rowlock.store.queries import Query, load
+from rowlock.store.postgres import HOT
+from rowlock.store.queries import Query, bind, load
 from support.rig import numbered
 from support.server import PostgresDatabases
 
@@ -47,6 +48,18 @@ SELECT {id}, 'task' || n % 7, 'default', 'succeeded', -100, '{{"n": 1}}', 5, 1, 
 FROM {series}
 """
 NO_LEASE, LEASE = "NULL, NULL, NULL, NULL", f"'{TOKEN}', 'w', {{now}}, {{now}}"
+
+
+# Which statements keep their plans, and the settings under which each kind is planned. A pooler sets nothing.
+KEPT = {"claim", "succeed"}
+PLANNING = {
+    "hot": [
+        {"plan_cache_mode": "force_custom_plan"},
+        {"plan_cache_mode": "force_custom_plan", **HOT},
+        {"plan_cache_mode": "force_generic_plan", **HOT},
+    ],
+    "other": [{"plan_cache_mode": "force_custom_plan"}],
+}
 
 
 class Plan:
@@ -116,20 +129,26 @@ class Postgres(Database):
         self._connection.execute(sql)  # type: ignore[call-overload]
 
     def plans(self, name: str, **params: Any) -> list[Plan]:
-        query = load("postgres")[name]
-        assert query.sql is not None
-        values = ", ".join(map(literal, bind(query, params, FakeClock(NOW))))
         found = []
-        for mode in ("force_custom_plan", "force_generic_plan"):
-            self.run(f"SET plan_cache_mode = {mode}")
-            self.run(f"PREPARE asked AS {query.sql}")
-            asked = f"EXPLAIN (FORMAT JSON) EXECUTE asked{f'({values})' if values else ''}"
-            (answer,) = self._connection.execute(asked).fetchone() or ([],)  # type: ignore[call-overload]
-            self.run("DEALLOCATE asked")
-            plan = Plan(f"{name}, {mode}:")
-            self._read(answer[0]["Plan"], plan)
-            found.append(plan)
+        for settings in PLANNING["hot" if name in KEPT else "other"]:
+            self.prepare(name, settings)
+            found.append(self.explain(name, settings, params))
+            self.run("DEALLOCATE ALL")
         return found
+
+    def prepare(self, name: str, settings: dict[str, str]) -> None:
+        self.run("RESET ALL")
+        for setting, value in settings.items():
+            self.run(f"SET {setting} = {value}")
+        self.run(f"PREPARE {name}_ AS {load('postgres')[name].sql}")
+
+    def explain(self, name: str, settings: dict[str, str], params: dict[str, Any]) -> Plan:
+        values = ", ".join(map(literal, bind(load("postgres")[name], params, FakeClock(NOW))))
+        asked = f"EXPLAIN (FORMAT JSON) EXECUTE {name}_{f'({values})' if values else ''}"
+        (answer,) = self._connection.execute(asked).fetchone() or ([],)  # type: ignore[call-overload]
+        plan = Plan(f"{name} with {settings}:")
+        self._read(answer[0]["Plan"], plan)
+        return plan
 
     def _read(self, node: dict[str, Any], plan: Plan, depth: int = 1, under_lock: bool = False) -> None:
         kind, table, index = node["Node Type"], node.get("Relation Name", ""), node.get("Index Name", "")
@@ -218,14 +237,17 @@ def ids(count: int = BATCH) -> list[tuple[str]]:
     return [(job_id,) for job_id, _ in leases(count)]
 
 
+FEW = [(numbered(FIRST_FINISHED + n),) for n in range(10)]  # what an operator or a lost lease asks for
+
+
 # name -> its parameters, and the index without which it would read what is not its business.
 STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "succeed": ({"done": [(*lease, "{}") for lease in leases()], "keep": 7}, None),
     "lock_held": ({"mine": leases()}, None),
-    "settled_tokens": ({"asked": ids(10)}, None),  # asked only for settles that met no lease
+    "settled_tokens": ({"asked": FEW}, None),
     "record_attempts": ({"ended": [(job_id, "failed", "E", "m") for job_id, _ in leases()]}, None),
-    "requeue": ({"back": [(job_id, "queued", 1, 0, 0, 0, None, None) for job_id, _ in leases()]}, None),
-    "finish_copy": ({"final": [(job_id, "dead", None, "E", "m", 0, 0, 0, 7) for job_id, _ in leases()]}, None),
+    "requeue": ({"back": [(job_id, "queued", 1, 0, 0, 0, None, None, 1) for job_id, _ in leases()]}, None),
+    "finish_copy": ({"final": [(job_id, "dead", None, "E", "m", 0, 0, 0, 7, 1) for job_id, _ in leases()]}, None),
     "finish_remove": ({"gone": ids()}, None),
     "beat": ({"mine": leases(), "lease": 60}, None),
     "held": ({"mine": leases()}, None),
@@ -236,6 +258,10 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "overdue": ({"n": 100}, "jobs_live_expiry"),
     "lock_jobs": ({"asked": ids()}, None),
     "request_cancel": ({"asked": ids()}, None),
+    "final_states": ({"asked": FEW}, None),
+    "lock_finished": ({"asked": FEW}, None),
+    "revive": ({"asked": FEW, "tries": 1}, None),
+    "revive_remove": ({"gone": FEW}, None),
 }
 CLAIMS = [{"lane": lanes(count), "n": n} for count, n in ((1, 1), (3, 10), (7, 500), (40, 20))]
 # A low-water mark in the middle of the range.
@@ -307,16 +333,44 @@ def test_a_statement_reads_only_its_own_rows(
         assert index is None or index in plan.indexes, plan
 
 
+def test_only_operations_with_these_plans_keep_them() -> None:
+    assert jobs.claim("w", TOKEN, lanes(1), 1, 60).hot
+    assert jobs.succeed([], jobs.Keep()).hot
+    assert not jobs.settle([], jobs.Keep()).hot
+    assert not jobs.beat([], 60).hot
+
+
+def test_a_plan_that_was_made_for_an_empty_table_is_still_good(template: str, postgres_server: Any) -> None:
+    """A worker polls an empty queue, its plan is kept, and then the jobs arrive."""
+    database, settings = Postgres(postgres_server, template), PLANNING["hot"][-1]
+    asked = {
+        "claim": {"worker": "w", "token": TOKEN, "lease": 60, "lane": lanes(7), "n": 500},
+        "succeed": STATEMENTS["succeed"][0],
+    }
+    try:
+        database.run("ANALYZE")
+        for name, params in asked.items():
+            database.prepare(name, settings)
+            database.explain(name, settings, params)
+        database.load_ready()
+        database.load_running()
+        for name, params in asked.items():
+            plan = database.explain(name, settings, params)
+            assert plan.walks == [], plan
+            assert plan.sorts == [], plan
+            assert name != "claim" or "jobs_live_claim" in plan.indexes, plan
+    finally:
+        database.close()
+
+
 def test_no_batch_is_read_again_for_each_job(fresh_database: Any) -> None:
     """Statistics taken while nothing ran say that no row will ever be running: no reason for a loop in a loop."""
     database: Database = fresh_database()
     try:
         database.load_ready()
         database.run("ANALYZE")
-        for name, (params, _) in STATEMENTS.items():
-            for plan in database.plans(name, **params):
-                assert plan.loops == [], plan
-                assert plan.walks == [] or name == "settled_tokens", plan
+        every = [plan for name, (params, _) in STATEMENTS.items() for plan in database.plans(name, **params)]
+        assert [plan for plan in every if plan.loops] == []
     finally:
         database.close()
 

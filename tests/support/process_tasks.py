@@ -127,6 +127,14 @@ def unserialisable() -> object:
 
 
 @app.task(runs_in="process")
+def signals() -> list[Any]:
+    """What this process makes of signals; leaves a handler of its own behind."""
+    found = [signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), signal.pthread_sigmask(0, ())]
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    return [str(value) for value in found]
+
+
+@app.task(runs_in="process")
 def hangs(file: str, stubborn: bool = False) -> None:
     """Writes its pid and the pid of a process it started, and sleeps for ever."""
     if stubborn:
@@ -180,6 +188,7 @@ def talks(ctx: Context) -> None:
     ctx.log.info("from ctx.log")
     logging.getLogger("some.library").warning("from a library\nin two lines")
     logging.getLogger("some.library").debug("not wanted")
+    logging.getLogger("quiet.library").warning("not wanted either")
     print("x" * 20_000)
     print("without an end", end="")
 

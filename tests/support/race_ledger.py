@@ -1,8 +1,8 @@
 """The ledger of a race: what handlers wrote down themselves, and a checker that compares it with the database.
 
 A line is `kind job attempt token worker boottime`. It is written with one `write` on a file opened with O_APPEND, so it
-is there even if the process is killed right after. Kinds: `start`; `end`, the handler returned; `stop`, it was cancelled;
-anything else is a note of one test.
+is there even if the process is killed right after. Kinds: `start`; `end`, the handler returned; `stop`, it was
+cancelled; anything else is a note of one test.
 """
 
 import os

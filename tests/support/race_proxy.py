@@ -37,7 +37,8 @@ class Peer:
                 yield head[:1], head + await self._reader.readexactly(int.from_bytes(head[1:]) - 4)
 
     def send(self, data: bytes) -> None:
-        self._writer.write(data)
+        if not self._writer.is_closing():
+            self._writer.write(data)
 
     def abort(self) -> None:
         self._writer.transport.abort()

@@ -137,7 +137,9 @@ class Race:
 
     # --- the database
 
-    async def enqueue(self, task: str, count: int = 1, /, *, options: dict[str, Any] | None = None, **args: Any) -> list[str]:
+    async def enqueue(
+        self, task: str, count: int = 1, /, *, options: dict[str, Any] | None = None, **args: Any
+    ) -> list[str]:
         """Jobs that count as accepted once this has returned."""
         rows = [(new_id(), json.dumps(args)) for _ in range(count)]
         await self.store.run(jobs.enqueue(rows, NewJob(task=task, **(options or {}))))
@@ -173,7 +175,9 @@ class Race:
         """Every job."""
         found = self.query(f"SELECT {COLUMNS} FROM {{t}}jobs")
         rows = {str(row[0]): Row(*row[1:6], token=str(row[6]) if row[6] else None, error_code=row[7]) for row in found}
-        twice = [row for row in found if sum(row[0] == other[0] for other in found) > 1] if len(rows) < len(found) else []
+        twice = (
+            [row for row in found if sum(row[0] == other[0] for other in found) > 1] if len(rows) < len(found) else []
+        )
         assert not twice, f"a job has two rows: {twice[:4]}\n{self.story()}"
         return rows
 
@@ -217,7 +221,9 @@ class Race:
 
     def story(self) -> str:
         """Where everything stands, for a failure."""
-        left = self.query("SELECT id, task, state, attempt, losses, releases, locked_by, ready FROM {t}jobs_live LIMIT 5")
+        left = self.query(
+            "SELECT id, task, state, attempt, losses, releases, locked_by, ready FROM {t}jobs_live LIMIT 5"
+        )
         logs = "\n".join(f"--- {w.name} ({w.process.poll()})\n{w.log()[-1500:]}" for w in self.workers[-4:])
         return f"{dict(self.states())}\nlive: {left}\n{logs}"
 

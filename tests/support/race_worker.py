@@ -11,10 +11,13 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
+from rowlock import Context
 from rowlock.work.lifecycle import serve, signals
 from rowlock.work.pool import WorkerPool
-from support.race_tasks import app
+from support.race_disk import Disk
+from support.race_tasks import app, work
 
 
 def collect_for_ever() -> None:
@@ -23,22 +26,31 @@ def collect_for_ever() -> None:
         time.sleep(0.005)
 
 
-async def main() -> None:
+def hide_a_task() -> None:
+    """A task that no child process can import."""
+
+    @app.task("hidden")
+    async def hidden(ctx: Context, ms: int = 0) -> int:
+        value: int = await work.function(ctx, ms)
+        return value
+
+
+async def main(pool: WorkerPool) -> None:
     """What `app.run_worker()` does, with the pool in hand for its counters."""
-    pool = WorkerPool(app)
-    try:
-        with signals() as stopper:
-            await serve(pool, stopper)
-    finally:
-        counters = {"stale_refused": pool.stale_refused, "reclaimed": pool.reclaimed, "left": len(pool.running)}
-        with open(os.environ["RACE_COUNTERS"], "w") as file:
-            json.dump(counters, file)
+    with signals() as stopper:
+        await serve(pool, stopper)
 
 
 if __name__ == "__main__":
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if os.environ.get("RACE_GC"):
         threading.Thread(target=collect_for_ever, daemon=True).start()
-    asyncio.run(main())
+    if full := os.environ.get("RACE_DISK"):
+        small_disk = Disk(Path(full))
+    hide_a_task()
+    pool = WorkerPool(app)
+    try:
+        asyncio.run(main(pool))
+    finally:
+        counters = {"stale_refused": pool.stale_refused, "reclaimed": pool.reclaimed, "left": len(pool.running)}
+        Path(os.environ["RACE_COUNTERS"]).write_text(json.dumps(counters))

@@ -10,9 +10,11 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 import pytest_asyncio
 
@@ -208,6 +210,25 @@ async def test_a_cancel_while_a_child_starts_leaves_nothing_behind(children: Chi
     await fresh.close()
 
 
+async def test_ctrl_c_does_not_hit_a_child_that_starts(children: Children) -> None:
+    fresh = Children(app, 1)
+    work = asyncio.create_task(run(fresh, "add", a=1))
+    async with asyncio.timeout(20):
+        while not (fresh._all and next(iter(fresh._all)).alive):
+            await asyncio.sleep(0.001)
+    process = next(iter(fresh._all)).process
+    assert process is not None
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)  # as a terminal does to every process of its foreground group
+    assert await work == Succeeded("2")
+    await fresh.close()
+
+
+async def test_a_job_finds_signals_as_a_script_does(children: Children) -> None:
+    plain = Succeeded(json.dumps(["0", "1", "set()"], separators=(",", ":")))
+    assert [await run(children, "signals"), await run(children, "signals")] == [plain, plain]
+
+
 async def test_the_event_loop_turns_while_children_start_and_die(children: Children, tmp_path: Path) -> None:
     longest, last, ticking = 0.0, asyncio.get_running_loop().time(), True
 
@@ -232,6 +253,7 @@ async def test_the_event_loop_turns_while_children_start_and_die(children: Child
 
 
 async def test_prints_and_logs_are_kept(children: Children, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "quiet.library")  # what the worker's logging says holds for its children
     caplog.set_level(logging.INFO)
     running = claimed("talks")
     assert await children.run(running, tasks.talks, lambda *_: None) == Succeeded(None)
@@ -291,6 +313,8 @@ async def test_a_failure_after_the_transaction_block_undoes_it(children: Childre
     job = await tasks.in_transaction.enqueue(fail=True)
     running = await claim("in_transaction")
     failed(await executor(children, []).run_here(running, tasks.in_transaction), "ValueError")
+    with closing(apsw.Connection(app.settings.database.removeprefix("sqlite:///"))) as other:
+        other.execute("BEGIN IMMEDIATE")  # fails if the child still held the lock
     assert (await app.job(job.id)).state == State.RUNNING
     assert await rows_of(job.id) == 0
 
@@ -341,7 +365,7 @@ async def test_a_task_that_is_registered_later_is_told_so(children: Children) ->
 
 
 SCRIPT = """
-    import asyncio, os, sys, time
+    import asyncio, os, re, subprocess, sys
     from rowlock import BaseHandler, Rowlock, handler
     from rowlock.work.processes import Children
     from support.process_tasks import claimed
@@ -353,11 +377,15 @@ SCRIPT = """
         return __name__
 
     @app.task(runs_in="process")
-    def hangs() -> None:
+    def hangs(holds_the_gil: bool) -> None:
+        started = subprocess.Popen(["sleep", "600"])
         with open("{folder}/pid", "w") as file:
-            print(os.getpid(), file=file)
+            print(os.getpid(), "" if holds_the_gil else started.pid, file=file)
         os.rename("{folder}/pid", "{folder}/pids")
-        time.sleep(600)
+        if holds_the_gil:
+            started.kill()
+            re.match("(a+)+$", "a" * 60 + "b")
+        started.wait()
 
     @handler("a class", runs_in="process")
     class Class(BaseHandler):
@@ -378,7 +406,8 @@ SCRIPT = """
 def script(folder: Path, *words: str) -> subprocess.Popen[str]:
     file = folder / "script.py"
     file.write_text(textwrap.dedent(SCRIPT.format(folder=folder)))
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": path}
     return subprocess.Popen([sys.executable, file, *words], stdout=subprocess.PIPE, text=True, env=environment)
 
 
@@ -389,15 +418,16 @@ async def test_tasks_and_handler_classes_of_a_script_are_found(tmp_path: Path) -
     assert work.returncode == 0
 
 
-async def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
-    work = script(tmp_path, "hangs", "{}")
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_child_dies_with_its_parent(tmp_path: Path, busy: bool) -> None:
+    work = script(tmp_path, "hangs", json.dumps({"holds_the_gil": busy}))
     try:
-        (number,) = await asyncio.to_thread(read_pids, tmp_path / "pids")
-        assert not gone(number)
+        pids = await asyncio.to_thread(read_pids, tmp_path / "pids")
+        assert not any(map(gone, pids))
     finally:
         work.kill()
         work.communicate()
-    await asyncio.to_thread(wait_until, lambda: gone(number))
+    await asyncio.to_thread(wait_until, lambda: all(map(gone, pids)))
 
 
 async def test_an_attempt_that_is_cancelled_is_classified_by_its_reason(children: Children, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from rowlock.core.outcome import Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import decide
 from rowlock.core.states import State
 from rowlock.work.executor import Executor
-from rowlock.work.processes import Children, Quarantine
+from rowlock.work.processes import Child, Children, Quarantine
 from rowlock.work.running import Running
 from support import process_tasks as tasks
 from support.process_tasks import app, claim, claimed, gone, read_pids
@@ -133,9 +133,10 @@ async def test_a_shutdown_is_no_conviction(rig: Rig, tmp_path: Path) -> None:
     assert all(map(gone, pids))
 
 
-async def test_a_close_is_no_conviction(rig: Rig, tmp_path: Path) -> None:
+async def test_a_close_is_no_conviction(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Child, "KILL_SECONDS", 0.3)
     other = Rig(app)
-    running = claimed("hangs", json.dumps({"file": str(tmp_path / "pids")}), losses=1)
+    running = claimed("hangs", json.dumps({"file": str(tmp_path / "pids"), "stubborn": True}), losses=1)
     work = asyncio.create_task(other.execute(running))
     pids = await asyncio.to_thread(read_pids, tmp_path / "pids")
     await other.close()

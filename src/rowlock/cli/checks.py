@@ -107,10 +107,12 @@ async def work(store: Store) -> list[Finding]:
     found = [Finding("ok", "workers", f"{len(alive)} alive, {sum(worker.pool_size for worker in alive)} slots")]
     for queue in sorted({queue for queue, _, _ in waiting} - served):
         number = sum(count for other, _, count in waiting if other == queue)
-        found.append(Finding("warn", "queues", f"nobody serves {queue!r}, where {number:,} jobs wait"))
+        found.append(Finding("warn", "queues", f"nobody serves {queue!r}; waiting there: {number:,}"))
     for queue, task, number in waiting:
         if queue in served:
-            found.append(Finding("fail", "tasks", f"no worker of {queue!r} knows {task!r}, {number:,} jobs wait"))
+            found.append(
+                Finding("fail", "tasks", f"no worker of {queue!r} knows {task!r}; waiting for one: {number:,}")
+            )
     for queue, since in (await store.run(workers.paused_queues())).items():
         found.append(Finding("warn", "queues", f"{queue!r} has been paused since {since:%Y-%m-%d %H:%M} UTC"))
     return found

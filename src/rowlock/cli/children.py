@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -18,11 +18,9 @@ def same_command(*changed: str) -> list[str]:
     return [sys.executable, "-m", "rowlock", *sys.argv[1:], *changed, "--parent", str(os.getpid())]
 
 
-async def start(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
-    """Start a child in its own process group: Ctrl-C in the terminal reaches us alone, and we pass it on once."""
-    return await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, env=environment, process_group=0
-    )
+async def start(command: Sequence[str]) -> Process:
+    """Start a child in its own session: Ctrl-C in the terminal reaches us alone, and we pass it on once."""
+    return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True)
 
 
 def tell(child: Process, number: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rowlock.cli import demo_tasks as tasks
+from rowlock.cli.story import brief_error
 from rowlock.core.job import Job
 from rowlock.core.states import State
 from rowlock.store.reads import JobFilter, list_jobs
@@ -74,19 +75,15 @@ def _happened(before: Job | None, now: Job) -> Iterator[str]:
     """The steps of one job that are worth a line: a resized photo is not."""
     if now.task == tasks.resize.name or (before is not None and before.state is now.state):
         return
+    error = brief_error(now.error_code, now.error_message)
     match now.state:
         case State.RUNNING:
             yield f"{now.task}: attempt {now.attempt} started"
         case State.RETRYABLE:
-            yield f"{now.task}: attempt {now.attempt} failed ({_error(now)}), will be tried again"
+            yield f"{now.task}: attempt {now.attempt} failed ({error}), will be tried again"
         case State.SUCCEEDED:
             yield f"{now.task}: succeeded on attempt {now.attempt}"
         case State.DEAD:
-            yield f"{now.task}: dead ({_error(now)})"
+            yield f"{now.task}: dead ({error})"
         case State.CANCELLED:
             yield f"{now.task}: cancelled"
-
-
-def _error(job: Job) -> str:
-    first = (job.error_message or "").partition("\n")[0]
-    return first if first.startswith(str(job.error_code)) else f"{job.error_code}: {first}"

@@ -57,8 +57,12 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and its traceback indented below."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        parts = [time, record.levelname, record.name, printable(record.getMessage())]
-        parts += [f"{key}={_word(value)}" for key, value in extra_fields(record).items()]
+        message = printable(record.getMessage())
+        said = {word.partition("=")[0] for word in message.split()}  # a summary has its fields in its words
+        fields = [
+            f"{key}={_word(value)}" for key, value in extra_fields(record).items() if key not in said and value != ""
+        ]
+        parts = [time, record.levelname, record.name, message, *fields]
         lines = [" ".join(parts)]
         if record.exc_info:
             lines += [f"    {printable(line)}" for line in self.formatException(record.exc_info).splitlines()]

@@ -43,15 +43,15 @@ def show_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
 
 
 def _show_rich(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
-    from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         # An id is there to be copied: other columns give way first.
-        table.add_column(column, no_wrap=column in ("id", "state"), overflow="fold")
+        whole = column in ("id", "state") or column.endswith("_at")
+        table.add_column(column, no_wrap=whole, overflow="fold")
     for row in rows:
         table.add_row(*(Text(text) for text in row))  # Text, because data must not be taken for markup
     Console().print(table)

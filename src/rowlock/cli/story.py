@@ -90,8 +90,8 @@ def _attempts(story: Story) -> Iterator[tuple[str, str]]:
 
 
 def _because(attempt: Attempt) -> str:
-    parts = [part for part in (attempt.error_code, attempt.error_message) if part]
-    return f": {line(': '.join(parts))}" if parts else ""
+    said = brief_error(attempt.error_code, attempt.error_message)
+    return f": {said}" if said else ""
 
 
 def _end(story: Story) -> Iterator[tuple[str, str]]:
@@ -103,10 +103,15 @@ def _end(story: Story) -> Iterator[tuple[str, str]]:
     if job.state is State.SUCCEEDED:
         yield "result", printable(json.dumps(job.result, ensure_ascii=False))
     elif job.error_message:
-        first, *frames = job.error_message.splitlines()
-        yield "error", f"{job.error_code}: {printable(first)}"
-        yield from (("", printable(frame)) for frame in frames)
+        yield "error", brief_error(job.error_code, job.error_message)
+        yield from (("", printable(frame)) for frame in job.error_message.splitlines()[1:])
     yield "why", line(story.why.text)
+
+
+def brief_error(code: str | None, message: str | None) -> str:
+    """An error in one line; a message mostly begins with the name of the exception, which is the code too."""
+    first = (message or "").partition("\n")[0]
+    return printable(first if first.startswith(code or "") else f"{code}: {first}".removesuffix(": "))
 
 
 def line(text: str) -> str:

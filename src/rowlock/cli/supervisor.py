@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import time
 from asyncio.subprocess import Process
@@ -58,7 +57,7 @@ class Supervisor:
         return True
 
     async def _run_one(self, number: int) -> int:
-        child = await children.start(self._command, self._environment(number))
+        child = await children.start(self._command)
         self._living[number] = child
         log.info("worker process %d started, pid %d", number, child.pid)
         if self._stopping.is_set():  # the signal came while it was being started
@@ -66,12 +65,6 @@ class Supervisor:
         code = await child.wait()
         del self._living[number]
         return code
-
-    def _environment(self, number: int) -> dict[str, str]:
-        environment = dict(os.environ)
-        if name := environment.get("WORKER_ID"):
-            environment["WORKER_ID"] = f"{name}-{number}"  # two workers must never share one id
-        return environment
 
     async def _pause(self, number: int, code: int, quick: int) -> None:
         delay = min(LONGEST_DELAY, self._first_delay * 2 ** max(quick - 1, 0))

@@ -155,10 +155,10 @@ async def _drop(store: Store, name: str) -> str:
 
 
 def _refusal(error: Exception) -> str:
-    answer = REFUSALS.get(getattr(error, "sqlstate", None) or "")
-    if answer is None:
-        raise error
-    return answer
+    for cause in (error, error.__cause__):  # the driver's own error has the code
+        if answer := REFUSALS.get(getattr(cause, "sqlstate", None) or ""):
+            return answer
+    raise error
 
 
 async def _delete(store: Store, statement: str) -> int:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from rowlock.core.clock import FakeClock
@@ -123,11 +124,14 @@ class Rowlock:
 
     def task(self, wanted: Any = None, /, **options: Any) -> Any:
         """Register a function as a task. Its name defaults to the function's."""
-        if callable(wanted):
-            return self._register(wanted.__name__, wanted, {})
-        return lambda function: self._register(wanted or function.__name__, function, options)
+        if wanted is not None and not isinstance(wanted, str):
+            return self._register(getattr(wanted, "__name__", repr(wanted)), wanted, {})
+        return lambda function: self._register(str(wanted or getattr(function, "__name__", "")), function, options)
 
     def _register(self, wanted: str, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+        for key in ("on_success", "on_dead"):
+            if not isinstance(options.get(key), (str, Task, NoneType)):
+                raise InvalidArguments(f"{key} must be a task or its name, not {options[key]!r}")
         task: Task[..., Any] = Task(self, name(wanted, "a task's name"), function, task_options(**options))
         self.registry.add(task)
         return task
@@ -217,15 +221,19 @@ class Rowlock:
 
     # --- enqueue
 
-    async def enqueue(self, task: str, /, **arguments: Any) -> JobHandle[Any]:
-        """Enqueue by name; arguments are checked when this app has the task."""
-        return await self._enqueue_by_name(task, arguments, None)
+    async def enqueue(self, task: str, /, *args: Any, **arguments: Any) -> JobHandle[Any]:
+        """Enqueue by name. A @handler class takes its parameters as one dictionary or as keywords."""
+        return await self._enqueue_by_name(task, args, arguments, None)
 
     async def _enqueue_by_name(
-        self, task: Task[..., Any] | str, arguments: Mapping[str, Any], under: tuple[str, str] | None
+        self,
+        task: Task[..., Any] | str,
+        args: tuple[Any, ...],
+        arguments: Mapping[str, Any],
+        under: tuple[str, str] | None,
     ) -> JobHandle[Any]:
         known = task if isinstance(task, Task) else self.registry.get(task)
-        text, new = known.using()._prepare((), arguments)
+        text, new = known.using()._prepare(args, arguments)
         return await self._enqueue_one(known, text, new, None, None, under)
 
     async def _enqueue_one(
@@ -253,14 +261,14 @@ class Rowlock:
         return self._handle(task, fresh, text, new)
 
     async def _enqueue_many(
-        self, task: Task[..., Any], grouped: Mapping[NewJob, list[str]], connection: Any
+        self, task: Task[..., Any], rows: list[tuple[str, NewJob]], connection: Any
     ) -> list[JobHandle[Any]]:
-        handles = []
-        groups = []
-        for new, texts in grouped.items():
-            rows = [(new_id(), text) for text in texts]
-            groups.append((rows, new))
-            handles += [JobHandle(self, job_id, partial(fresh_row, job_id, text, new), task) for job_id, text in rows]
+        handles, grouped = [], dict[NewJob, list[tuple[str, str]]]()
+        for text, new in rows:
+            job_id = new_id()
+            grouped.setdefault(new, []).append((job_id, text))
+            handles.append(JobHandle(self, job_id, partial(fresh_row, job_id, text, new), task))
+        groups = [(members, new) for new, members in grouped.items()]
         if groups:
             await self._write(jobs.enqueue(*groups[0]) if len(groups) == 1 else jobs.enqueue_groups(groups), connection)
         return handles

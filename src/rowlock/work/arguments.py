@@ -33,10 +33,12 @@ class Arguments:
         self._signature = signature.replace(parameters=parameters)
         self.names = tuple(p.name for p in parameters if p.kind is not KINDS.VAR_KEYWORD)
         open_ended = any(p.kind is KINDS.VAR_KEYWORD for p in parameters)
+        hints = _hints(function)
         for parameter in parameters:
+            if getattr(hints.get(parameter.name, parameter.annotation), "__name__", "") == "Context":
+                raise InvalidArguments(f"task {name!r}: the context {parameter.name!r} must be its first parameter")
             if parameter.kind in (KINDS.VAR_POSITIONAL, KINDS.POSITIONAL_ONLY):
                 raise InvalidArguments(f"task {name!r}: parameter {parameter} cannot be stored by name")
-        hints = _hints(function)
         fields = {p.name: _field(p, hints) for p in parameters if p.kind is not KINDS.VAR_KEYWORD}
         shape = TypedDict(name, fields)  # type: ignore[misc]
         shape.__pydantic_config__ = ConfigDict(  # type: ignore[attr-defined]
@@ -61,7 +63,29 @@ class Arguments:
             checked = self._adapter.validate_python(dict(kwargs))
         except ValidationError as error:
             raise InvalidArguments(f"task {self._task!r}: {explain(error)}") from None
-        return to_json(checked, f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
+        text = to_json(checked, f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
+        self._check_return(text, checked)
+        return text
+
+    def _check_return(self, text: str, checked: dict[str, Any]) -> None:
+        """What the handler will get must be what was given: JSON turns a set into a list and a date into text where no
+        annotation says what it was, and has no place for half of a surrogate pair."""
+        try:
+            again = self._adapter.validate_json(text)
+        except ValidationError as error:
+            raise InvalidArguments(f"task {self._task!r}: does not survive JSON: {explain(error)}") from None
+        for key, value in checked.items():
+            if not _same(value, again.get(key)):
+                raise InvalidArguments(
+                    f"task {self._task!r}: {key} must be JSON: {value!r:.100} would come back as "
+                    f"{again.get(key)!r:.100}; annotate the argument with its type, or pass text"
+                )
+
+    def with_defaults(self, text: str) -> dict[str, Any]:
+        """The arguments as the function would see them, defaults included."""
+        bound = self._signature.bind_partial(**self.unpack(text))
+        bound.apply_defaults()
+        return dict(bound.arguments)
 
     def unpack(self, text: str) -> dict[str, Any]:
         """Check stored arguments and give them as keywords."""
@@ -91,6 +115,10 @@ class RawArguments:
             raise InvalidArguments(f"handler {self._task!r} takes one dictionary of parameters, or keywords")
         return to_json(dict(args[0] if args else kwargs), f"parameters of handler {self._task!r}", MAX_ARGS_BYTES)
 
+    def with_defaults(self, text: str) -> dict[str, Any]:
+        """The parameters, by name."""
+        return dict(json.loads(text))
+
     def unpack(self, text: str) -> dict[str, Any]:
         """The parameters."""
         return {"params": json.loads(text)}
@@ -98,6 +126,18 @@ class RawArguments:
     def schema(self) -> dict[str, Any]:
         """Anything goes."""
         return {"type": "object"}
+
+
+def _same(given: Any, again: Any) -> bool:
+    """Equal, where a tuple may come back as a list."""
+    if isinstance(given, (list, tuple)) and isinstance(again, list):
+        return len(given) == len(again) and all(map(_same, given, again))
+    if isinstance(given, dict) and isinstance(again, dict):
+        return given.keys() == again.keys() and all(_same(value, again[key]) for key, value in given.items())
+    try:
+        return bool(given == again)
+    except Exception:  # something that cannot be compared was at least serialised and read back
+        return True
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -98,13 +98,16 @@ def find(name: str, where: list[list[str]]) -> Task[..., Any]:
 def main(control: Connection, output: Connection, parent: int, folder: str, settings: str) -> None:
     """The life of a child process."""
     os.setsid()  # a group of its own: it is killed with everything that it has started
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_DFL)
+    for name in ("TERM", "HUP", "QUIT", "ALRM", "CHLD", "USR1", "USR2"):
+        signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide on
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if sys.platform == "linux":
-        # Faster than the watching thread, and it works while C code holds the GIL.
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        # When the parent dies, the watching thread kills the whole group. For the case that C code holds the GIL then,
+        # the death signal is handled by C's alarm(), which takes the number of SIGHUP for seconds: it kills after one.
+        libc = ctypes.CDLL(None)
+        libc.signal(signal.SIGHUP, libc.alarm)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
     os.set_inheritable(control.fileno(), False)

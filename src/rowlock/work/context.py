@@ -83,7 +83,7 @@ class Context:
         if self._app is None:
             raise InvalidArguments("ctx.enqueue() needs an app")
         under = None if current_session.get() else (self._job.id, self._job.token)
-        return await self._app._enqueue_by_name(task, arguments, under)
+        return await self._app._enqueue_by_name(task, (), arguments, under)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:

@@ -28,10 +28,19 @@ def handler(name: str, **options: Any) -> Callable[[H], H]:
     def register(cls: H) -> H:
         if not (isinstance(cls, type) and issubclass(cls, BaseHandler)):
             raise InvalidArguments(f"@handler({name!r}) needs a subclass of BaseHandler, not {cls!r}")
+        known = _registry.get(name)
+        if known and not reloaded(known[0], cls):
+            raise InvalidArguments(f"two handlers are named {name!r}: {known[0]!r} and {cls!r}")
         _registry[name] = (cls, options)
         return cls
 
     return register
+
+
+def reloaded(before: Any, after: Any) -> bool:
+    """Whether `after` is `before` again, from a module that was loaded again, and not another thing of that name."""
+    same = (before.__module__, before.__qualname__) == (after.__module__, after.__qualname__)
+    return before is after or (same and "<locals>" not in after.__qualname__)
 
 
 def get_handler(name: str) -> BaseHandler:

@@ -219,28 +219,21 @@ class Child:
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self._control, control = context.Pipe()
-        self._output, output = context.Pipe(duplex=False)
-        self._streams: list[Any] = [self._control, self._output]
-        os.set_blocking(self._output.fileno(), False)
-        process = context.Process(
-            target=main,
-            args=(control, output, os.getpid(), os.getcwd(), self._settings),
-            name="rowlock-child",
-            daemon=True,
-        )
         try:
-            resource_tracker.ensure_running()
-            # Inherited: Ctrl-C must not hit a child before it can ignore it.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            process.start()
+            self._control, control = context.Pipe()
+            self._output, output = context.Pipe(duplex=False)
+            with control, output:
+                os.set_blocking(self._output.fileno(), False)
+                args = (control, output, os.getpid(), os.getcwd(), self._settings)
+                process = context.Process(target=main, args=args, name="rowlock-child", daemon=True)
+                resource_tracker.ensure_running()
+                # Inherited: Ctrl-C must not hit a child before it can ignore it.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                process.start()
         except Exception as error:
             raise NotStarted(f"a process could not be started: {error!r}") from error
-        finally:
-            control.close()
-            output.close()
         self.process = process
-        self._streams.append(process.sentinel)
+        self._streams: list[Any] = [self._control, self._output, process.sentinel]
         if self.stopped:
             self._signal(signal.SIGTERM)
         if not wait([self._control, process.sentinel], self.START_SECONDS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-import json
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,6 +58,8 @@ class Task(Generic[P, R]):
     def __init__(
         self, app: Rowlock, name: str, function: Callable[..., Any], options: TaskOptions, raw: bool = False
     ) -> None:
+        if not inspect.isroutine(function):
+            raise InvalidArguments(f"task {name!r} must be a function, not {function!r}")
         self.app, self.name, self.function, self.options = app, name, function, options
         self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", name)
         self.__module__, self.__wrapped__ = function.__module__, function
@@ -134,21 +135,21 @@ class Bound(Generic[P, R]):
         """Make many jobs with these options in one statement; all of them or none."""
         if self._given.get("job_id"):
             raise InvalidArguments("job_id names one job; enqueue_many makes many")
-        pack, grouped = self._task.arguments.pack, dict[NewJob, list[str]]()
+        pack, shared = self._task.arguments.pack, None
         derived = callable(self._task.options.source) and "source" not in self._given
-        shared = None if derived else self._new({})
+        rows: list[tuple[str, NewJob]] = []
         for number, kwargs in enumerate(arguments):
             try:
                 text = pack((), kwargs)
             except InvalidArguments as error:
                 raise InvalidArguments(f"item {number}: {error}") from None
-            grouped.setdefault(shared or self._new(kwargs), []).append(text)
-        return await self._task.app._enqueue_many(self._task, grouped, self._given.get("connection"))
+            shared = self._new(text) if shared is None or derived else shared
+            rows.append((text, shared))
+        return await self._task.app._enqueue_many(self._task, rows, self._given.get("connection"))
 
     def _prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, NewJob]:
         text = self._task.arguments.pack(args, kwargs)
-        named = json.loads(text) if callable(self._task.options.source) else {}
-        return text, self._new(named)
+        return text, self._new(text)
 
     def _job_id(self) -> str | None:
         given = self._given.get("job_id")
@@ -158,7 +159,7 @@ class Bound(Generic[P, R]):
             raise InvalidArguments(f"job_id must be a UUID, not {given!r} (uuid.uuid5 makes one from any name)")
         return job_id
 
-    def _new(self, arguments: Mapping[str, Any]) -> NewJob:
+    def _new(self, text: str) -> NewJob:
         task, given = self._task, self._given
         options = task.options
         if given.get("delay") is not None and given.get("run_after") is not None:
@@ -169,7 +170,7 @@ class Bound(Generic[P, R]):
             queue=name(given.get("queue", options.queue), "queue"),
             priority=priority(given.get("priority", options.priority)),
             owner=_text(given.get("owner"), "owner"),
-            source=_text(given.get("source", _source(task, arguments)), "source"),
+            source=_text(given["source"] if "source" in given else _source(task, text), "source"),
             tags=_tags(given.get("tags", ())),
             max_attempts=attempts(given.get("max_attempts", options.max_attempts)),
             backoff=options.backoff.to_json() if options.backoff else None,
@@ -225,15 +226,20 @@ def _moment(value: Any, what: str) -> datetime | None:
     return value.astimezone(UTC)
 
 
-def _source(task: Task[..., Any], arguments: Mapping[str, Any]) -> str | None:
+def _source(task: Task[..., Any], text: str) -> str | None:
+    """The source that a task derives from its arguments; its function may name only those that it needs."""
     source = task.options.source
     if not callable(source):
         return source
+    arguments = task.arguments.with_defaults(text)
+    parameters = inspect.signature(source).parameters.values()
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
     try:
         return source(**arguments)
     except Exception as error:
         raise InvalidArguments(
-            f"task {task.name!r}: its source could not be derived from the arguments: {error!r}"
+            f"task {task.name!r}: its source cannot be derived from the arguments: {error!r}"
         ) from error
 
 
@@ -283,7 +289,7 @@ class Registry:
     def add(self, task: Task[..., Any]) -> None:
         """Register a task; a second one under the same name is a mistake."""
         known = self._tasks.get(task.name)
-        if known is not None and known.function.__qualname__ != task.function.__qualname__:
+        if known is not None and not handlers.reloaded(known.function, task.function):
             raise InvalidArguments(f"two tasks are named {task.name!r}: {known.function!r} and {task.function!r}")
         self._tasks[task.name] = task
 

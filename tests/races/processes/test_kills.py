@@ -92,6 +92,21 @@ async def test_a_frozen_worker_that_wakes_after_its_lease_changes_nothing(race: 
     race.judge()
 
 
+async def test_a_frozen_worker_that_wakes_while_the_next_attempt_runs_does_not_touch_it(race: Race) -> None:
+    victim = race.start(pool_size=1)
+    await race.started()
+    (job,) = await race.enqueue("work", ms=2000, options=ONE_TRY)
+    await race.until_noted("start")
+    with race.frozen(victim):
+        race.start()
+        await race.until_noted("start", 2, within=LEASE + SWEEP + SPREAD + 15)
+    await race.until_done(10)
+    race.judge()
+    assert (race.row(job).attempt, race.row(job).losses, race.row(job).releases) == (2, 1, 0)
+    assert await victim.stop() == 0
+    assert victim.counters()["stale_refused"] > 0, "the zombie wrote nothing: the test did not bite"
+
+
 async def test_a_zombies_progress_and_children_are_refused(race: Race) -> None:
     victim, job = await frozen_in_mid_job(race, "zombie")
     jobs = race.query("SELECT count(*) FROM {t}jobs")[0][0]
@@ -118,4 +133,3 @@ async def test_a_short_freeze_loses_no_job(race: Race) -> None:
     await race.until_done(15)
     race.judge()
     assert unfaulted(race.accepted, race.entries(), race.rows()) == []
-

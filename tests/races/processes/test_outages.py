@@ -105,7 +105,7 @@ async def test_a_strangers_row_lock_on_one_job_does_not_stop_the_beats_of_the_ot
         gaps: list[float] = []
         while boottime() - locked < 2 * LEASE:
             late = race.query(
-                "SELECT extract(epoch FROM clock_timestamp() - heartbeat_at)::float FROM rowlock.jobs_live WHERE id <> %s",
+                "SELECT extract(epoch FROM clock_timestamp() - heartbeat_at)::float FROM {t}jobs_live WHERE id <> %s",
                 ids[0],
             )
             gaps += [gap for (gap,) in late]
@@ -120,7 +120,9 @@ async def test_a_strangers_row_lock_on_one_job_does_not_stop_the_beats_of_the_ot
 
 
 @pytest.mark.parametrize("write", ["heartbeat_at = now()", "progress = 50", "cancel_requested_at = now()"])
-async def test_a_success_that_waited_for_another_write_to_its_job_leaves_one_row(postgres_race: Race, write: str) -> None:
+async def test_a_success_that_waited_for_another_write_to_its_job_leaves_one_row(
+    postgres_race: Race, write: str
+) -> None:
     race = postgres_race
     (job_id,) = await race.enqueue("work")
     (job,) = await race.store.run(jobs.claim("worker", new_token(), [jobs.Lane("default", "work")], 1, 60))

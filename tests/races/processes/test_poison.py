@@ -1,6 +1,8 @@
 """A job that takes its worker down is found, and harms no other."""
 
-from support.race_rig import Race
+from itertools import pairwise
+
+from support.race_rig import LEASE, Race
 
 ONE_TRY = {"max_attempts": 1}
 
@@ -30,3 +32,17 @@ async def test_a_job_that_kills_its_worker_ends_dead_and_500_good_ones_lose_no_t
     assert len(race.noted("start", poison)) == 3, "one loss, then two convictions"
     assert race.query("SELECT convictions FROM {t}jobs_finished WHERE id = %s", poison) == [(2,)]
     assert len({entry.worker for entry in race.noted("start", poison)}) == 3
+
+
+async def test_suspects_that_no_child_can_import_run_one_by_one_in_the_worker(race: Race) -> None:
+    first = race.start()
+    await race.started()
+    ids = await race.enqueue("hidden", 8, ms=200, options=ONE_TRY)
+    await race.until_noted("start", 8)
+    first.kill()
+    race.start()
+    await race.until_done(LEASE + 15)
+    race.judge()
+    assert {(race.row(job).attempt, race.row(job).losses) for job in ids} == {(2, 1)}
+    again = sorted(entry.at for entry in race.noted("start") if entry.attempt == 2)
+    assert min(after - before for before, after in pairwise(again)) > 0.15, "two at once"

@@ -8,9 +8,12 @@ import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from rowlock import Rowlock
+from rowlock.core.config import Settings
 from rowlock.store import open_store
 from rowlock.store.engine import StoreOptions
 from support.race_ledger import boottime, unfaulted
@@ -173,6 +176,24 @@ async def test_a_worker_cut_off_stops_its_handlers_before_their_leases_run_out(
     assert {race.row(job).tries for job in ids} == {1}
 
 
+async def test_a_network_that_is_away_for_three_leases_is_not_the_death_of_live_workers(
+    postgres_race: Race, proxy: Proxy
+) -> None:
+    race = postgres_race
+    race.start(proxy.url)
+    race.start(proxy.url)
+    await race.started()
+    await race.enqueue("work", 20, ms=3000, options=ONE_TRY)
+    await race.until_noted("start", 20)
+    proxy.blackhole()
+    await asyncio.sleep(3 * LEASE)
+    proxy.mend()
+    await race.until_done(30)
+    race.judge()
+    false = {job: row for job, row in race.rows().items() if row.losses}
+    assert not false, f"{len(false)} jobs were taken from workers that lived\n{race.story()}"
+
+
 async def test_a_worker_that_was_cut_off_works_again_soon(postgres_race: Race, proxy: Proxy) -> None:
     race = postgres_race
     worker = race.start(proxy.url)
@@ -196,8 +217,6 @@ async def pooler(url: str, folder: Path) -> AsyncIterator[tuple[str, Proxy | Non
         async with Proxy(url, swap=True) as proxy:
             yield proxy.url, proxy
         return
-    from urllib.parse import urlsplit
-
     parts = urlsplit(url)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -208,7 +227,7 @@ async def pooler(url: str, folder: Path) -> AsyncIterator[tuple[str, Proxy | Non
         f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
         "pool_mode = transaction\ndefault_pool_size = 4\nmax_prepared_statements = 0\n"
     )
-    process = subprocess.Popen([program, str(settings)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([program, str(settings)], stderr=subprocess.DEVNULL)  # noqa: ASYNC220
     try:
         yield f"postgresql://{parts.username}@127.0.0.1:{port}{parts.path}", None
     finally:
@@ -217,9 +236,6 @@ async def pooler(url: str, folder: Path) -> AsyncIterator[tuple[str, Proxy | Non
 
 
 async def test_everything_works_through_a_pooler_in_transaction_mode(postgres_race: Race, tmp_path: Path) -> None:
-    from rowlock import Rowlock
-    from rowlock.core.config import Settings
-
     race = postgres_race
     race.query("CREATE TABLE effects (job text, attempt int)")
     async with pooler(race.url, tmp_path) as (url, proxy):

@@ -1,0 +1,89 @@
+"""The verbs about the database and everything in it: migrate, doctor, queues, stats."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from cli.command import Cli, Inside
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_migrate_checks_prints_and_applies(
+    kind: str, folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    url = f"sqlite:///{folder}/fresh.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    here = Inside.enter(folder, url, monkeypatch, capsys)
+    assert here.run("migrate", "--check", code=1).stdout.startswith("pending 0001_engine\n")
+    script = here.out("migrate", "--sql")
+    assert "CREATE TABLE" in script
+    assert script.endswith("COMMIT;")
+    assert not (folder / "fresh.db").exists()
+    here.run("migrate", "--check", code=1)
+    assert Cli(folder, url).json("migrate")["applied"][0] == "0001_engine"
+    assert here.out("migrate") == "the schema is up to date"
+    assert Cli(folder, url).json("migrate", "--check") == {"pending": []}
+    assert here.out("migrate", "--sql").startswith("-- nothing to apply")
+
+
+def test_the_printed_script_makes_a_database_that_works(inside: Inside, folder: Path) -> None:
+    script = inside.out("migrate", "--sql")
+    connection = apsw.Connection(str(folder / "inside.db"))
+    connection.execute(script)
+    connection.close()
+    inside.run("migrate", "--check")
+    assert inside.json("jobs", "list") == []
+
+
+def test_doctor_is_content_with_a_healthy_database(cli: Cli, here: Inside) -> None:
+    findings = here.json("doctor")
+    assert {finding["level"] for finding in findings} == {"ok"}
+    checks = [finding["check"] for finding in findings]
+    assert checks == ["database", "schema", "pooler", "wake-ups", "clock", "workers", "leases"]
+    assert "ok    wake-ups  heard after" in cli.out("doctor")
+
+
+def test_doctor_finds_work_that_nobody_does(cli: Cli, here: Inside) -> None:
+    here.out("enqueue", "mystery", "x=1")
+    here.out("enqueue", "elsewhere", "--queue", "nowhere")
+    here.out("queues", "pause", "default")
+    worker = cli.start("worker", "--app", "shop")
+    worker.wait_for("Worker started: ")
+    told = cli.run("doctor", code=1).stdout
+    assert "fail  tasks     no worker of 'default' knows 'mystery'; waiting for one: 1" in told
+    assert "warn  queues    nobody serves 'nowhere'; waiting there: 1" in told
+    assert "warn  queues    'default' has been paused since" in told
+    assert worker.stop() == 0
+
+
+def test_doctor_finds_leases_that_nobody_ends(inside: Inside, folder: Path) -> None:
+    inside.out("enqueue", "add", "a=1")
+    connection = apsw.Connection(str(folder / "inside.db"))
+    connection.execute(
+        "UPDATE rowlock_jobs_live SET state = 'running', ready = FALSE, lease_token = 't', locked_by = 'gone',"
+        " locked_at = ?1, lease_expires_at = ?1",
+        (time.time() - 100,),
+    )
+    connection.close()
+    assert "fail  leases    1 ran out" in inside.run("doctor", code=1).stdout
+
+
+def test_doctor_says_what_is_wrong_when_it_cannot_look(folder: Path, postgres_url: str) -> None:
+    told = Cli(folder, postgres_url).run("doctor", code=1).stdout
+    assert told.startswith("fail  schema")
+    told = Cli(folder, "postgresql://nobody@127.0.0.1:9/none").run("doctor", code=1).stdout
+    assert told.startswith("fail  database")
+
+
+def test_a_paused_queue_is_listed_until_it_goes_on(cli: Cli, here: Inside) -> None:
+    here.out("enqueue", "elsewhere", "--app", "shop")
+    assert here.json("queues", "pause", "other") == {"name": "other", "paused": True}
+    (queue,) = here.json("queues", "list")
+    assert (queue["name"], queue["queued"], queue["paused"]) == ("other", 1, True)
+    assert cli.out("queues", "resume", "other") == "other goes on"
+    assert here.out("queues", "resume", "other") == "other was not paused"
+    stats = here.json("stats")
+    assert (stats["workers"], stats["queues"][0]["queued"], stats["queues"][0]["paused"]) == (0, 1, False)
+    assert here.out("stats").startswith("workers    0 alive, 0 slots")

@@ -1,0 +1,395 @@
+"""Forgetting: what is past its day goes, nothing else does, and nobody who works is kept waiting for it."""
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import date, timedelta
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from rowlock.core.job import NewJob
+from rowlock.core.outcome import Failed
+from rowlock.core.policy import DAY
+from rowlock.store import Store, jobs, open_store, reads, retention
+from rowlock.store.engine import StoreOptions
+from rowlock.store.jobs import Keep
+from rowlock.store.operation import Operation
+from rowlock.store.retention import Pace, Partitions, ensure_partitions, prune
+from support.rig import KEEP, Rig, token
+
+on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+TODAY = date(2026, 1, 1)  # where the fake clock starts
+
+
+class Watched:
+    """A store that remembers what each operation answered, and lets a test step in."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.answers: list[tuple[str, Any]] = []
+        self.after_statement: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def run(self, op: Operation[Any]) -> Any:
+        answer = await self._store.run(op)
+        self.answers.append((op.name, answer))
+        return answer
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        async with self._store.transaction() as session:
+            yield _WatchedSession(session, self.after_statement)
+
+
+class _WatchedSession:
+    def __init__(self, session: Any, after: Any) -> None:
+        self.run, self._session, self._after = session.run, session, after
+
+    async def execute(self, sql: str) -> None:
+        await self._session.execute(sql)
+        if self._after:
+            await self._after(sql)
+
+
+async def dead(rig: Rig, **options: Any) -> str:
+    """A job that failed for good, with one row in `attempts`."""
+    job = await rig.running(**options)
+    await rig.settle(job, Failed("E", "x", permanent=True))
+    return job.id
+
+
+async def cancelled(rig: Rig, count: int, **options: Any) -> list[str]:
+    ids = await rig.enqueue_many(count, **options)
+    await rig.cancel(*ids)
+    return ids
+
+
+async def left(rig: Rig, table: str = "jobs") -> int:
+    return int((await rig.fetch(f"SELECT count(*) FROM {{t}}{table}"))[0][0])
+
+
+async def partitions(rig: Rig) -> list[str]:
+    of = "WHERE inhparent = 'rowlock.jobs_finished'::regclass"
+    rows = await rig.fetch(f"SELECT inhrelid::regclass::text FROM pg_inherits {of} ORDER BY 1")
+    return [row[0].removeprefix("rowlock.jobs_finished_") for row in rows]
+
+
+def days(first: int, last: int) -> list[str]:
+    return [f"{TODAY + timedelta(n):%Y%m%d}" for n in range(first, last + 1)]
+
+
+# --- both engines
+
+
+async def test_a_job_goes_on_its_day_and_not_before(rig: Rig) -> None:
+    await ensure_partitions(rig.store)
+    await rig.succeed(await rig.running())
+    await dead(rig)
+    await dead(rig, keep_seconds=90 * DAY)
+    await rig.enqueue(delay=999 * DAY)
+    counts = []
+    for day in (7, 8, 30, 31, 90, 91):
+        rig.clock.move(timedelta(days=day) - (rig.clock.now().date() - TODAY))
+        await prune(rig.store)
+        counts.append(await left(rig))
+    assert counts == [4, 3, 3, 2, 2, 1], "kept for 7, 30 and 90 whole days; a live job for ever"
+
+
+async def test_pruning_twice_finds_nothing_more(rig: Rig) -> None:
+    await cancelled(rig, 5)
+    rig.clock.move(31 * DAY)
+    assert (await prune(rig.store)).jobs == 5
+    before = await rig.everything()
+    again = await prune(rig.store)
+    assert (again.partitions, again.jobs, again.attempts, again.keys, again.busy) == ((), 0, 0, 0, False)
+    assert await rig.everything() == before
+
+
+async def test_rows_are_deleted_in_batches_of_a_thousand_at_most(rig: Rig) -> None:
+    await cancelled(rig, 2_500)
+    rig.clock.move(31 * DAY)
+    watched = Watched(rig.store)
+    pruned = await prune(watched)
+    batches = [answer for name, answer in watched.answers if name == "_batch"]
+    assert pruned.jobs == sum(batches) == 2_500
+    assert max(batches) <= 1_000
+    assert len(batches) >= 3
+
+
+async def test_others_get_their_turn_between_two_batches(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await cancelled(rig, 60)
+    rig.clock.move(31 * DAY)
+    monkeypatch.setattr(retention, "BATCH", 10)
+    pruning = asyncio.create_task(prune(rig.store))
+    turns = 0
+    while not pruning.done():
+        await rig.enqueue()
+        turns += not pruning.done()
+    assert (await pruning).jobs == 60
+    assert turns >= 2
+
+
+def test_a_slow_batch_makes_the_next_one_smaller_and_a_quick_one_larger() -> None:
+    pace, sizes = Pace(), []
+    for took in (0.01, 0.06, 0.2, 0.03, 0.001, 0.001, 0.001, *[9.9] * 10):
+        pace.learn(took)
+        sizes.append(pace.size)
+    assert sizes[:7] == [1_000, 500, 250, 250, 500, 1_000, 1_000]
+    assert sizes[-1] == retention.SMALLEST_BATCH
+
+
+async def test_attempts_go_when_they_are_old_and_their_job_is_gone(rig: Rig) -> None:
+    gone, kept = await dead(rig), await dead(rig, keep_seconds=90 * DAY)
+    waiting = await rig.running(max_attempts=9)
+    await rig.settle(waiting, Failed("E", "x"))
+    rig.clock.move(31 * DAY)
+    young = await dead(rig, keep_seconds=1)
+    assert (await prune(rig.store)).attempts == 1
+    rig.clock.move(3 * DAY)
+    assert (await prune(rig.store)).attempts == 0, "the job is gone, but its attempt is not old"
+    found = await rig.fetch("SELECT job_id FROM {t}attempts ORDER BY job_id")
+    assert [row[0] for row in found] == [kept, waiting.id, young]
+    assert gone not in await rig.rows()
+    assert (await prune(rig.store, Keep(DAY, 2 * DAY))).attempts == 1, "old is what the longest keep says"
+
+
+async def test_attempts_that_stay_do_not_hide_those_that_go(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "BATCH", 4)
+    for _ in range(3):  # all at one moment, so that the order within it matters
+        for _ in range(3):
+            await dead(rig, keep_seconds=90 * DAY)
+        await dead(rig)
+    rig.clock.move(31 * DAY)
+    assert (await prune(rig.store)).attempts == 3
+    assert await left(rig, "attempts") == 9
+
+
+async def test_keys_go_when_they_run_out(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "BATCH", 2)
+    monkeypatch.setattr(retention, "KEYS_AT_ONCE", 3)
+    await rig.store.run(jobs.enqueue_once(rig.new_id(), "{}", NewJob(task="t")))
+    for n in range(8):
+        expires = rig.clock.now() + timedelta(seconds=60 if n < 7 else 61)
+        async with rig.store.transaction() as tx:
+            table = {"postgres": "rowlock.job_keys", "sqlite": "rowlock_job_keys"}[rig.store.engine]
+            await tx.execute(
+                f"INSERT INTO {table} (scope, key, job_id, mode, expires_at) VALUES ('k', $1, $2, 'm', $3)",
+                str(n),
+                token(),
+                expires,
+            )
+    rig.clock.move(59)
+    assert (await prune(rig.store)).keys == 0
+    rig.clock.move(1)
+    assert (await prune(rig.store)).keys == 7
+    assert [row[0] for row in await rig.fetch("SELECT scope FROM {t}job_keys ORDER BY scope")] == ["id", "k"]
+
+
+async def test_a_job_that_is_pruned_can_no_longer_be_read_or_retried(rig: Rig) -> None:
+    job_id = await dead(rig)
+    rig.clock.move(31 * DAY)
+    await prune(rig.store)
+    assert await rig.store.run(reads.get(job_id)) is None
+    assert await rig.retry(job_id) == set()
+
+
+# --- partitions
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_without_partitions_there_is_nothing_to_ensure(rig: Rig) -> None:
+    assert await ensure_partitions(rig.store) == Partitions()
+
+
+@on_postgres
+async def test_each_day_ahead_gets_its_partition_once(rig: Rig) -> None:
+    made = await ensure_partitions(rig.store, 3)
+    assert made.created == tuple(f"jobs_finished_{day}" for day in days(1, 4))
+    assert await partitions(rig) == [*days(1, 4), "default"]
+    assert await ensure_partitions(rig.store, 3) == Partitions()
+    rig.clock.move(DAY)
+    assert (await ensure_partitions(rig.store, 3)).created == (f"jobs_finished_{days(5, 5)[0]}",)
+
+
+@on_postgres
+async def test_a_partition_is_like_the_others_in_all_but_its_day(rig: Rig) -> None:
+    await ensure_partitions(rig.store, 0)
+    rows = await rig.fetch("SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'rowlock'")
+    indexes = {table: set() for table, _ in rows}
+    for table, text in rows:
+        indexes[table].add(text.partition(" USING ")[2])
+    day = f"jobs_finished_{days(1, 1)[0]}"
+    assert indexes[day] == indexes["jobs_finished"]
+    assert indexes[day] < indexes["jobs_finished_default"], "which is also asked by day"
+
+
+@on_postgres
+async def test_finished_jobs_go_to_their_days_partition_and_with_it(rig: Rig) -> None:
+    await ensure_partitions(rig.store)
+    await cancelled(rig, 3)
+    await cancelled(rig, 2, keep_seconds=60 * DAY)
+    await rig.succeed(await rig.running())
+    where = "SELECT tableoid::regclass::text, count(*) FROM rowlock.jobs_finished GROUP BY 1 ORDER BY 1"
+    (success,), (failure,) = days(8, 8), days(31, 31)
+    assert await rig.fetch(where) == [
+        (f"rowlock.jobs_finished_{success}", 1),
+        (f"rowlock.jobs_finished_{failure}", 3),
+        ("rowlock.jobs_finished_default", 2),
+    ]
+    rig.clock.move(31 * DAY)
+    pruned = await prune(rig.store)
+    assert pruned.partitions == tuple(f"jobs_finished_{day}" for day in days(1, 31))
+    assert pruned.jobs == 0, "dropped, not deleted"
+    assert await rig.fetch(where) == [("rowlock.jobs_finished_default", 2)]
+    assert await partitions(rig) == [*days(32, 33), "default"]
+
+
+@on_postgres
+async def test_a_day_with_rows_in_the_default_partition_stays_there(rig: Rig) -> None:
+    await cancelled(rig, 3)
+    watched, tried = Watched(rig.store), list[str]()
+
+    async def note(sql: str) -> None:
+        tried.extend(re.findall(r"CREATE TABLE rowlock.jobs_finished_(\d+)", sql))
+
+    watched.after_statement = note
+    made = await ensure_partitions(watched, 32)
+    assert (made.skipped, made.allowed, made.busy) == ((TODAY + timedelta(31),), True, False)
+    assert tried == [*days(1, 30), *days(32, 33)], "what cannot succeed is not tried"
+    assert await partitions(rig) == [*days(1, 30), *days(32, 33), "default"]
+    await cancelled(rig, 2)
+    assert await left(rig, "jobs_finished_default") == 5
+    rig.clock.move(31 * DAY)
+    assert (await prune(rig.store)).jobs == 5
+
+
+@on_postgres
+async def test_a_day_whose_first_row_comes_just_now_stays_in_the_default_partition(rig: Rig) -> None:
+    watched = Watched(rig.store)
+
+    async def finish_meanwhile(sql: str) -> None:
+        if "CREATE TABLE" in sql and not await left(rig):
+            await cancelled(rig, 2, keep_seconds=DAY)
+
+    watched.after_statement = finish_meanwhile
+    made = await ensure_partitions(watched, 2)
+    assert made.skipped == (TODAY + timedelta(2),)
+    assert await partitions(rig) == [*days(1, 1), *days(3, 3), "default"]
+    assert await left(rig, "jobs_finished_default") == 2
+
+
+@on_postgres
+async def test_four_at_once_make_each_partition_once(database: str, rig: Rig) -> None:
+    stores = [await open_store(database, StoreOptions(clock=rig.clock)) for _ in range(4)]
+    try:
+        made = await asyncio.gather(*(ensure_partitions(store, 9) for store in stores))
+    finally:
+        for store in stores:
+            await store.close()
+    created = [name for one in made for name in one.created]
+    assert sorted(created) == [f"jobs_finished_{day}" for day in days(1, 10)]
+    assert not any(one.busy or one.skipped for one in made)
+    assert await partitions(rig) == [*days(1, 10), "default"]
+
+
+@on_postgres
+async def test_a_writer_on_its_way_into_the_default_partition_does_not_fail(rig: Rig) -> None:
+    """The row has no partition when its statement starts, and has one when it is written."""
+    job = await rig.running(keep_seconds=0)
+    watched, settling = Watched(rig.store), []
+
+    async def settle_meanwhile(sql: str) -> None:
+        if "ATTACH" in sql:
+            settling.append(asyncio.create_task(rig.settle(job, Failed("E", "x", permanent=True))))
+            async with asyncio.timeout(10):
+                while not await rig.fetch("SELECT 1 FROM pg_locks WHERE NOT granted"):
+                    await asyncio.sleep(0.01)
+
+    watched.after_statement = settle_meanwhile
+    assert len((await ensure_partitions(watched, 0)).created) == 1
+    assert await settling[0] == "applied"
+    assert await left(rig, f"jobs_finished_{days(1, 1)[0]}") == 1
+
+
+@on_postgres
+async def test_who_reads_finished_jobs_is_not_in_the_way_of_a_new_partition_for_long(rig: Rig) -> None:
+    async with rig.store.transaction() as tx:
+        await tx.fetch("SELECT count(*) FROM rowlock.jobs_finished")
+        async with asyncio.timeout(3):
+            made = await ensure_partitions(rig.store, 2)
+        assert (made.created, made.busy, made.allowed) == ((), True, True), "a long reader is not waited for"
+        assert await dead(rig), "and no writer is kept waiting"
+    assert len((await ensure_partitions(rig.store, 2)).created) == 3
+
+
+@on_postgres
+async def test_a_partition_that_somebody_reads_is_dropped_the_next_time(rig: Rig) -> None:
+    await ensure_partitions(rig.store, 31)
+    await cancelled(rig, 3)
+    rig.clock.move(31 * DAY)
+    async with rig.store.transaction() as tx:
+        await tx.fetch(f"SELECT count(*) FROM rowlock.jobs_finished_{days(31, 31)[0]}")
+        async with asyncio.timeout(3):
+            pruned = await prune(rig.store)
+        assert (pruned.partitions, pruned.jobs, pruned.busy) == (
+            tuple(f"jobs_finished_{day}" for day in days(1, 30)),
+            0,
+            True,
+        )
+    assert (await prune(rig.store)).partitions == (f"jobs_finished_{days(31, 31)[0]}",)
+    assert await left(rig) == 0
+
+
+# --- a role that may only use the tables
+
+
+@pytest.fixture
+async def guest(database: str, rig: Rig) -> AsyncIterator[Rig]:
+    name, password = f"rowlock_guest_{uuid.uuid4().hex[:12]}", uuid.uuid4().hex
+    async with rig.store.transaction() as tx:
+        await tx.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
+        await tx.execute(f"GRANT USAGE ON SCHEMA rowlock TO {name}")
+        await tx.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rowlock TO {name}")
+    address = urlsplit(database)
+    host = re.sub(r"^.*@", "", address.netloc)
+    url = urlunsplit(address._replace(netloc=f"{name}:{password}@{host}"))
+    store = await open_store(url, StoreOptions(clock=rig.clock))
+    guest = Rig(store, rig.clock)
+    guest.new_id = rig.new_id  # one row of ids for both
+    yield guest
+    await store.close()
+    async with rig.store.transaction() as tx:
+        await tx.execute(f"DROP OWNED BY {name}")
+        await tx.execute(f"DROP ROLE {name}")
+
+
+@on_postgres
+async def test_a_role_that_may_not_create_does_without_partitions(guest: Rig) -> None:
+    assert await ensure_partitions(guest.store) == Partitions(allowed=False)
+    await cancelled(guest, 1_200)
+    assert await left(guest, "jobs_finished_default") == 1_200
+    guest.clock.move(31 * DAY)
+    assert (await prune(guest.store)).jobs == 1_200
+    assert await left(guest) == 0
+
+
+@on_postgres
+async def test_a_role_that_may_not_drop_deletes(rig: Rig, guest: Rig) -> None:
+    await ensure_partitions(rig.store)
+    await cancelled(guest, 1_200)
+    await cancelled(rig, 3, keep_seconds=40 * DAY)
+    assert await left(rig, "jobs_finished_default") == 3
+    guest.clock.move(31 * DAY)
+    pruned = await prune(guest.store)
+    assert (pruned.partitions, pruned.jobs, pruned.busy) == ((), 1_200, False)
+    assert await left(rig) == 3
+
+
+async def test_keep_has_the_defaults_that_partitions_are_made_for() -> None:
+    assert max(KEEP) / DAY + 2 == retention.DAYS_AHEAD

@@ -1,0 +1,137 @@
+"""Handlers that misbehave, and handlers that are told to stop."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rowlock import Rowlock
+from rowlock.store import jobs
+from support.race_ledger import boottime, unfaulted
+from support.race_rig import BEAT, LEASE, SWEEP, Race
+
+ONE_TRY = {"max_attempts": 1}
+SLOW_BEATS = {"heartbeat_seconds": 20, "lease_seconds": 60}  # so that only a wake-up can be quick
+
+
+@asynccontextmanager
+async def client(race: Race) -> AsyncIterator[Rowlock]:
+    async with Rowlock(race.url) as app:
+        yield app
+
+
+async def test_a_handler_that_blocks_the_event_loop_for_three_leases_runs_once(race: Race) -> None:
+    blocked = race.start()
+    await race.started()
+    (job,) = await race.enqueue("block", ms=int(3 * LEASE * 1000), options=ONE_TRY)
+    await race.until_noted("start")
+    race.start()
+    await race.until_done(3 * LEASE + 5)
+    race.judge()
+    assert unfaulted([job], race.entries(), race.rows()) == []
+    warnings = [line for line in blocked.log().splitlines() if "event loop has not turned" in line]
+    assert warnings, blocked.log()
+    assert "block" in warnings[0].rpartition(":")[2], warnings[0]
+
+
+@pytest.mark.parametrize("task", ["work", "thread"])
+async def test_a_running_job_is_told_of_its_cancel_within_a_second(race: Race, task: str) -> None:
+    race.start(**SLOW_BEATS)
+    await race.started()
+    (job,) = await race.enqueue(task, ms=30_000)
+    await race.until_noted("start")
+    async with client(race) as app:
+        asked = boottime()
+        assert await app.cancel(job) == "cancelling"
+        (stopped,) = await race.until_noted("stop" if task == "work" else "end", within=3)
+        assert stopped.at - asked < 1
+        await race.until_done(3)
+        race.judge(state="cancelled" if task == "work" else None)
+        assert (await app.job(job)).state == "cancelled"
+
+
+async def test_a_running_job_is_told_of_its_cancel_within_one_beat_without_wake_ups(race: Race) -> None:
+    race.start(wakeups="false")
+    await race.started()
+    (job,) = await race.enqueue("work", ms=30_000)
+    await race.until_noted("start")
+    async with client(race) as app:
+        asked = boottime()
+        await app.cancel(job)
+        (stopped,) = await race.until_noted("stop", within=5)
+    assert stopped.at - asked < BEAT + 0.5
+    await race.until_done(3)
+    race.judge(state="cancelled")
+
+
+async def test_once_a_job_reads_cancelled_no_result_appears(race: Race) -> None:
+    chance = random.Random(5)
+    race.start()
+    race.start()
+    await race.started()
+    ids = await race.enqueue("work", 60, ms=60)
+    cancelled = set()
+    async with client(race) as app:
+        store = await app.store()
+        while race.live():
+            for job, answer in (await store.run(jobs.cancel(chance.sample(ids, 3), app.keep))).items():
+                if answer == "cancelled" or race.row(job).state == "cancelled":
+                    cancelled.add(job)
+            await asyncio.sleep(0.01)
+    assert cancelled, "the test did not bite"
+    await asyncio.sleep(0.3)  # whatever is still on its way
+    race.judge(state=None)
+    shown = race.query("SELECT id, state, result FROM {t}jobs")
+    assert all(state == "cancelled" and result is None for job, state, result in shown if str(job) in cancelled)
+
+
+async def test_a_cancelled_job_whose_worker_dies_is_cancelled_and_never_tried_again(race: Race) -> None:
+    victim = race.start()
+    await race.started()
+    (job,) = await race.enqueue("work", ms=30_000)
+    await race.until_noted("start")
+    with race.frozen(victim):
+        async with client(race) as app:
+            assert await app.cancel(job) == "cancelling"
+        victim.kill()
+    race.start()
+    await race.until_done(LEASE + SWEEP + 10)
+    race.judge(state="cancelled")
+    assert len(race.noted("start")) == 1
+
+
+async def test_a_handler_that_swallows_its_cancel_or_its_timeout_still_gets_its_outcome(race: Race) -> None:
+    race.start(pool_size=3)
+    await race.started()
+    (cancel,) = await race.enqueue("insist", ms=9000)
+    (overrun,) = await race.enqueue("insist", ms=9000, options={"max_attempts": 1, "timeout_seconds": 0.5})
+    await race.until_noted("start", 2)
+    async with client(race) as app:
+        await app.cancel(cancel)
+        await race.enqueue("work", 20, ms=5)
+        began = time.monotonic()
+        await race.until_done(8)
+        assert time.monotonic() - began < 8
+    assert len(race.noted("end", cancel)) == len(race.noted("end", overrun)) == 0, (
+        "they returned: the test did not bite"
+    )
+    assert race.row(cancel).state == "cancelled"
+    assert (race.row(overrun).state, race.row(overrun).error_code) == ("dead", "TIMEOUT")
+    await race.until_noted("end", 22, within=8)
+    assert race.row(cancel).state == "cancelled"
+    assert race.row(overrun).state == "dead"
+
+
+async def test_no_attempt_vanishes_while_garbage_is_collected_all_the_time(race: Race) -> None:
+    worker = race.start(env={"RACE_GC": "1"})
+    await race.started()
+    await race.enqueue("work", 300, ms=20)
+    await race.enqueue("thread", 30, ms=10)
+    await race.enqueue("flaky", 20)
+    await race.until_done(40)
+    race.judge()
+    assert await worker.stop() == 0
+    assert worker.counters() == {"stale_refused": 0, "reclaimed": 0, "left": 0}

@@ -1,0 +1,87 @@
+"""An error that nobody expected stops no loop of a worker in silence: it goes on, or it ends and says why."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rowlock import Rowlock
+from rowlock.work.pool import WorkerPool
+
+SHORT = {"lease_seconds": 2, "heartbeat_seconds": 0.5, "sweep_seconds": 0.5, "poll_interval_seconds": 0.5}
+
+
+class Surprise(Exception):
+    """Such as the errors of a driver that are not in its own hierarchy."""
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[Rowlock]:
+    async with Rowlock(url) as app:
+        yield app
+
+
+async def settled_or_ended(pool: WorkerPool, handle: Any) -> str:
+    """Whichever comes first: the job's result, or the worker's own end."""
+    waiting, joining = asyncio.ensure_future(handle.wait(timeout=8)), asyncio.ensure_future(pool.join())
+    await asyncio.wait({waiting, joining}, return_when=asyncio.FIRST_COMPLETED)
+    if joining.done():
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        return "ended" if joining.exception() else "ended in silence"
+    joining.cancel()
+    await asyncio.gather(joining, return_exceptions=True)
+    return "settled" if waiting.exception() is None else f"neither: {waiting.exception()!r}"
+
+
+def surprise_once(monkeypatch: pytest.MonkeyPatch, store: Any, names: set[str]) -> list[str]:
+    """Let the next operation of one of these names fail in a way that the store does not know."""
+    run, surprised = store.run, list[str]()
+
+    async def surprising(op: Any) -> Any:
+        if op.name in names and not surprised:
+            surprised.append(op.name)
+            raise Surprise(op.name)
+        return await run(op)
+
+    monkeypatch.setattr(store, "run", surprising)
+    return surprised
+
+
+@pytest.mark.parametrize("names", [{"succeed", "settle"}, {"claim"}, {"promote"}], ids=["settle", "claim", "promote"])
+async def test_a_surprise_in_a_loop_of_the_worker_does_not_wedge_it(
+    app: Rowlock, monkeypatch: pytest.MonkeyPatch, names: set[str]
+) -> None:
+    @app.task
+    async def easy() -> int:
+        return 7
+
+    async with app.worker(**SHORT) as pool:
+        surprised = surprise_once(monkeypatch, await app.store(), names)
+        handle = await easy.enqueue()
+        assert await settled_or_ended(pool, handle) in ("settled", "ended")
+        assert surprised, "the test did not bite"
+
+
+async def test_a_surprise_in_a_beat_does_not_stop_the_heart(app: Rowlock, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    async def longer() -> int:
+        await asyncio.sleep(4)
+        return 7
+
+    async with app.worker(**SHORT) as pool:
+        beat, surprised = pool.heart._beat, list[bool]()
+
+        async def surprising(store: Any) -> None:
+            if not surprised:
+                surprised.append(True)
+                raise Surprise("beat")
+            await beat(store)
+
+        monkeypatch.setattr(pool.heart, "_beat", surprising)
+        handle = await longer.enqueue()
+        assert await settled_or_ended(pool, handle) in ("settled", "ended")
+        await handle.refresh()
+        assert surprised, "the test did not bite"
+        assert (handle.attempt, handle.losses) == (1, 0)
