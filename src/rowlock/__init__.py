@@ -1,38 +1,77 @@
 """Rowlock: durable background work on the database you already have.
 
-SQLite when you start, PostgreSQL when many machines work, the same behaviour on both.
+SQLite when you start, PostgreSQL when many machines work, the same behaviour on both. The names are imported when they
+are first used, so that `rowlock --help` does not wait for what it does not need.
 """
 
-from rowlock.core.clock import FakeClock
-from rowlock.core.errors import (
-    ConfigError,
-    HandlerNotFoundError,
-    InvalidArguments,
-    JobCancelled,
-    JobDead,
-    JobNotFound,
-    LeaseLost,
-    NotAllowed,
-    Permanent,
-    Retry,
-    RowlockError,
-    SchemaError,
-    Snooze,
-    StorageFull,
-    StoreError,
-    StoreUnavailable,
-    TaskNotFound,
-    TransactionTooLong,
-)
-from rowlock.core.job import Finished
-from rowlock.core.policy import Backoff, exponential, fixed
-from rowlock.core.states import Outcome, State
-from rowlock.work.app import Rowlock
-from rowlock.work.context import Context
-from rowlock.work.handle import JobHandle
-from rowlock.work.handlers import BaseHandler, get_handler, handler
-from rowlock.work.pool import WorkerPool
-from rowlock.work.tasks import Task
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rowlock.core.clock import FakeClock
+    from rowlock.core.errors import (
+        ConfigError,
+        HandlerNotFoundError,
+        InvalidArguments,
+        JobCancelled,
+        JobDead,
+        JobNotFound,
+        LeaseLost,
+        NotAllowed,
+        Permanent,
+        Retry,
+        RowlockError,
+        SchemaError,
+        Snooze,
+        StorageFull,
+        StoreError,
+        StoreUnavailable,
+        TaskNotFound,
+        TransactionTooLong,
+    )
+    from rowlock.core.job import Finished
+    from rowlock.core.policy import Backoff, exponential, fixed
+    from rowlock.core.states import Outcome, State
+    from rowlock.work.app import Rowlock
+    from rowlock.work.context import Context
+    from rowlock.work.handle import JobHandle
+    from rowlock.work.handlers import BaseHandler, get_handler, handler
+    from rowlock.work.pool import WorkerPool
+    from rowlock.work.tasks import Task
+
+_MODULES = {
+    "core.clock": ("FakeClock",),
+    "core.errors": (
+        "ConfigError",
+        "HandlerNotFoundError",
+        "InvalidArguments",
+        "JobCancelled",
+        "JobDead",
+        "JobNotFound",
+        "LeaseLost",
+        "NotAllowed",
+        "Permanent",
+        "Retry",
+        "RowlockError",
+        "SchemaError",
+        "Snooze",
+        "StorageFull",
+        "StoreError",
+        "StoreUnavailable",
+        "TaskNotFound",
+        "TransactionTooLong",
+    ),
+    "core.job": ("Finished",),
+    "core.policy": ("Backoff", "exponential", "fixed"),
+    "core.states": ("Outcome", "State"),
+    "work.app": ("Rowlock",),
+    "work.context": ("Context",),
+    "work.handle": ("JobHandle",),
+    "work.handlers": ("BaseHandler", "get_handler", "handler"),
+    "work.pool": ("WorkerPool",),
+    "work.tasks": ("Task",),
+}
+_PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Backoff",
@@ -69,3 +108,14 @@ __all__ = [
     "get_handler",
     "handler",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'rowlock' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from rowlock import Context, Rowlock, WorkerPool, exponential, fixed
+from rowlock import ConfigError, Context, Rowlock, WorkerPool, exponential, fixed
 from support.contract_tasks import (
     attempts_of,
     execute,
     fetch,
+    frozen,
+    in_state,
     other_process,
+    pause,
+    resume,
     row_of,
-    settings,
     until,
     working,
 )
@@ -28,13 +31,12 @@ async def test_a_pool_starts_serves_and_stops(app: Rowlock) -> None:
     async def work(n: int) -> int:
         return n
 
-    pool = WorkerPool(app, settings(pool_size=2))
-    running = asyncio.create_task(pool.start())
+    pool = WorkerPool(app, {"pool_size": 2})
+    await pool.start()
     job = await work.enqueue(n=3)
     assert await job.wait(timeout=10) == 3
-    await pool.stop()
     async with asyncio.timeout(5):
-        await running
+        await pool.stop()
     late = await work.enqueue(n=4)
     with pytest.raises(TimeoutError):
         await late.wait(timeout=0.3)
@@ -48,21 +50,26 @@ async def test_one_round_claims_and_assigns(app: Rowlock) -> None:
         done.set()
 
     await work.enqueue()
-    pool = WorkerPool(app, settings())
-    running = asyncio.create_task(pool.start())
-    await pool._poll_and_assign()
-    async with asyncio.timeout(10):
-        await done.wait()
-    await pool.stop()
-    await running
+    pool = WorkerPool(app)
+    await pool.start()
+    try:
+        await pool._poll_and_assign()
+        async with asyncio.timeout(10):
+            await done.wait()
+    finally:
+        await pool.stop()
 
 
-def test_settings_have_the_documented_defaults_and_keys() -> None:
-    defaults = settings()
+def test_settings_have_the_documented_defaults_and_the_keys_of_the_document() -> None:
+    defaults = WorkerPool(Rowlock("sqlite:///unused.db")).settings
     assert (defaults.pool_size, defaults.poll_interval_seconds, defaults.claim_batch_size) == (10, 5, 500)
     assert (defaults.shutdown_timeout_seconds, defaults.heartbeat_seconds, defaults.lease_seconds) == (30, 15, 60)
-    s2 = settings(pool_size=5, poll_interval_seconds=5, claim_batch_size=10, shutdown_timeout_seconds=30)
-    assert (s2.pool_size, s2.claim_batch_size) == (5, 10)
+    document = {"pool_size": 5, "poll_interval_seconds": 5, "claim_batch_size": 10, "shutdown_timeout_seconds": 30}
+    assert document.items() <= dict(WorkerPool(Rowlock("sqlite:///unused.db"), document).settings).items()
+    with pytest.raises(ConfigError, match="pool_sise"):
+        WorkerPool(Rowlock("sqlite:///unused.db"), {"pool_sise": 5})
+    with pytest.raises(ConfigError, match="pool_size"):
+        WorkerPool(Rowlock("sqlite:///unused.db"), {"pool_size": 0})
 
 
 @pytest.mark.parametrize("in_thread", [False, True], ids=["async", "thread"])
@@ -151,8 +158,8 @@ async def test_a_graceful_stop_lets_running_jobs_finish(app: Rowlock) -> None:
         await go.wait()
         return "finished"
 
-    pool = WorkerPool(app, settings(shutdown_timeout_seconds=20))
-    running = asyncio.create_task(pool.start())
+    pool = WorkerPool(app, {"shutdown_timeout_seconds": 20})
+    await pool.start()
     job = await work.enqueue()
     async with asyncio.timeout(10):
         await entered.wait()
@@ -163,7 +170,6 @@ async def test_a_graceful_stop_lets_running_jobs_finish(app: Rowlock) -> None:
     go.set()
     async with asyncio.timeout(5):
         await stopping
-        await running
     assert (await app.job(job.id)).result == "finished"
     row = await row_of(app, late.id)
     assert (row["state"], row["attempt"]) == ("queued", 0), "a stopping worker polls no new jobs"
@@ -179,15 +185,14 @@ async def test_what_does_not_finish_in_time_is_given_back_without_using_a_try(ap
             await asyncio.sleep(60)
         return "second run"
 
-    pool = WorkerPool(app, settings(shutdown_timeout_seconds=0.3))
-    running = asyncio.create_task(pool.start())
+    pool = WorkerPool(app, {"shutdown_timeout_seconds": 0.3})
+    await pool.start()
     job = await endless.enqueue()
     async with asyncio.timeout(10):
         await entered.wait()
     started = time.monotonic()
     await pool.stop()
     assert 0.25 < time.monotonic() - started < 5
-    await running
     row = await row_of(app, job.id)
     assert (row["state"], row["attempt"], row["releases"], row["lease_token"]) == ("queued", 1, 1, None)
     assert [a[1] for a in await attempts_of(app, job.id)] == ["released"]
@@ -207,28 +212,29 @@ async def test_prefetched_jobs_are_given_back_at_stop_without_using_a_try(app: R
         ran += 1
         await gate.wait()
 
-    await quick.enqueue_many([{}] * 3000)
-    pool = WorkerPool(app, settings(pool_size=2, shutdown_timeout_seconds=10))
-    running = asyncio.create_task(pool.start())
-    await until(lambda: ran > 300)
+    await quick.enqueue_many([{}] * 4000)
+    pool = WorkerPool(app, {"pool_size": 2, "shutdown_timeout_seconds": 10})
+    await pool.start()
+    await until(lambda: ran > 300 and pool.waiting > 0)
     gate.clear()
-
-    async def ahead() -> bool:
-        (count,) = (await fetch(app, "SELECT count(*) FROM {t}jobs WHERE state = 'running'"))[0]
-        return bool(count > 2)
-
+    started = ran
     stopping = asyncio.create_task(pool.stop())
-    await asyncio.sleep(0)
+    assert pool.waiting > 0, "nothing was claimed ahead: this test would show nothing"
+
+    async def only_the_slots() -> bool:
+        return await fetch(app, "SELECT count(*) FROM {t}jobs WHERE state = 'running'") == [(2,)]
+
+    await until(only_the_slots)  # while the slots still work, all else is back already
     gate.set()
     async with asyncio.timeout(10):
         await stopping
-        await running
     states = dict(await fetch(app, "SELECT state, count(*) FROM {t}jobs GROUP BY state"))
-    assert set(states) <= {"queued", "succeeded"}, states
-    assert states["queued"] + states["succeeded"] == 3000
-    assert states["succeeded"] == ran, "what was given back had not started"
-    used = "SELECT count(*) FROM {t}jobs WHERE state = 'queued' AND attempt - releases > 0"
-    assert await fetch(app, used) == [(0,)]
+    assert set(states) == {"queued", "succeeded"}, states
+    assert states["queued"] + states["succeeded"] == 4000
+    assert states["succeeded"] == ran <= started + 2, "what was given back had not started"
+    given_back = "SELECT count(*), max(attempt - releases) FROM {t}jobs WHERE state = 'queued' AND attempt > 0"
+    ((count, tries),) = await fetch(app, given_back)
+    assert (count > 0, tries) == (True, 0)
 
 
 WORKER_ID = re.compile(rf"{re.escape(socket.gethostname())}-{os.getpid()}-(\d{{13}})-[0-9a-z]+")
@@ -278,39 +284,61 @@ async def test_log_records_carry_the_fields_of_the_document(app: Rowlock, caplog
     @app.task
     async def work() -> None: ...
 
+    @app.task(max_attempts=1, source=lambda domain: domain)
+    async def fail(domain: str) -> None:
+        raise RuntimeError("x")
+
     with caplog.at_level(logging.DEBUG):
         async with working(app):
-            await asyncio.gather(*[job.wait(timeout=10) for job in await work.enqueue_many([{}] * 3)])
-    records = [vars(record) for record in caplog.records]
-    assert sum(record["batch_claimed_count"] for record in records if "batch_claimed_count" in record) == 3
-    durations = [record["job_duration_ms"] for record in records if "job_duration_ms" in record]
-    assert len(durations) == 3
+            jobs = await work.enqueue_many([{}] * 3)
+            jobs += await fail.enqueue_many([{"domain": "bad.example"}] * 2)
+            await asyncio.gather(*[job.wait(timeout=10) for job in jobs], return_exceptions=True)
+    records = [vars(record) for record in caplog.records if record.name.startswith("rowlock")]
+    for name, value in (("batch_claimed_count", 5), ("success_count", 3), ("fail_count", 2)):
+        assert sum(record[name] for record in records if name in record) == value, name
+    durations = [r["job_duration_ms"] for r in records if r["msg"].startswith("Job ") and "job_duration_ms" in r]
+    assert len(durations) == 5
     assert all(0 <= duration < 10_000 for duration in durations)
-    counts = [record for record in records if "success_count" in record]
-    assert (counts[-1]["success_count"], counts[-1]["fail_count"]) == (3, 0)
+    (top,) = [record["top_failures"] for record in records if "top_failures" in record]
+    assert "bad.example=2" in top, "the domains that fail most"
 
 
 async def test_a_new_job_wakes_an_idle_worker_long_before_the_poll(app: Rowlock, app_url: str) -> None:
-    """Enqueued by another app and by another process; the poll interval is 5 s."""
+    """Enqueued by another app and by another process; the poll interval is far longer than the test waits."""
     started: dict[int, float] = {}
 
-    @app.task("wake")
-    async def wake(n: int) -> None:
-        started[n] = time.time()
+    def register(owner: Rowlock) -> Any:
+        @owner.task("wake")
+        async def wake(n: int) -> None:
+            started[n] = time.time()
 
-    async with working(app, poll_interval_seconds=5.0):
-        await (await wake.enqueue(n=0)).wait(timeout=10)
-        async with Rowlock(app_url) as other:
-            await asyncio.sleep(0.3)  # the worker is idle
+        return wake
+
+    register(app)
+    async with working(app, poll_interval_seconds=60) as pool, Rowlock(app_url) as other:
+        wake = register(other)
+        for n in (1, 2, 3):
+            await until(lambda: pool.idle)
             sent = time.time()
-            await other.enqueue("wake", n=1)
-            await until(lambda: 1 in started)
-            assert started[1] - sent < 0.5
+            await wake.enqueue(n=n)
+            await until(lambda n=n: n in started)
+            assert started[n] - sent < 1
         async with other_process(app_url) as enqueue:
-            await asyncio.sleep(0.3)
-            sent = await enqueue("wake", n=2)
-            await until(lambda: 2 in started)
-            assert started[2] - sent < 0.5
+            for n in (4, 5, 6):
+                await until(lambda: pool.idle)
+                _, sent = await enqueue("wake", n=n)
+                await until(lambda n=n: n in started)
+                assert started[n] - sent < 1
+
+
+async def test_without_wake_ups_the_poll_finds_the_work(app: Rowlock) -> None:
+    @app.task
+    async def work() -> int:
+        return 1
+
+    async with working(app, wakeups=False, poll_interval_seconds=0.3) as pool:
+        await until(lambda: pool.idle)
+        assert await (await work.enqueue()).wait(timeout=10) == 1
 
 
 async def test_a_delayed_job_starts_on_time_whatever_the_poll_interval(app: Rowlock) -> None:
@@ -320,12 +348,14 @@ async def test_a_delayed_job_starts_on_time_whatever_the_poll_interval(app: Rowl
     async def late(n: int) -> None:
         started[n] = time.time()
 
-    async with working(app, poll_interval_seconds=5.0):
-        jobs = [await late.using(delay=0.3 + 0.2 * n).enqueue(n=n) for n in range(3)]
+    async with working(app, poll_interval_seconds=5):
+        jobs = [await late.using(delay=0.3 + 0.15 * n).enqueue(n=n) for n in range(5)]
         await asyncio.gather(*(job.wait(timeout=10) for job in jobs))
-    for n, job in enumerate(jobs):
-        due = (await row_of(app, job.id))["run_after"].timestamp()
-        assert -0.01 <= started[n] - due <= 0.25, f"job {n} started {started[n] - due:.3f} s after its time"
+    due = [(await row_of(app, job.id))["run_after"].timestamp() for job in jobs]
+    lateness = sorted(started[n] - due[n] for n in range(5))
+    assert lateness[0] >= -0.01, "before its time"
+    assert lateness[2] <= 0.25, lateness
+    assert lateness[-1] <= 1, lateness  # on a machine that has other things to do, too
 
 
 async def test_a_paused_queue_is_not_served(app: Rowlock) -> None:
@@ -335,14 +365,14 @@ async def test_a_paused_queue_is_not_served(app: Rowlock) -> None:
     async def work(n: int) -> None:
         ran.append(n)
 
-    await app.pause("default")
+    await pause(app, "default")
     async with working(app, queues=["default", "other"]):
         job = await work.enqueue(n=1)
         await (await work.using(queue="other").enqueue(n=2)).wait(timeout=10)
         with pytest.raises(TimeoutError):
             await job.wait(timeout=0.4)
         assert ran == [2]
-        await app.resume("default")
+        await resume(app, "default")
         await job.wait(timeout=10)
     assert ran == [2, 1]
 
@@ -402,14 +432,18 @@ async def test_two_workers_share_the_jobs_and_none_runs_twice(app: Rowlock, app_
 async def test_max_retry_3_means_4_attempts(app: Rowlock, app_url: str) -> None:
     runs: list[int] = []
 
-    @app.task(max_retry=3, backoff=fixed(seconds=0))
+    max_retry = 3
+
+    @app.task(max_attempts=1 + max_retry, backoff=fixed(seconds=1))
     async def fail(ctx: Context) -> None:
         runs.append(ctx.attempt)
         raise RuntimeError("x")
 
     async with frozen(app, app_url) as helper:
         job = await fail.enqueue()
-        await helper.drain()
+        for _ in range(6):
+            await helper.drain()
+            await helper.travel(seconds=2)
     assert runs == [1, 2, 3, 4]
     row = await row_of(app, job.id)
     assert (row["state"], row["attempt"], row["max_attempts"]) == ("dead", 4, 4)
@@ -477,14 +511,21 @@ async def test_a_worker_settles_each_job_by_itself(app: Rowlock) -> None:
         await jobs[0].wait(timeout=5)
 
 
-async def test_a_worker_survives_a_row_that_it_cannot_read(app: Rowlock) -> None:
-    """S2.31: one broken row harms nobody else."""
+async def test_a_row_that_cannot_be_understood_reaches_an_end_and_harms_nobody(app: Rowlock) -> None:
+    """Other programs write rows too. What cannot be decided about must not leave the job running."""
 
-    @app.task(max_attempts=1)
-    async def work(n: int) -> int:
+    @app.task
+    async def fail(n: int) -> int:
+        raise RuntimeError("x")
+
+    @app.task
+    async def fine(n: int) -> int:
         return n
 
-    broken = await work.using(priority=-100).enqueue(n=1)
-    await execute(app, 'UPDATE {t}jobs_live SET backoff = \'{"kind": "lunar"}\' WHERE id = $1', broken.id)
+    broken = await fail.using(delay=3600).enqueue(n=1)
+    strange = "UPDATE {t}jobs_live SET backoff = $1, ready = true, run_after = created_at WHERE id = $2"
+    await execute(app, strange, '{"kind": "lunar"}', broken.id)
     async with working(app):
-        assert await (await work.enqueue(n=2)).wait(timeout=10) == 2
+        assert await (await fine.enqueue(n=2)).wait(timeout=10) == 2
+        assert await in_state(app, broken.id, "retryable", "dead")
+        assert await (await fine.enqueue(n=3)).wait(timeout=10) == 3

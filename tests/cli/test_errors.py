@@ -1,14 +1,13 @@
 """Bad input: one clear line, and an exit code that says what kind of mistake it was."""
 
 import json
-import uuid
 from pathlib import Path
 
 import pytest
 
 from cli.command import Cli, Inside
 
-NOBODY = str(uuid.uuid4())
+NOBODY = "0198a000-0000-7000-8000-00000000dead"
 
 
 CASES = [

@@ -45,18 +45,22 @@ async def test_a_claim_gives_a_whole_lease_by_the_stores_clock(rig: Rig) -> None
     now, mine = rig.clock.move(5), token()
     await rig.claim(worker="w-7", lease=42, under=mine)
     row = await rig.row(job_id)
-    assert row | {
-        "state": "running",
-        "attempt": 1,
-        "lease_token": mine,
-        "locked_by": "w-7",
-        "locked_at": now,
-        "heartbeat_at": now,
-        "lease_expires_at": now + timedelta(seconds=42),
-        "started_at": now,
-        "updated_at": now,
-        "created_at": now - timedelta(seconds=5),
-    } == row
+    assert (
+        row
+        | {
+            "state": "running",
+            "attempt": 1,
+            "lease_token": mine,
+            "locked_by": "w-7",
+            "locked_at": now,
+            "heartbeat_at": now,
+            "lease_expires_at": now + timedelta(seconds=42),
+            "started_at": now,
+            "updated_at": now,
+            "created_at": now - timedelta(seconds=5),
+        }
+        == row
+    )
 
 
 async def test_every_claim_counts_one_attempt(rig: Rig) -> None:

@@ -41,26 +41,30 @@ async def test_a_job_has_the_options_it_was_given(rig: Rig) -> None:
         expires_at=now + timedelta(hours=1),
     )
     row = await rig.row(job_id)
-    assert row | {
-        "task": "links.enrich",
-        "queue": "links",
-        "state": "queued",
-        "priority": -7,
-        "args": {"url": "https://example.com/ä"},
-        "owner": "ana",
-        "source": "domain:example.com",
-        "tags": ["one", "two"],
-        "attempt": 0,
-        "max_attempts": 2,
-        "releases": 0,
-        "losses": 0,
-        "backoff": json.loads(fixed(minutes=5).to_json()),
-        "timeout_seconds": 30.5,
-        "run_after": now - timedelta(seconds=5),
-        "expires_at": now + timedelta(hours=1),
-        "created_at": now,
-        "updated_at": now,
-    } == row
+    assert (
+        row
+        | {
+            "task": "links.enrich",
+            "queue": "links",
+            "state": "queued",
+            "priority": -7,
+            "args": {"url": "https://example.com/ä"},
+            "owner": "ana",
+            "source": "domain:example.com",
+            "tags": ["one", "two"],
+            "attempt": 0,
+            "max_attempts": 2,
+            "releases": 0,
+            "losses": 0,
+            "backoff": json.loads(fixed(minutes=5).to_json()),
+            "timeout_seconds": 30.5,
+            "run_after": now - timedelta(seconds=5),
+            "expires_at": now + timedelta(hours=1),
+            "created_at": now,
+            "updated_at": now,
+        }
+        == row
+    )
 
 
 async def test_a_job_has_the_documented_defaults(rig: Rig) -> None:

@@ -1,7 +1,6 @@
 """What migrating promises: once, whole, whoever starts first; and a clear word where the schema does not fit."""
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,9 +99,10 @@ async def test_many_tasks_that_open_at_once_migrate_once(empty: str, engine: str
 
 
 async def test_many_processes_that_open_at_once_migrate_once(empty: str, engine: str) -> None:
-    command = [sys.executable, "-c", OPEN, empty]
-    started = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]
-    ended = await asyncio.gather(*(asyncio.to_thread(process.communicate, b"go\n") for process in started))
+    pipe = asyncio.subprocess.PIPE
+    opening = [sys.executable, "-c", OPEN, empty]
+    started = [await asyncio.create_subprocess_exec(*opening, stdin=pipe, stderr=pipe) for _ in range(4)]
+    ended = await asyncio.gather(*(process.communicate(b"go\n") for process in started))
     assert [process.returncode for process in started] == [0] * 4, ended
     assert len(await migrations_of(empty)) == len(migrate.migrations(engine))
 
@@ -254,7 +254,10 @@ async def test_the_view_cannot_be_written_to(rig: Rig) -> None:
                 "task = NULL",
             ],
         ),
-        (True, ["lease_token = NULL", "locked_by = NULL", "lease_expires_at = NULL", "ready = TRUE", "state = 'queued'"]),
+        (
+            True,
+            ["lease_token = NULL", "locked_by = NULL", "lease_expires_at = NULL", "ready = TRUE", "state = 'queued'"],
+        ),
     ],
     ids=["a waiting row has no lease", "a running row has a whole lease"],
 )

@@ -97,7 +97,9 @@ class Database:
         self.fill(BULK, 1, ROWS, state="'queued'", ready="TRUE", priority="n % 3", run_after="{now}", lease=NO_LEASE)
 
     def load_running(self) -> None:
-        self.fill(BULK, FIRST_RUNNING, 500, state="'running'", ready="FALSE", priority="0", run_after="{now}", lease=LEASE)
+        self.fill(
+            BULK, FIRST_RUNNING, 500, state="'running'", ready="FALSE", priority="0", run_after="{now}", lease=LEASE
+        )
 
     def load_finished_and_later(self) -> None:
         self.fill(FINISHED, FIRST_FINISHED, ROWS)
@@ -323,9 +325,7 @@ def test_a_claim_reads_its_index_and_nothing_else(plans: dict[str, dict[str, lis
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_a_statement_reads_only_its_own_rows(
-    plans: dict[str, dict[str, list[Plan]]], name: str, scenario: str
-) -> None:
+def test_a_statement_reads_only_its_own_rows(plans: dict[str, dict[str, list[Plan]]], name: str, scenario: str) -> None:
     index = STATEMENTS[name][1]
     for plan in plans[scenario][name]:
         finished = [walk for walk in plan.walks if "finished" in walk and "crowded" not in scenario]  # empty there

@@ -21,21 +21,25 @@ async def test_a_lease_that_ran_out_makes_the_job_retryable(rig: Rig) -> None:
     (lost,) = await rig.reclaim(draw=0.5)
     assert (lost.job.id, lost.job.token, lost.job.worker) == (job.id, job.token, "w-1")
     row = await rig.row(job.id)
-    assert row | {
-        "state": "retryable",
-        "attempt": 1,
-        "losses": 1,
-        "releases": 0,
-        "lease_token": None,
-        "locked_by": None,
-        "locked_at": None,
-        "heartbeat_at": None,
-        "lease_expires_at": None,
-        "progress": None,
-        "error_code": "WORKER_LOST",
-        "run_after": now + timedelta(seconds=0.5),
-        "updated_at": now,
-    } == row
+    assert (
+        row
+        | {
+            "state": "retryable",
+            "attempt": 1,
+            "losses": 1,
+            "releases": 0,
+            "lease_token": None,
+            "locked_by": None,
+            "locked_at": None,
+            "heartbeat_at": None,
+            "lease_expires_at": None,
+            "progress": None,
+            "error_code": "WORKER_LOST",
+            "run_after": now + timedelta(seconds=0.5),
+            "updated_at": now,
+        }
+        == row
+    )
     assert await rig.attempts(job.id) == [(1, "lost", "WORKER_LOST", "w-1")]
 
 
@@ -145,16 +149,20 @@ async def test_a_loss_that_ends_the_job_writes_its_follow_up(rig: Rig) -> None:
     (report,) = [row for row in (await rig.rows()).values() if row["task"] == "report"]
     assert (report["state"], report["queue"], report["priority"], report["owner"]) == ("queued", "reports", 7, "ana")
     finished = report["args"]["finished"]
-    assert finished | {
-        "job_id": job.id,
-        "task": "t",
-        "owner": "ana",
-        "state": "dead",
-        "attempt": 1,
-        "args": {"n": 1},
-        "result": None,
-        "error_code": "WORKER_LOST",
-    } == finished
+    assert (
+        finished
+        | {
+            "job_id": job.id,
+            "task": "t",
+            "owner": "ana",
+            "state": "dead",
+            "attempt": 1,
+            "args": {"n": 1},
+            "result": None,
+            "error_code": "WORKER_LOST",
+        }
+        == finished
+    )
     assert await rig.state(retried.id) == "retryable"
 
 

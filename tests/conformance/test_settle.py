@@ -98,15 +98,19 @@ async def test_a_failure_without_tries_left_is_dead(rig: Rig) -> None:
     now = rig.clock.move(2)
     await rig.settle(job, Failed("HTTP_500", "it broke"))
     row = await rig.row(job.id)
-    assert row | {
-        **NO_LEASE,
-        "state": "dead",
-        "error_code": "HTTP_500",
-        "error_message": "it broke",
-        "result": None,
-        "finished_at": now,
-        "locked_by": "worker-1",
-    } == row
+    assert (
+        row
+        | {
+            **NO_LEASE,
+            "state": "dead",
+            "error_code": "HTTP_500",
+            "error_message": "it broke",
+            "result": None,
+            "finished_at": now,
+            "locked_by": "worker-1",
+        }
+        == row
+    )
 
 
 async def test_a_permanent_failure_is_dead_whatever_tries_are_left(rig: Rig) -> None:
@@ -310,9 +314,7 @@ async def test_each_job_of_a_batch_has_its_own_answer(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
-async def test_an_old_token_changes_nothing_when_the_new_one_is_in_the_same_batch(
-    rig: Rig, stale_first: bool
-) -> None:
+async def test_an_old_token_changes_nothing_when_the_new_one_is_in_the_same_batch(rig: Rig, stale_first: bool) -> None:
     zombie = await rig.running()
     await rig.settle(zombie, Released(0))
     (holder,) = await rig.claim()

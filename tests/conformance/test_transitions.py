@@ -1,4 +1,4 @@
-"""Every (state × event) pair of the state machine, on both engines: the allowed ones move, the others change nothing."""
+"""Every (state × event) pair of the state machine, on both engines: allowed ones move, the others change nothing."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -6,16 +6,30 @@ from typing import Any
 
 import pytest
 
+from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition
 from rowlock.core.states import EVENTS, FINAL, Outcome, State, allowed
-from rowlock.store import jobs
+from rowlock.store import Store, jobs
 from support.rig import KEEP, Rig, token
+from support.stores import empty
 
 PAIRS = [(state, event) for state in State for event in EVENTS]
 MOVES = [(state, event, after) for state, event in PAIRS for after in sorted(allowed(state, event))]
 REFUSED = [(state, event) for state, event in PAIRS if not allowed(state, event)]
+
+
+@pytest.fixture
+def database(used_database: str) -> str:
+    return used_database
+
+
+@pytest.fixture
+async def rig(store: Store, clock: FakeClock) -> Rig:
+    rig = Rig(store, clock)
+    await empty(rig)
+    return rig
 
 
 async def bring_to(rig: Rig, state: State, **options: Any) -> Claimed:

@@ -177,9 +177,7 @@ async def test_settle_and_beat_never_bring_a_lease_back(rig: Rig, other: Store, 
             assert (row["lease_token"], row["lease_expires_at"], row["heartbeat_at"]) == (None, None, None), order
 
 
-async def test_plain_success_and_another_write_to_the_row_leave_one_row(
-    rig: Rig, other: Store, watcher: Any
-) -> None:
+async def test_plain_success_and_another_write_to_the_row_leave_one_row(rig: Rig, other: Store, watcher: Any) -> None:
     """The success waits for the other's lock and then goes on with a row that is newer than its snapshot."""
     for write in ("beat", "progress", "cancel"):
         for order in orders(2, 4 if write == "cancel" else 2):
@@ -228,9 +226,7 @@ async def test_retry_and_retry_bring_a_job_back_once(rig: Rig, other: Store, wat
 
 
 @pytest.mark.parametrize("roll_back", [False, True])
-async def test_twins_under_one_chosen_id_make_one_job(
-    rig: Rig, other: Store, watcher: Any, roll_back: bool
-) -> None:
+async def test_twins_under_one_chosen_id_make_one_job(rig: Rig, other: Store, watcher: Any, roll_back: bool) -> None:
     """The second waits for the first: it takes over when that one is undone, and is told so when it is not."""
     for n, order in enumerate(orders(3, 3)):
         job_id = numbered(1000 + n)
@@ -245,9 +241,7 @@ async def test_twins_under_one_chosen_id_make_one_job(
             assert row["args"]["by"] == "b", order
 
 
-async def test_a_row_that_somebody_has_locked_does_not_stop_the_beats_of_others(
-    rig: Rig, watcher: Any
-) -> None:
+async def test_a_row_that_somebody_has_locked_does_not_stop_the_beats_of_others(rig: Rig, watcher: Any) -> None:
     locked, free = await rig.running(), await rig.running()
     leases = [(locked.id, locked.token), (free.id, free.token)]
     before = await rig.row(locked.id)
@@ -266,9 +260,7 @@ async def test_a_row_that_somebody_has_locked_does_not_stop_the_beats_of_others(
     assert (await rig.row(locked.id))["heartbeat_at"] == now
 
 
-async def test_a_locked_row_does_not_stop_claims_promotions_and_expiries_of_others(
-    rig: Rig, watcher: Any
-) -> None:
+async def test_a_locked_row_does_not_stop_claims_promotions_and_expiries_of_others(rig: Rig, watcher: Any) -> None:
     ready, later, overdue = (
         await rig.enqueue_many(2),
         await rig.enqueue_many(2, delay=5),

@@ -16,7 +16,7 @@ from typing import Any
 
 from rowlock import Context, Rowlock, WorkerPool
 from rowlock.core.config import Settings, WorkerSettings
-from rowlock.store import jobs
+from rowlock.store import jobs, workers
 from rowlock.testing import Testing
 from rowlock.testing import testing as rowlock_testing
 from support.rig import COLUMNS, plain, prefix
@@ -104,6 +104,14 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], timeout: float 
         await asyncio.sleep(0.005)
 
 
+async def pause(app: Rowlock, queue: str) -> None:
+    await (await app.store()).run(workers.pause_queue(queue))
+
+
+async def resume(app: Rowlock, queue: str) -> None:
+    await (await app.store()).run(workers.resume_queue(queue))
+
+
 async def in_state(app: Rowlock, job_id: str, *states: str) -> str:
     """Wait until the job is in one of the states; answers which."""
 
@@ -136,8 +144,13 @@ def fail_in_process() -> None:
 
 
 @app.task(runs_in="process")
-async def report_from_process(ctx: Context) -> int:
+async def report_from_process(ctx: Context, until: str) -> int:
+    """Report, and go on when there is a file of that name."""
     await ctx.progress(30, phase="child", message="hello")
+    for _ in range(3000):
+        if os.path.exists(until):  # noqa: ASYNC240
+            break
+        await asyncio.sleep(0.01)
     return ctx.attempt
 
 

@@ -76,9 +76,9 @@ class Actor:
                 stop = asyncio.create_task(self._stopped.wait())
                 await asyncio.wait({stop}, timeout=0.003)
                 stop.cancel()
-                if not self._stopped.is_set() and self.pid:
-                    if await watcher.fetchval("SELECT pg_blocking_pids($1) <> '{}'", self.pid):
-                        return False
+                blocked = "SELECT pg_blocking_pids($1) <> '{}'"
+                if not self._stopped.is_set() and self.pid and await watcher.fetchval(blocked, self.pid):
+                    return False
         return True
 
     def move_on(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from rowlock import Context, Permanent, Retry, Rowlock, Snooze
+from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
 from rowlock.core.job import Claimed
 from rowlock.store import jobs
 from rowlock.store.ids import new_id, new_token
@@ -97,9 +97,9 @@ def raises(kind: str) -> None:
     raise ValueError("boom \ud800")
 
 
-@app.task(runs_in="process", rules={KeyError: "dead"})
-async def raises_by_rule() -> None:
-    raise KeyError("gone")
+@app.task(runs_in="process", rules={KeyError: "dead", OSError: fixed(3)})
+async def raises_by_rule(final: bool) -> None:
+    raise KeyError("gone") if final else OSError("busy")
 
 
 @app.task(runs_in="process")

@@ -20,12 +20,47 @@ TABLES = ("jobs_live", "jobs_finished", "attempts", "job_keys", "workers", "queu
 JSON_COLUMNS = ("args", "tags", "backoff", "result")
 
 # The columns of `jobs`, in the order of the contract.
-COLUMNS = (
-    "id task queue state priority args owner source tags batch_id schedule_id tick attempt max_attempts releases"
-    " losses backoff timeout_seconds run_after expires_at lease_token locked_by locked_at heartbeat_at"
-    " lease_expires_at settled_token cancel_requested_at progress phase message result result_uri result_checksum"
-    " error_code error_message created_at started_at finished_at updated_at"
-).split()
+COLUMNS = [
+    "id",
+    "task",
+    "queue",
+    "state",
+    "priority",
+    "args",
+    "owner",
+    "source",
+    "tags",
+    "batch_id",
+    "schedule_id",
+    "tick",
+    "attempt",
+    "max_attempts",
+    "releases",
+    "losses",
+    "backoff",
+    "timeout_seconds",
+    "run_after",
+    "expires_at",
+    "lease_token",
+    "locked_by",
+    "locked_at",
+    "heartbeat_at",
+    "lease_expires_at",
+    "settled_token",
+    "cancel_requested_at",
+    "progress",
+    "phase",
+    "message",
+    "result",
+    "result_uri",
+    "result_checksum",
+    "error_code",
+    "error_message",
+    "created_at",
+    "started_at",
+    "finished_at",
+    "updated_at",
+]
 
 
 def prefix(store: Store) -> str:

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import apsw
@@ -18,9 +19,11 @@ STORE = Path(rowlock.store.__file__).parent
 by_name = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
 
-def nodes() -> Iterator[ast.AST]:
-    for file in STORE.parent.rglob("*.py"):
-        yield from ast.walk(ast.parse(file.read_text("utf-8")))
+@cache
+def nodes() -> list[ast.AST]:
+    """All of the package's code."""
+    files = [file.read_text("utf-8") for file in STORE.parent.rglob("*.py")]
+    return [node for text in files for node in ast.walk(ast.parse(text))]
 
 
 def called_names() -> set[str]:

@@ -14,12 +14,13 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler raised. `after` overrides the backoff; `permanent` means no further try."""
+    """The handler raised. `after` or `backoff` (its JSON) override the job's own; `permanent` means no further try."""
 
     code: str
     message: str
     after: float | None = None
     permanent: bool = False
+    backoff: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

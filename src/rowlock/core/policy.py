@@ -110,11 +110,10 @@ def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
             return Transition(State.SUCCEEDED, Outcome.SUCCEEDED, result=result)
         case Cancelled():
             return Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
-        case Failed(code, message, after, permanent):
-            return _after_failure(job, Outcome.FAILED, code, message, after, permanent, draw)
+        case Failed():
+            return _after_failure(job, Outcome.FAILED, end, draw)
         case TimedOut(timeout):
-            message = f"timed out after {timeout:g} s"
-            return _after_failure(job, Outcome.TIMED_OUT, "TIMEOUT", message, None, False, draw)
+            return _after_failure(job, Outcome.TIMED_OUT, Failed("TIMEOUT", f"timed out after {timeout:g} s"), draw)
         case Released(after, reason):
             if job.cancel_requested:
                 return Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
@@ -129,23 +128,15 @@ def tries_used(job: Decidable) -> int:
     return job.attempt - job.releases - job.losses
 
 
-def _after_failure(
-    job: Decidable,
-    outcome: Outcome,
-    code: str,
-    message: str,
-    after: float | None,
-    permanent: bool,
-    draw: float,
-) -> Transition:
+def _after_failure(job: Decidable, outcome: Outcome, end: Failed, draw: float) -> Transition:
     used = tries_used(job)
-    if permanent or used >= job.max_attempts:
-        return Transition(State.DEAD, outcome, error_code=code, error_message=message)
-    if after is not None:
-        delay = after * (1 + 0.2 * draw)
+    if end.permanent or used >= job.max_attempts:
+        return Transition(State.DEAD, outcome, error_code=end.code, error_message=end.message)
+    if end.after is not None:
+        delay = end.after * (1 + 0.2 * draw)
     else:
-        delay = Backoff.from_json(job.backoff).delay(used, draw)
-    return Transition(State.RETRYABLE, outcome, delay=delay, error_code=code, error_message=message)
+        delay = Backoff.from_json(end.backoff or job.backoff).delay(used, draw)
+    return Transition(State.RETRYABLE, outcome, delay=delay, error_code=end.code, error_message=end.message)
 
 
 def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:

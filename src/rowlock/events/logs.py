@@ -62,10 +62,10 @@ class JobLog:
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         """An attempt ended in another way."""
-        self._seconds += seconds
         code, message = transition.error_code or transition.outcome, transition.error_message or ""
         if transition.state in (State.DEAD, State.RETRYABLE):
             self._failed += 1
+            self._seconds += seconds
             self._failures[job.source or job.task] += 1
         level = logging.ERROR if transition.state is State.DEAD else logging.WARNING
         if transition.state in (State.QUEUED, State.CANCELLED):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import json
 import os
 import threading
@@ -152,6 +153,8 @@ class Rowlock:
 
     def on_error(self, function: ErrorHook) -> ErrorHook:
         """Register a function called with (ctx, exception) when an attempt fails."""
+        if inspect.iscoroutinefunction(function):
+            raise InvalidArguments("an error hook must be a plain function; it may start a task of its own")
         self.error_hooks.append(function)
         return function
 

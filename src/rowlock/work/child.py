@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import ctypes
 import dataclasses
 import importlib
 import json
@@ -24,7 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ def find(name: str, where: list[list[str]]) -> Task[..., Any]:
             if (task := value.registry.all().get(name)) is not None:
                 return task
             problems.append(f"{module}.{attribute} has no such task after its module was imported")
-    raise NotImportable(clean("; ".join(problems), 1000))
+    raise NotImportable(clean("; ".join(problems) or "its module has another task under that name", 1000))
 
 
 # --- the process
@@ -105,6 +104,8 @@ def main(control: Connection, output: Connection, parent: int, folder: str, sett
     if sys.platform == "linux":
         # When the parent dies, the watching thread kills the whole group. For the case that C code holds the GIL then,
         # the death signal is handled by C's alarm(), which takes the number of SIGHUP for seconds: it kills after one.
+        import ctypes
+
         libc = ctypes.CDLL(None)
         libc.signal(signal.SIGHUP, libc.alarm)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
@@ -235,8 +236,7 @@ class ChildRunner(Runner):
     """Runs attempts of one app in a child process."""
 
     def __init__(self, host: Host, app: Rowlock, resources: dict[str, Any]) -> None:
-        nothing: Callable[[Running], None] = lambda running: None  # noqa: E731
-        super().__init__(app, resources=resources, report=lambda _: host.progress, settled=nothing, overrun=nothing)
+        super().__init__(app, resources=resources, report=lambda _: host.progress, settled=_ignore, overrun=_ignore)
         self._host, self._opened, self._filled = host, False, resources
 
     async def open(self, exits: AsyncExitStack) -> None:
@@ -260,6 +260,10 @@ class ChildRunner(Runner):
             return await self._host.between_turns(lambda: context.run(task.function, *given, **arguments))
 
         return call
+
+
+def _ignore(running: Running) -> None:
+    """The parent learns of it from the answer."""
 
 
 class Progress:
@@ -337,10 +341,6 @@ def memory_limit(megabytes: int | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-_warned: set[str] = set()
-
-
+@cache
 def _warn_once(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        log.warning(text)
+    log.warning(text)

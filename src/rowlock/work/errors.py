@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 LIMIT = 8 * 1024
+CODE_LIMIT = 100
 
 
 def clean(text: str, limit: int = LIMIT) -> str:
@@ -17,12 +18,12 @@ def clean(text: str, limit: int = LIMIT) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The message and where it was raised. Never raises, whatever the exception's own `__str__` does."""
+    """The message (the code says which exception it was) and where it was raised. Never raises, whatever the
+    exception's own `__str__` does."""
     try:
-        message = str(error)
+        head = str(error) or type(error).__name__
     except Exception as broken:
-        message = f"<its message cannot be shown: {type(broken).__name__}>"
-    head = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        head = f"<its message cannot be shown: {type(broken).__name__}>"
     frames = traceback.extract_tb(error.__traceback__)[-6:]
     where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
     return clean(clean(head, LIMIT - 2048) + where)

@@ -24,12 +24,12 @@ from rowlock.core.errors import (
 )
 from rowlock.core.job import MAX_RESULT_BYTES, Settlement
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
-from rowlock.core.policy import Backoff, decide, tries_used
+from rowlock.core.policy import Backoff, decide
 from rowlock.store import jobs
 from rowlock.store.follow_ups import follow_ups
 from rowlock.work.arguments import to_json
 from rowlock.work.context import Context, Report
-from rowlock.work.errors import describe
+from rowlock.work.errors import CODE_LIMIT, clean, describe
 from rowlock.work.running import Running
 from rowlock.work.settler import Settler
 
@@ -81,6 +81,8 @@ class Runner(ABC):
                 value = await (task.function(ctx, **arguments) if task.takes_context else task.function(**arguments))
             else:
                 value = await self._wrapped(running, task, ctx, arguments, call)
+            if running.reason in ("cancel", "timeout"):
+                raise asyncio.CancelledError  # it was told to stop, and returning is how a thread obeys
             text = None if value is None else to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES)
         except BaseException as error:
             if ctx is not None:
@@ -116,13 +118,16 @@ class Runner(ABC):
         swallowed = asyncio.get_running_loop().call_later(timeout + SWALLOW_SECONDS, self._overrun, running)
         try:
             async with asyncio.timeout(timeout) as limit:
-                return await around()
+                value = await around()
         except TimeoutError:
             if limit.expired():
                 raise _Overran(timeout) from None
             raise
         finally:
             swallowed.cancel()
+        if limit.expired():  # it has swallowed the cancel and returned all the same
+            raise _Overran(timeout)
+        return value
 
     async def _commit(self, running: Running, ctx: Context, result: Succeeded) -> AttemptEnd | None:
         """Write the success into the handler's own transaction and commit both, or neither."""
@@ -175,21 +180,22 @@ class Runner(ABC):
             running.reason = "lost"
             self.settled(running)
             return None
+        if not isinstance(error, (Snooze, TaskNotFound)):
+            self._tell_hooks(running, error)
         match error:
             case Snooze():
-                return Released(error.after, str(error))
+                return Released(error.after, clean(str(error)))
             case Retry():
                 return Failed("RETRY", describe(error), after=error.after)
             case Permanent():
-                return Failed(error.code, describe(error), permanent=True)
+                return Failed(clean(str(error.code), CODE_LIMIT), describe(error), permanent=True)
             case _Overran():
                 return TimedOut(error.timeout)
             case TaskNotFound():
-                return Released(30.0, str(error))
+                return Released(30.0, clean(str(error)))
             case InvalidArguments() if not _raised_by_handler(error):
                 large = "bytes of JSON" in str(error) or "must be JSON" in str(error)
                 return Failed("INVALID_RESULT" if large else "INVALID_ARGUMENTS", describe(error), permanent=large)
-        self._tell_hooks(running, error)
         return self._by_rule(running, error)
 
     def _by_rule(self, running: Running, error: BaseException) -> Failed:
@@ -200,7 +206,7 @@ class Runner(ABC):
             if rule == "dead":
                 return Failed(code, message, permanent=True)
             if isinstance(rule, Backoff):
-                return Failed(code, message, after=rule.delay(tries_used(running.job), random.random()))
+                return Failed(code, message, backoff=rule.to_json())
             if rule is not None:
                 return Failed(code, message, after=seconds(rule, "rules"))
         return Failed(code, message)
@@ -275,7 +281,15 @@ class Executor(Runner):
             loop = asyncio.get_running_loop()
             context = contextvars.copy_context()
             given = (ctx,) if task.takes_context else ()
-            work = loop.run_in_executor(self._threads, lambda: context.run(task.function, *given, **arguments))
+
+            def work_here() -> tuple[Any, BaseException | None]:
+                # Not as the future's exception: asyncio refuses StopIteration there and would wait for ever.
+                try:
+                    return context.run(task.function, *given, **arguments), None
+                except BaseException as error:
+                    return None, error
+
+            work = loop.run_in_executor(self._threads, work_here)
             timeout, began = running.job.timeout_seconds, time.monotonic()
             alarm = loop.call_later(timeout, running.stop, "timeout") if timeout is not None else None
             try:
@@ -292,7 +306,10 @@ class Executor(Runner):
                     alarm.cancel()
             if timeout is not None and time.monotonic() - began > timeout:
                 raise _Overran(timeout)
-            return work.result()
+            value, error = work.result()
+            if error is not None:
+                raise error
+            return value
 
         return call
 

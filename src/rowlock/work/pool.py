@@ -73,8 +73,7 @@ class WorkerPool:
         app, settings = self.app, self.settings
         self._store = await app.store()
         self.log = JobLog(self.id)
-        resources = await self._open_resources()
-        self._build(resources)
+        self._build(await self._open_resources())
         self._bell = await self._store.listen(self._heard) if settings.wakeups else None
         self._filler = self._build_filler()
         await self.register()
@@ -87,14 +86,24 @@ class WorkerPool:
 
     async def _open_resources(self) -> dict[str, Any]:
         resources: dict[str, Any] = {}
-        for lifespan in self.app.lifespans:
-            resources |= await self._exits.enter_async_context(asynccontextmanager(lifespan)())
+        try:
+            for lifespan in self.app.lifespans:
+                resources |= await self._exits.enter_async_context(asynccontextmanager(lifespan)())
+        except BaseException:
+            await self._exits.aclose()
+            raise
         return resources
 
     def _build(self, resources: Mapping[str, Any]) -> None:
         app, settings = self.app, self.settings
         self._loops = Loops()
-        self.settler = Settler(self._store, app.keep, self._answered, lambda: self._filler.wake())
+        self.settler = Settler(
+            self._store,
+            app.keep,
+            before=lambda batch: self.progress.flush(batch),
+            answered=self._answered,
+            flushed=lambda: self._filler.wake(),
+        )
         self._stops = Stopping(self.running, lambda running, end: self.executor.settle(running, end), self._forget)
         self.progress = ProgressBook(self._store, self._stops.lost)
         self.heart = Heart(

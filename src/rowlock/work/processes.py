@@ -150,14 +150,15 @@ class Child:
         self.process: SpawnProcess | None = None
         self.stopped = False  # by us: its death then says nothing about its job
         self.used = False
+        self._ending: asyncio.Task[None] | None = None
         # The thread outlives the process: a parent-death signal is sent when the thread that started it ends.
-        self._thread = threading.Thread(target=self._work, name="rowlock-child", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._work, name="rowlock-child", daemon=True).start()
 
     @property
     def alive(self) -> bool:
         """Whether the process has not ended."""
-        return self.process is not None and self.process.exitcode is None
+        process = self.process
+        return process is not None and process.exitcode is None
 
     async def start(self) -> None:
         """Start the process and wait until it is ready."""
@@ -167,10 +168,15 @@ class Child:
         """Let it run a job; gives its answer."""
         return await self._ask(partial(self._converse, message, output, report))
 
-    async def stop(self) -> None:
+    def stop(self) -> asyncio.Task[None]:
         """SIGTERM to the process and everything it has started; after a while SIGKILL to what is left."""
-        self.stopped = True
-        self._signal(signal.SIGTERM)
+        if self._ending is None:
+            self.stopped = True
+            self._signal(signal.SIGTERM)
+            self._ending = asyncio.create_task(self._stop())
+        return self._ending
+
+    async def _stop(self) -> None:
         alarm = asyncio.get_running_loop().call_later(self.KILL_SECONDS, self._signal, signal.SIGKILL)
         await self._ask(partial(self._finish, time.monotonic() + self.KILL_SECONDS))
         alarm.cancel()
@@ -187,14 +193,15 @@ class Child:
     # --- signals
 
     def _signal(self, number: int) -> None:
-        if self.process is None or self.process.pid is None:
+        process = self.process
+        if process is None or process.pid is None:
             return
         try:
-            os.killpg(self.process.pid, number)
+            os.killpg(process.pid, number)
         except ProcessLookupError:
-            if self.alive:  # it has no group of its own yet
+            if process.exitcode is None:  # it has no group of its own yet
                 with suppress(ProcessLookupError):
-                    os.kill(self.process.pid, number)
+                    os.kill(process.pid, number)
         except PermissionError:
             pass
 
@@ -213,9 +220,12 @@ class Child:
                     answer.set_result(function())
                 except BaseException as error:
                     answer.set_exception(error)
-        if self.process is not None:
+        process, self.process = self.process, None
+        if process is not None:
             self._control.close()
             self._output.close()
+            with suppress(ValueError):  # not even SIGKILL has ended it
+                process.close()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -428,7 +438,7 @@ class Children:
     async def _end(self, child: Child) -> None:
         """Kill it, however often the caller is cancelled meanwhile: the slot is free when the process is gone."""
         self._all.discard(child)
-        ending, cancelled = asyncio.ensure_future(child.stop()), None
+        ending, cancelled = child.stop(), None
         while not ending.done():
             try:
                 await asyncio.shield(ending)

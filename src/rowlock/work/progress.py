@@ -50,12 +50,20 @@ class ProgressBook:
             await self._wake.wait()
             self._wake.clear()
             batch, self._latest = list(self._latest.values()), {}
+            if not batch:
+                continue
             try:
                 held = await self._store.run(jobs.progress(batch))
                 self._on_lost([row[0] for row in batch if row[0] not in held])
             except StoreError as error:
                 log.warning("progress of %d jobs was not written: %s", len(batch), error)
             await asyncio.sleep(PERIOD)
+
+    async def flush(self, ids: list[str]) -> None:
+        """Write what these jobs reported last, before they are settled."""
+        batch = [self._latest.pop(job_id) for job_id in ids if job_id in self._latest] if self._latest else []
+        if batch:
+            await self._store.run(jobs.progress(batch))
 
     async def stop(self) -> None:
         """Stop writing; what is left is no longer wanted."""

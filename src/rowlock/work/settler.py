@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
 from rowlock.core.job import Claimed, Settlement
@@ -31,8 +31,17 @@ Answered = Callable[[Running, Transition, jobs.Answer], None]
 class Settler:
     """The one writer of outcomes in a worker."""
 
-    def __init__(self, store: Store, keep: jobs.Keep, answered: Answered, flushed: Callable[[], None]) -> None:
-        self._store, self._keep, self._answered, self._flushed = store, keep, answered, flushed
+    def __init__(
+        self,
+        store: Store,
+        keep: jobs.Keep,
+        *,
+        before: Callable[[list[str]], Awaitable[None]],
+        answered: Answered,
+        flushed: Callable[[], None],
+    ) -> None:
+        self._store, self._keep = store, keep
+        self._before, self._answered, self._flushed = before, answered, flushed
         self._pending: list[tuple[Running, Transition]] = []
         self._arrived = asyncio.Event()
         self._writing = 0
@@ -91,6 +100,7 @@ class Settler:
 
     async def _write(self, batch: list[tuple[Running, Transition]]) -> None:
         try:
+            await self._before([running.job.id for running, _ in batch])
             answers = await self._settle(batch)
         except (StoreUnavailable, StorageFull):
             raise

@@ -119,15 +119,16 @@ WITH held AS MATERIALIZED (
     SELECT found.*, done.result AS outcome
     FROM {rows:done(id uuid, token uuid, result json)}
     CROSS JOIN LATERAL (
-        SELECT j.ctid AS place, j.*
+        SELECT j.*
         FROM rowlock.jobs_live j
         WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
         LIMIT 1
         FOR UPDATE
     ) found
 ), gone AS (
-    -- By ctid: the rows are locked, so they cannot have moved.
-    DELETE FROM rowlock.jobs_live WHERE ctid = ANY(ARRAY(SELECT place FROM held))
+    -- By id, not by ctid: a row that was updated while its lock was waited for has a version that this statement's
+    -- snapshot does not see, and only a search that begins at the old one finds it.
+    DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
 )
 INSERT INTO rowlock.jobs_finished (
     id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
