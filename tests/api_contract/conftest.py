@@ -10,6 +10,8 @@ from rowlock import Rowlock
 from support.server import PostgresDatabases
 from support.stores import clock, database, engine, template
 
+pytest_plugins = ["pytester"]
+
 __all__ = ["clock", "database", "engine", "template"]
 
 

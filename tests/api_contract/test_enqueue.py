@@ -26,6 +26,23 @@ async def test_a_returned_id_is_a_committed_row(app: Rowlock, app_url: str) -> N
     assert (seen.result, seen.error_message) == (None, None)
 
 
+async def test_creating_and_reading_jobs_never_runs_them(app: Rowlock) -> None:
+    """S0.3: the web tier creates, reads and cancels; processing is a worker's."""
+    ran: list[int] = []
+
+    @app.task
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    made = await work.enqueue_many([{"n": n} for n in range(3)])
+    for job in made:
+        assert (await app.job(job.id)).state == "queued"
+        with pytest.raises(TimeoutError):
+            await job.wait(timeout=0.05)
+    assert await app.cancel(made[0].id) == "cancelled"
+    assert ran == []
+
+
 async def test_many_keep_their_order(app: Rowlock) -> None:
     ran: list[int] = []
 
@@ -331,7 +348,7 @@ def test_sync_code_enqueues_without_a_running_loop(app_url: str) -> None:
 
     first = note.enqueue_sync(n=1)
     second = note.using(priority=3, owner="ana").enqueue_sync(n=2)
-    assert first.created and second.created
+    assert (first.created, second.created) == (True, True)
 
     async def look() -> None:
         async with app:

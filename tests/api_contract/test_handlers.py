@@ -1,13 +1,13 @@
 """S2's class form: `@handler`, `BaseHandler`, `get_handler`, `HandlerNotFoundError`."""
 
+import asyncio
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from rowlock import BaseHandler, HandlerNotFoundError, InvalidArguments, JobDead, Rowlock, get_handler, handler
-from support.contract_tasks import row_of, working
+from rowlock import BaseHandler, HandlerNotFoundError, InvalidArguments, JobDead, Rowlock, fixed, get_handler, handler
+from support.contract_tasks import attempts_of, row_of, working
 
 
 def make_sample(name: str) -> type[BaseHandler]:
@@ -62,9 +62,14 @@ async def test_the_example_of_the_document_works() -> None:
 
 
 def test_one_name_is_one_class(name: str) -> None:
-    make_sample(name)
+    first = make_sample(name)
+
+    class Other(BaseHandler):
+        async def execute(self, params: dict[str, Any]) -> None: ...
+
     with pytest.raises(InvalidArguments, match="sample"):
-        make_sample(name)
+        handler(name)(Other)
+    assert isinstance(get_handler(name), first)
 
 
 @pytest.mark.parametrize("wrong", [int, lambda: 1, 7])
@@ -125,7 +130,23 @@ async def test_a_handler_that_cannot_be_built_fails_its_job(app: Rowlock, name: 
             await job.wait(timeout=10)
 
 
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    """Leave the process-wide registry as it was."""
-    yield
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_a_handler_over_its_time_is_stopped_and_tried_again(app: Rowlock, name: str) -> None:
+    """S2.20–S2.24 for the class form: success, failure and timeout, and 1 + max_retry attempts."""
+    runs: list[str] = []
+
+    @handler(name, timeout=0.05, max_attempts=1 + 2, backoff=fixed(seconds=0.01))
+    class Slow(BaseHandler):
+        async def execute(self, params: dict[str, Any]) -> None:
+            runs.append("run")
+            await asyncio.sleep(60)
+
+    async with working(app):
+        job = await app.enqueue(name)
+        with pytest.raises(JobDead):
+            await job.wait(timeout=10)
+    row = await row_of(app, job.id)
+    assert (row["state"], row["error_code"], row["attempt"]) == ("dead", "TIMEOUT", 3)
+    assert [outcome for _, outcome, _ in await attempts_of(app, job.id)] == ["timed_out"] * 3
+    assert len(runs) == 3
+    assert Slow

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import re
+import signal
 import socket
 import time
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from rowlock import ConfigError, Context, Rowlock, WorkerPool, exponential, fixed
+from rowlock.store import jobs
 from support.contract_tasks import (
     attempts_of,
     execute,
@@ -427,6 +429,103 @@ async def test_two_workers_share_the_jobs_and_none_runs_twice(app: Rowlock, app_
             jobs = await count.enqueue_many([{"n": n} for n in range(400)])
             await asyncio.gather(*(job.wait(timeout=20) for job in jobs))
     assert sorted(ran) == list(range(400))
+
+
+async def test_the_claim_is_committed_before_the_handler_starts(app: Rowlock, app_url: str) -> None:
+    """S0.16, S0.17: running, who, since when, which attempt; seen by others while the handler has not done a thing."""
+    seen: list[dict[str, Any]] = []
+
+    @app.task
+    async def work(ctx: Context) -> None:
+        async with Rowlock(app_url) as elsewhere:
+            seen.append(await row_of(elsewhere, ctx.job_id) | {"token": ctx.token})
+
+    async with working(app) as pool:
+        job = await work.enqueue()
+        await job.wait(timeout=10)
+    (row,) = seen
+    assert (row["state"], row["attempt"], row["locked_by"]) == ("running", 1, pool.id)
+    assert row["lease_token"] == row["token"]
+    assert row["created_at"] <= row["locked_at"] == row["started_at"] <= row["updated_at"] < row["lease_expires_at"]
+    done = await row_of(app, job.id)
+    assert (done["state"], done["locked_by"], done["lease_expires_at"]) == ("succeeded", None, None)
+    assert row["started_at"] <= done["finished_at"]
+
+
+async def test_a_running_job_is_beaten_for_as_long_as_it_runs(app: Rowlock) -> None:
+    """S4.7: a live worker keeps its job, however long it takes: three leases here."""
+    go = asyncio.Event()
+
+    @app.task
+    async def long() -> str:
+        await go.wait()
+        return "kept"
+
+    async with working(app, heartbeat_seconds=0.1, lease_seconds=0.5, sweep_seconds=0.1):
+        job = await long.enqueue()
+        await in_state(app, job.id, "running")
+        first = (await row_of(app, job.id))["lease_expires_at"]
+
+        async def renewed() -> bool:
+            row = await row_of(app, job.id)
+            assert (row["state"], row["losses"]) == ("running", 0)
+            return bool((row["lease_expires_at"] - first).total_seconds() > 1.5 and row["heartbeat_at"])
+
+        await until(renewed)
+        go.set()
+        assert await job.wait(timeout=10) == "kept"
+    assert (await row_of(app, job.id))["attempt"] == 1
+
+
+async def test_the_jobs_of_a_worker_that_fell_silent_are_taken_back(
+    app: Rowlock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S0.13, S4.6, S4.8, S4.9: no job stays running for ever; the log says from whom it was taken."""
+
+    @app.task(max_attempts=1)
+    async def work(ctx: Context) -> int:
+        return ctx.attempt
+
+    job = await work.enqueue()
+    store = await app.store()
+    silent = jobs.claim("silent-worker", "00000000-0000-4000-8000-000000000001", [jobs.Lane("default", "work")], 1, 0.2)
+    assert [claimed.id for claimed in await store.run(silent)] == [job.id]
+    with caplog.at_level(logging.INFO):
+        async with working(app, heartbeat_seconds=0.2, lease_seconds=0.5, sweep_seconds=0.1):
+            assert await job.wait(timeout=20) == 2
+    row = await row_of(app, job.id)
+    assert (row["state"], row["attempt"], row["losses"], row["max_attempts"]) == ("succeeded", 2, 1, 1)
+    assert [a[:2] for a in await attempts_of(app, job.id)] == [(1, "lost")]
+    assert any(job.id in line and "silent-worker" in line for line in (r.getMessage() for r in caplog.records))
+
+
+async def test_a_signal_stops_the_worker_gracefully(app: Rowlock) -> None:
+    """S2.29, S2.30: SIGTERM: no new jobs, what runs finishes, and the program goes on after `run_worker`."""
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> str:
+        entered.set()
+        await go.wait()
+        return "finished"
+
+    mine = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # should the worker not catch it, the test must live to tell
+    try:
+        serving = asyncio.create_task(app.run_worker(pool_size=1))
+        job, late = await work.enqueue(), await work.enqueue()
+        async with asyncio.timeout(10):
+            await entered.wait()
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0.1)
+        assert not serving.done(), "it did not wait for the running job"
+        go.set()
+        async with asyncio.timeout(10):
+            await serving
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "the handlers are put back"
+    finally:
+        signal.signal(signal.SIGTERM, mine)
+    assert (await app.job(job.id)).result == "finished"
+    assert ((await row_of(app, late.id))["state"], (await row_of(app, late.id))["attempt"]) == ("queued", 0)
 
 
 async def test_max_retry_3_means_4_attempts(app: Rowlock, app_url: str) -> None:

@@ -100,7 +100,7 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], timeout: float 
             answer = await answer
         if answer:
             return
-        assert time.monotonic() < deadline, f"not within {timeout:g} s: {inspect.getsource(condition).strip()}"
+        assert time.monotonic() < deadline, f"not within {timeout:g} s"
         await asyncio.sleep(0.005)
 
 

@@ -64,7 +64,7 @@ def _database(given: str | None) -> Iterator[str]:
 
 def _open(url: str, config: str | None) -> Rowlock:
     from rowlock.cli.demo_tasks import app
-    from rowlock.work.app import read_settings
+    from rowlock.work.settings import read_settings
 
     app.configure(read_settings(url, config))
     return app

@@ -87,8 +87,9 @@ async def _enqueue(
 
 def find_task(app: Rowlock, name: str) -> Task[..., Any]:
     """The task of that name, or, when no code was named, a stand-in that takes any arguments."""
-    from rowlock.work.tasks import Task, task_options
-    from rowlock.work.tasks import name as checked
+    from rowlock.work.options import name as checked
+    from rowlock.work.options import task_options
+    from rowlock.work.tasks import Task
 
     if app.registry.all():
         return app.get_task(name)

@@ -31,7 +31,8 @@ class Target:
 
     def open(self, flags: Mapping[str, Any] | None = None) -> Rowlock:
         """Your app if one is named, else one without tasks; with the settings of this command."""
-        from rowlock.work.app import Rowlock, read_settings
+        from rowlock.work.app import Rowlock
+        from rowlock.work.settings import read_settings
 
         name = self._app_name()
         app = load_app(name) if name else Rowlock()
@@ -48,7 +49,7 @@ class Target:
     def _app_name(self) -> str | None:
         if self.app is not None:
             return self.app
-        from rowlock.work.app import read_settings
+        from rowlock.work.settings import read_settings
 
         return read_settings(config=self.config).app
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rowlock.store.operation import Call, Ring, Steps, operation
+from rowlock.store.reads import moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +90,12 @@ def workers() -> Steps[list[Worker]]:
             pool_size=row[6],
             running=row[7],
             idle=bool(row[8]),
-            started_at=_time(row[9]),
-            seen_at=_time(row[10]),
+            started_at=moment(row[9]),
+            seen_at=moment(row[10]),
             alive=bool(row[11]),
         )
         for row in rows
     ]
-
-
-def _time(value: datetime | str) -> datetime:
-    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
 @operation(single=True, repeatable=True)
@@ -121,4 +118,4 @@ def resume_queue(name: str) -> Steps[bool]:
 @operation(read=True)
 def paused_queues() -> Steps[dict[str, datetime]]:
     """Paused queues and since when."""
-    return {row[0]: _time(row[1]) for row in (yield Call("paused_queues"))}
+    return {row[0]: moment(row[1]) for row in (yield Call("paused_queues"))}

@@ -6,29 +6,29 @@ import asyncio
 import dataclasses
 import inspect
 import json
-import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from rowlock.core.clock import FakeClock
-from rowlock.core.config import Settings, load_settings
-from rowlock.core.errors import ConfigError, InvalidArguments, JobNotFound, NotAllowed
-from rowlock.core.job import Claimed, NewJob
+from rowlock.core.config import Settings
+from rowlock.core.errors import InvalidArguments, JobNotFound, NotAllowed
+from rowlock.core.job import Claimed
 from rowlock.core.policy import DAY, Backoff
-from rowlock.store import foreign, jobs, reads
+from rowlock.store import jobs, reads
 from rowlock.store.engine import Session, Store, StoreOptions, open_store
 from rowlock.store.explain import Explanation, explain
-from rowlock.store.ids import new_id, valid_id
-from rowlock.store.operation import Operation
+from rowlock.store.ids import valid_id
 from rowlock.work.context import Context, current_session
-from rowlock.work.handle import JobHandle, fresh_row
-from rowlock.work.tasks import Registry, Rule, Task, TaskDecorator, name, task_options
+from rowlock.work.enqueuer import Enqueuer
+from rowlock.work.handle import JobHandle
+from rowlock.work.options import Rule, name, task_options
+from rowlock.work.settings import read_settings
+from rowlock.work.tasks import Registry, Task, TaskDecorator
 
 if TYPE_CHECKING:
     from rowlock.work.pool import WorkerPool
@@ -37,26 +37,6 @@ T = TypeVar("T")
 Lifespan = Callable[[], AsyncIterator[Mapping[str, Any]]]
 Middleware = Callable[[Context, Callable[[], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
 ErrorHook = Callable[[Context, BaseException], Any]
-
-
-def read_settings(
-    database: str | None = None, config: str | Path | None = None, flags: Mapping[str, Any] | None = None
-) -> Settings:
-    """Settings from flags, the environment and a config file (given, ROWLOCK_CONFIG, or ./rowlock.yaml)."""
-    given = config or os.environ.get("ROWLOCK_CONFIG")
-    path = Path(given) if given else Path("rowlock.yaml")
-    text = None
-    if given or path.is_file():
-        try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the config file {path}: {error}") from error
-    merged = dict(flags or {})
-    if database is not None:
-        merged["database"] = database
-    return load_settings(
-        file_text=text, file_name=str(path) if text is not None else None, env=os.environ, flags=merged
-    )
 
 
 class Rowlock:
@@ -74,6 +54,7 @@ class Rowlock:
         self._settings = settings
         self.clock = clock
         self.registry = Registry(self)
+        self.enqueuer = Enqueuer(self)
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self.error_hooks: list[ErrorHook] = []
@@ -237,75 +218,7 @@ class Rowlock:
     ) -> JobHandle[Any]:
         known = task if isinstance(task, Task) else self.registry.get(task)
         text, new = known.using()._prepare(args, arguments)
-        return await self._enqueue_one(known, text, new, None, None, under)
-
-    async def _enqueue_one(
-        self,
-        task: Task[..., Any],
-        text: str,
-        new: NewJob,
-        job_id: str | None,
-        connection: Any,
-        under: tuple[str, str] | None = None,
-    ) -> JobHandle[Any]:
-        if under is not None:
-            fresh = new_id()
-            await (await self.store()).run(jobs.enqueue_under(under, [(fresh, text)], new))
-            return self._handle(task, fresh, text, new)
-        if job_id is not None:
-            created = await self._write(jobs.enqueue_once(job_id, text, new), connection)
-            return (
-                self._handle(task, job_id, text, new)
-                if created
-                else await self._met(task, job_id, text, new, connection)
-            )
-        fresh = new_id()
-        await self._write(jobs.enqueue([(fresh, text)], new), connection)
-        return self._handle(task, fresh, text, new)
-
-    async def _enqueue_many(
-        self, task: Task[..., Any], rows: list[tuple[str, NewJob]], connection: Any
-    ) -> list[JobHandle[Any]]:
-        handles, grouped = [], dict[NewJob, list[tuple[str, str]]]()
-        for text, new in rows:
-            job_id = new_id()
-            grouped.setdefault(new, []).append((job_id, text))
-            handles.append(JobHandle(self, job_id, partial(fresh_row, job_id, text, new), task))
-        groups = [(members, new) for new, members in grouped.items()]
-        if groups:
-            await self._write(jobs.enqueue(*groups[0]) if len(groups) == 1 else jobs.enqueue_groups(groups), connection)
-        return handles
-
-    async def _write(self, op: Operation[T], connection: Any) -> T:
-        """Run an enqueue where it belongs: the caller's connection, the transaction around it, or on its own."""
-        if connection is not None:
-            return await foreign.run_on(connection, op, self.clock)
-        joined = current_session.get()
-        if joined is not None and joined[0] is self:
-            return await joined[1].run(op)
-        return await (await self.store()).run(op)
-
-    def _handle(self, task: Task[..., Any], job_id: str, text: str, new: NewJob) -> JobHandle[Any]:
-        return JobHandle(self, job_id, partial(fresh_row, job_id, text, new), task)
-
-    async def _met(self, task: Task[..., Any], job_id: str, text: str, new: NewJob, connection: Any) -> JobHandle[Any]:
-        """The job that already has this id; its row may have been pruned, its id is still taken."""
-        row = await self._write(reads.get(job_id), connection)
-        return JobHandle(self, job_id, row or partial(fresh_row, job_id, text, new), task, created=False)
-
-    def _enqueue_sync(
-        self, task: Task[..., Any], text: str, new: NewJob, job_id: str | None, connection: Any
-    ) -> JobHandle[Any]:
-        if connection is None:
-            return self.run_sync(self._enqueue_one(task, text, new, job_id, None))
-        fresh = job_id or new_id()
-        if job_id is None:
-            foreign.run_on_sync(connection, jobs.enqueue([(fresh, text)], new), self.clock)
-            return self._handle(task, fresh, text, new)
-        created = foreign.run_on_sync(connection, jobs.enqueue_once(fresh, text, new), self.clock)
-        handle = self._handle(task, fresh, text, new)
-        handle.created = created
-        return handle
+        return await self.enqueuer.one(known, text, new, None, None, under)
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of this app from sync code, with or without an event loop running in this thread."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
+from rowlock.core.policy import DAY
 from rowlock.store import jobs, retention
 from rowlock.store.engine import Store
 from rowlock.work.heartbeat import Heart, boottime
@@ -22,7 +23,6 @@ log = logging.getLogger("rowlock.worker")
 
 BATCH = 100
 TIDY_SECONDS = 600.0
-DAYS_AHEAD = 32
 
 
 class Sweeper:
@@ -71,6 +71,7 @@ class Sweeper:
 
     async def tidy(self) -> float:
         """Retention: partitions for the days to come, and what is past its time. Returns the delay before the next."""
-        await retention.ensure_partitions(self._store, DAYS_AHEAD)
-        await retention.prune(self._store)
+        longest = max(self._keep.succeeded, self._keep.failed)
+        await retention.ensure_partitions(self._store, int(longest / DAY) + 2)
+        await retention.prune(self._store, self._keep)
         return TIDY_SECONDS * random.uniform(0.8, 1.2)

@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import inspect
-import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from pydantic import TypeAdapter
 
 from rowlock.core.errors import InvalidArguments, TaskNotFound, seconds
-from rowlock.core.job import MAX_PRIORITY, MIN_PRIORITY, NewJob
-from rowlock.core.policy import Backoff
+from rowlock.core.job import NewJob
 from rowlock.store.ids import valid_id
 from rowlock.work import handlers
 from rowlock.work.arguments import Arguments, RawArguments
 from rowlock.work.context import Context
 from rowlock.work.handle import JobHandle
+from rowlock.work.options import RunsIn, TaskOptions, attempts, moment, name, priority, tags, task_options, text_or_none
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-RunsIn = Literal["async", "thread", "process"]
-Rule = Literal["dead"] | Backoff | float | timedelta
-NAME = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
-    """How a task's jobs run, and how they are enqueued unless `using` says otherwise."""
-
-    queue: str = "default"
-    max_attempts: int = 5
-    backoff: Backoff | None = None
-    timeout: float | None = None
-    priority: int = 0
-    source: str | Callable[..., str | None] | None = None
-    on_success: Any = None
-    on_dead: Any = None
-    on_lost: Literal["retry", "dead"] = "retry"
-    runs_in: RunsIn | None = None
-    memory_mb: int | None = None
-    keep: float | None = None
-    rules: Mapping[type[BaseException], Rule] = dataclasses.field(default_factory=dict)
 
 
 class Task(Generic[P, R]):
@@ -124,12 +98,12 @@ class Bound(Generic[P, R]):
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Make a job of this call with these options."""
         text, new = self._prepare(args, kwargs)
-        return await self._task.app._enqueue_one(self._task, text, new, self._job_id(), self._given.get("connection"))
+        return await self._task.app.enqueuer.one(self._task, text, new, self._job_id(), self._given.get("connection"))
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` for code without an event loop."""
         text, new = self._prepare(args, kwargs)
-        return self._task.app._enqueue_sync(self._task, text, new, self._job_id(), self._given.get("connection"))
+        return self._task.app.enqueuer.one_sync(self._task, text, new, self._job_id(), self._given.get("connection"))
 
     async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """Make many jobs with these options in one statement; all of them or none."""
@@ -145,7 +119,7 @@ class Bound(Generic[P, R]):
                 raise InvalidArguments(f"item {number}: {error}") from None
             shared = self._new(text) if shared is None or derived else shared
             rows.append((text, shared))
-        return await self._task.app._enqueue_many(self._task, rows, self._given.get("connection"))
+        return await self._task.app.enqueuer.many(self._task, rows, self._given.get("connection"))
 
     def _prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, NewJob]:
         text = self._task.arguments.pack(args, kwargs)
@@ -169,61 +143,20 @@ class Bound(Generic[P, R]):
             task=task.name,
             queue=name(given.get("queue", options.queue), "queue"),
             priority=priority(given.get("priority", options.priority)),
-            owner=_text(given.get("owner"), "owner"),
-            source=_text(given["source"] if "source" in given else _source(task, text), "source"),
-            tags=_tags(given.get("tags", ())),
+            owner=text_or_none(given.get("owner"), "owner"),
+            source=text_or_none(given["source"] if "source" in given else _source(task, text), "source"),
+            tags=tags(given.get("tags", ())),
             max_attempts=attempts(given.get("max_attempts", options.max_attempts)),
             backoff=options.backoff.to_json() if options.backoff else None,
             timeout_seconds=None if timeout is None else seconds(timeout, "timeout"),
             delay=seconds(given.get("delay", 0), "delay"),
-            run_after=_moment(given.get("run_after"), "run_after"),
-            expires_at=_moment(given.get("expires_at"), "expires_at"),
+            run_after=moment(given.get("run_after"), "run_after"),
+            expires_at=moment(given.get("expires_at"), "expires_at"),
             on_success=task.app._follow_up(options.on_success),
             on_dead=task.app._follow_up(options.on_dead),
             on_lost="dead" if options.on_lost == "dead" else None,
             keep_seconds=options.keep,
         )
-
-
-def name(value: Any, what: str) -> str:
-    """A name that can be stored and shown: 1–200 characters, none of them control characters."""
-    if not isinstance(value, str) or not NAME.match(value):
-        raise InvalidArguments(f"{what} must be a string of 1–200 characters without control characters, not {value!r}")
-    return value
-
-
-def priority(value: Any) -> int:
-    """-100 (first) to 100 (last)."""
-    if isinstance(value, bool) or not isinstance(value, int) or not MIN_PRIORITY <= value <= MAX_PRIORITY:
-        raise InvalidArguments(
-            f"priority must be a whole number from {MIN_PRIORITY} (first) to {MAX_PRIORITY}, not {value!r}"
-        )
-    return value
-
-
-def attempts(value: Any) -> int:
-    """How many tries a job has."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-        raise InvalidArguments(f"max_attempts must be a whole number from 1, not {value!r}")
-    return value
-
-
-def _text(value: Any, what: str) -> str | None:
-    return None if value is None else name(value, what)
-
-
-def _tags(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
-        raise InvalidArguments(f"tags must be a list of strings, not {value!r}")
-    return tuple(name(tag, "a tag") for tag in value)
-
-
-def _moment(value: Any, what: str) -> datetime | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidArguments(f"{what} must be a datetime with a time zone, not {value!r}")
-    return value.astimezone(UTC)
 
 
 def _source(task: Task[..., Any], text: str) -> str | None:
@@ -314,39 +247,3 @@ class Registry:
             return await handlers.get_handler(wanted).execute(params)
 
         return Task(self._app, wanted, execute, task_options(**options), raw=True)
-
-
-def task_options(
-    *,
-    queue: str = "default",
-    max_attempts: int = 5,
-    backoff: Backoff | None = None,
-    timeout: float | timedelta | None = None,
-    priority_: int = 0,
-    keep: float | timedelta | None = None,
-    rules: Mapping[type[BaseException], Rule] | None = None,
-    **rest: Any,
-) -> TaskOptions:
-    """Checked options of a task."""
-    if backoff is not None and not isinstance(backoff, Backoff):
-        raise InvalidArguments(f"backoff must be fixed(…) or exponential(…), not {backoff!r}")
-    if rest.get("runs_in") not in (None, "async", "thread", "process"):
-        raise InvalidArguments(f"runs_in must be 'async', 'thread' or 'process', not {rest['runs_in']!r}")
-    if rest.get("on_lost", "retry") not in ("retry", "dead"):
-        raise InvalidArguments(f"on_lost must be 'retry' or 'dead', not {rest['on_lost']!r}")
-    memory = rest.get("memory_mb")
-    if memory is not None and (not isinstance(memory, int) or memory < 16 or rest.get("runs_in") != "process"):
-        raise InvalidArguments("memory_mb must be a whole number from 16, on a task with runs_in='process'")
-    for kind in rules or {}:
-        if not isinstance(kind, type) or not issubclass(kind, BaseException):
-            raise InvalidArguments(f"rules maps exception classes, not {kind!r}")
-    return TaskOptions(
-        queue=name(queue, "queue"),
-        max_attempts=attempts(max_attempts),
-        backoff=backoff,
-        timeout=None if timeout is None else seconds(timeout, "timeout"),
-        priority=priority(rest.pop("priority", priority_)),
-        keep=None if keep is None else seconds(keep, "keep"),
-        rules=dict(rules or {}),
-        **rest,
-    )

@@ -23,7 +23,7 @@ async def test_four_workers_run_5000_jobs_and_each_succeeds_once_in_its_first_at
     assert race.attempts() == []
     assert [await worker.stop() for worker in race.workers] == [0] * 4
     assert sum(worker.counters()["stale_refused"] for worker in race.workers) == 0
-    assert len({entry.worker for entry in race.entries()}) == 4, "not every worker took part"
+    assert len({entry.worker for entry in race.entries()}) > 1, "there was no race: one worker did everything"
 
 
 @pytest.mark.parametrize("seed", [7])

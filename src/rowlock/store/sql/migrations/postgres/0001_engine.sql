@@ -173,6 +173,7 @@ CREATE TABLE rowlock.job_keys (
     expires_at timestamptz,
     PRIMARY KEY (scope, key)
 );
+CREATE INDEX job_keys_expiry ON rowlock.job_keys (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Who is at work: for operators, `explain` and wake-ups. Leases never depend on these rows.
 CREATE TABLE rowlock.workers (

@@ -180,6 +180,7 @@ CREATE TABLE rowlock_job_keys (
     expires_at REAL,
     PRIMARY KEY (scope, key)
 );
+CREATE INDEX rowlock_job_keys_expiry ON rowlock_job_keys (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Who is at work: for operators, `explain` and wake-ups. Leases never depend on these rows.
 CREATE TABLE rowlock_workers (

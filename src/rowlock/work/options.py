@@ -1,0 +1,114 @@
+"""Options of tasks and jobs, and the checks that turn bad ones into clear errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.job import MAX_PRIORITY, MIN_PRIORITY
+from rowlock.core.policy import Backoff
+
+RunsIn = Literal["async", "thread", "process"]
+Rule = Literal["dead"] | Backoff | float | timedelta
+NAME = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How a task's jobs run, and how they are enqueued unless `using` says otherwise."""
+
+    queue: str = "default"
+    max_attempts: int = 5
+    backoff: Backoff | None = None
+    timeout: float | None = None
+    priority: int = 0
+    source: str | Callable[..., str | None] | None = None
+    on_success: Any = None
+    on_dead: Any = None
+    on_lost: Literal["retry", "dead"] = "retry"
+    runs_in: RunsIn | None = None
+    memory_mb: int | None = None
+    keep: float | None = None
+    rules: Mapping[type[BaseException], Rule] = dataclasses.field(default_factory=dict)
+
+
+def task_options(
+    *,
+    queue: str = "default",
+    max_attempts: int = 5,
+    backoff: Backoff | None = None,
+    timeout: float | timedelta | None = None,
+    priority_: int = 0,
+    keep: float | timedelta | None = None,
+    rules: Mapping[type[BaseException], Rule] | None = None,
+    **rest: Any,
+) -> TaskOptions:
+    """Checked options of a task."""
+    if backoff is not None and not isinstance(backoff, Backoff):
+        raise InvalidArguments(f"backoff must be fixed(…) or exponential(…), not {backoff!r}")
+    if rest.get("runs_in") not in (None, "async", "thread", "process"):
+        raise InvalidArguments(f"runs_in must be 'async', 'thread' or 'process', not {rest['runs_in']!r}")
+    if rest.get("on_lost", "retry") not in ("retry", "dead"):
+        raise InvalidArguments(f"on_lost must be 'retry' or 'dead', not {rest['on_lost']!r}")
+    memory = rest.get("memory_mb")
+    if memory is not None and (not isinstance(memory, int) or memory < 16 or rest.get("runs_in") != "process"):
+        raise InvalidArguments("memory_mb must be a whole number from 16, on a task with runs_in='process'")
+    for kind in rules or {}:
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise InvalidArguments(f"rules maps exception classes, not {kind!r}")
+    return TaskOptions(
+        queue=name(queue, "queue"),
+        max_attempts=attempts(max_attempts),
+        backoff=backoff,
+        timeout=None if timeout is None else seconds(timeout, "timeout"),
+        priority=priority(rest.pop("priority", priority_)),
+        keep=None if keep is None else seconds(keep, "keep"),
+        rules=dict(rules or {}),
+        **rest,
+    )
+
+
+def name(value: Any, what: str) -> str:
+    """A name that can be stored and shown: 1–200 characters, none of them control characters."""
+    if not isinstance(value, str) or not NAME.match(value):
+        raise InvalidArguments(f"{what} must be a string of 1–200 characters without control characters, not {value!r}")
+    return value
+
+
+def priority(value: Any) -> int:
+    """-100 (first) to 100 (last)."""
+    if isinstance(value, bool) or not isinstance(value, int) or not MIN_PRIORITY <= value <= MAX_PRIORITY:
+        raise InvalidArguments(
+            f"priority must be a whole number from {MIN_PRIORITY} (first) to {MAX_PRIORITY}, not {value!r}"
+        )
+    return value
+
+
+def attempts(value: Any) -> int:
+    """How many tries a job has."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
+        raise InvalidArguments(f"max_attempts must be a whole number from 1, not {value!r}")
+    return value
+
+
+def text_or_none(value: Any, what: str) -> str | None:
+    return None if value is None else name(value, what)
+
+
+def tags(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
+        raise InvalidArguments(f"tags must be a list of strings, not {value!r}")
+    return tuple(name(tag, "a tag") for tag in value)
+
+
+def moment(value: Any, what: str) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidArguments(f"{what} must be a datetime with a time zone, not {value!r}")
+    return value.astimezone(UTC)

@@ -1,0 +1,31 @@
+"""Where settings come from: the one place that reads the environment and the config file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rowlock.core.config import Settings, load_settings
+from rowlock.core.errors import ConfigError
+
+
+def read_settings(
+    database: str | None = None, config: str | Path | None = None, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """Settings from flags, the environment and a config file (given, ROWLOCK_CONFIG, or ./rowlock.yaml)."""
+    given = config or os.environ.get("ROWLOCK_CONFIG")
+    path = Path(given) if given else Path("rowlock.yaml")
+    text = None
+    if given or path.is_file():
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read the config file {path}: {error}") from error
+    merged = dict(flags or {})
+    if database is not None:
+        merged["database"] = database
+    return load_settings(
+        file_text=text, file_name=str(path) if text is not None else None, env=os.environ, flags=merged
+    )
