@@ -1,6 +1,7 @@
 """S2's WorkerPool: slots, claims, graceful stop, log lines, wake-up; and the retry arithmetic of the documents."""
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -626,5 +627,10 @@ async def test_a_row_that_cannot_be_understood_reaches_an_end_and_harms_nobody(a
     await execute(app, strange, '{"kind": "lunar"}', broken.id)
     async with working(app):
         assert await (await fine.enqueue(n=2)).wait(timeout=10) == 2
-        assert await in_state(app, broken.id, "retryable", "dead")
+        try:
+            state = await in_state(app, broken.id, "retryable", "dead")
+        except AssertionError:
+            state = "running"
         assert await (await fine.enqueue(n=3)).wait(timeout=10) == 3
+    gc.collect()  # an attempt that raised nowhere would speak now, and not while the assertion is put into words
+    assert state in ("retryable", "dead")

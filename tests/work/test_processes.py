@@ -23,8 +23,9 @@ from rowlock.core.config import Settings
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.core.states import State
 from rowlock.work.executor import Executor
-from rowlock.work.processes import Child, Children
+from rowlock.work.processes import Children
 from rowlock.work.running import Running
+from rowlock.work.spawned import Child
 from support import process_tasks as tasks
 from support.process_tasks import app, claim, claimed, gone, read_pids, wait_until
 

@@ -19,8 +19,9 @@ from rowlock.core.outcome import Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import decide
 from rowlock.core.states import State
 from rowlock.work.executor import Executor
-from rowlock.work.processes import Child, Children, Quarantine
+from rowlock.work.processes import Children, Quarantine
 from rowlock.work.running import Running
+from rowlock.work.spawned import Child
 from support import process_tasks as tasks
 from support.process_tasks import app, claim, claimed, gone, read_pids
 

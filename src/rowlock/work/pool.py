@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import random
 import secrets
@@ -17,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rowlock.core.config import change_worker
-from rowlock.core.errors import StoreError
+from rowlock.core.errors import NotAllowed, StoreError
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Released
 from rowlock.core.policy import Transition
@@ -62,6 +63,7 @@ class WorkerPool:
         self._buffer: deque[Running] = deque()  # claimed, waiting for a slot
         self._stopping = False
         self._deadline = 0.0
+        self._one_alone = asyncio.Lock()
         self._exits = AsyncExitStack()
         self._bell: Bell | None = None
         self._store: Store
@@ -70,6 +72,10 @@ class WorkerPool:
 
     async def start(self) -> None:
         """Open everything and begin to work."""
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise NotAllowed(
+                "a child process imports this module, and it starts a worker: use if __name__ == '__main__'"
+            )
         app, settings = self.app, self.settings
         self._store = await app.store()
         self.log = JobLog(self.id)
@@ -275,9 +281,11 @@ class WorkerPool:
         """Run with no other attempt beside: filling stops, and what runs is waited for."""
         self._filler.paused += 1
         try:
-            while self._occupied > 1:
-                await asyncio.sleep(0.02)
-            yield
+            async with self._one_alone:
+                # Others that wait to be alone are stood still, too.
+                while self._occupied > self._filler.paused:
+                    await asyncio.sleep(0.02)
+                yield
         finally:
             self._filler.paused -= 1
             self._filler.wake()
