@@ -50,7 +50,8 @@ print(json.dumps([name for name in %r if name in sys.modules]))
 
 @pytest.mark.parametrize("line", ["import rowlock", "from rowlock import Rowlock"])
 def test_the_import_is_quick(line: str) -> None:
-    code = f"import time; t = time.perf_counter(); {line}; print(time.perf_counter() - t)"
+    # Time of the processor, not of the clock: on a machine that does other things the clock says nothing.
+    code = f"import time; t = time.process_time(); {line}; print(time.process_time() - t)"
     best = min(float(run(code)) for _ in range(3))
     assert best < LIMIT_SECONDS, f"{line} took {best * 1000:.0f} ms"
 

@@ -166,8 +166,9 @@ async def test_a_refused_open_leaves_no_connection_behind(empty: str) -> None:
 
 
 async def test_a_half_done_migration_is_undone(empty: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = migrate.Migration(2, "broken", "CREATE TABLE half_done (id integer); SELECT no_such_column;", False)
     known = migrate.migrations(engine)
+    text = "CREATE TABLE half_done (id integer); SELECT no_such_column;"
+    broken = migrate.Migration(known[-1].number + 1, "broken", text, False)
     monkeypatch.setattr(migrate, "migrations", lambda engine: (*known, broken))
     with pytest.raises(StoreError):
         await open_store(empty, StoreOptions(migrate=True))

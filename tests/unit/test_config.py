@@ -160,7 +160,7 @@ def test_a_wrong_value_names_key_value_and_line(key: str, value: object, reason:
         ("database", 5, "valid string"),
         ("pooler", "statement", "'session' or 'transaction'"),
         ("direct_url", "sqlite:///a.db", "postgresql://"),
-        ("app", "shop.jobs", "module:attribute"),
+        ("app", "shop jobs", "module:attribute"),
         ("app", "shop/jobs.py:app", "module:attribute"),
         ("retention.succeeded_days", -1, "greater than or equal to 0"),
     ],

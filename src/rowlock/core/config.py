@@ -75,7 +75,7 @@ def _like(pattern: str, otherwise: str) -> After:
 _DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
 Database = Annotated[str, _like("sqlite:///|postgres(ql)?://", "must start with sqlite:/// or postgresql://")]
 Server = Annotated[str, _like("postgres(ql)?://", "must start with postgresql://")]
-AppPath = Annotated[str, _like(rf"{_DOTTED}:{_DOTTED}\Z", "must be module:attribute, such as shop.jobs:app")]
+AppPath = Annotated[str, _like(rf"{_DOTTED}(:{_DOTTED})?\Z", "must be module:attribute or a module")]
 Count = Annotated[int, Before(_number), Field(ge=1, le=10_000)]
 Seconds = Annotated[float, Before(_seconds), Field(gt=0, le=DAY, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Before(_seconds), Field(ge=0, le=DAY, allow_inf_nan=False)]
@@ -124,7 +124,7 @@ class Settings(_Section):
     database: Database = "sqlite:///rowlock.db"
     pooler: Literal["session", "transaction"] = "session"  # the mode of PgBouncer or its like, if there is one
     direct_url: Server | None = None  # PostgreSQL past the pooler, for wake-ups
-    app: AppPath | None = None  # module:attribute
+    app: AppPath | None = None  # module:attribute; the attribute is `app` if none is named
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
 
