@@ -65,12 +65,13 @@ def test_the_tutorial_works_as_written(tmp_path: Path, postgres_url: str) -> Non
                     workers.append(subprocess.Popen(command, cwd=tmp_path, env=environment(**variables)))
                     continue
                 if "ID" in words:
-                    dead = dead or first_dead(tmp_path, variables)
+                    dead = dead or first("dead", tmp_path, variables)
                     command[command.index("ID")] = dead
                 done = run(command, tmp_path, **variables)
                 refused = "refused" in line
                 assert (done.returncode != 0) == refused, f"{line}\n{done.stdout}{done.stderr}"
                 assert "Traceback" not in done.stderr
+        assert first("succeeded", tmp_path, variables, "--database", postgres_url)
     finally:
         for worker in workers:
             worker.terminate()
@@ -78,13 +79,14 @@ def test_the_tutorial_works_as_written(tmp_path: Path, postgres_url: str) -> Non
     assert codes == [0] * len(codes)
 
 
-def first_dead(folder: Path, variables: dict[str, str]) -> str:
-    command = [sys.executable, "-m", "rowlock", "jobs", "list", "--state", "dead", "--json"]
-    deadline = time.monotonic() + 20
+def first(state: str, folder: Path, variables: dict[str, str], *more: str) -> str:
+    """The id of a job in this state, once there is one."""
+    command = [sys.executable, "-m", "rowlock", "jobs", "list", "--state", state, "--json", *more]
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if found := re.findall(r'"id": ?"([0-9a-f-]{36})"', run(command, folder, **variables).stdout):
             return found[0]
-    raise AssertionError("no job became dead")
+    raise AssertionError(f"no job became {state}")
 
 
 def test_the_drawing_of_the_states_is_the_code_s() -> None:

@@ -315,7 +315,7 @@ def test_passwords_are_not_shown() -> None:
 
 
 def test_long_values_are_cut() -> None:
-    assert len(mistake(app="x" * 10_000)) < 250
+    assert len(mistake(app="x y" * 10_000)) < 250
 
 
 # --- arguments of a call
