@@ -1,24 +1,36 @@
 """An app on a migrated database of its own, on each engine; the bodies never name an engine."""
 
-import os
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+import psycopg
 import pytest
 
 from rowlock import Rowlock
-from support.server import PostgresDatabases
-from support.stores import clock, database, engine, template
+from support.rig import TABLES
+from support.stores import engine, template, used_database, used_databases
 
 pytest_plugins = ["pytester"]
 
-__all__ = ["clock", "database", "engine", "template"]
+__all__ = ["engine", "template", "used_database", "used_databases"]
+
+USERS_TABLES = "orders, ledger"  # that tests here create
 
 
 @pytest.fixture
-def app_url(database: str) -> str:
-    """Address of a migrated database that only this test uses: a SQLite file, then PostgreSQL."""
-    return database
+def app_url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Address of a migrated database without rows that nobody else uses now: a SQLite file, or PostgreSQL.
+
+    On PostgreSQL it is handed on from test to test, because there are many here and making one takes longer than most.
+    """
+    if engine == "sqlite":
+        return f"sqlite:///{tmp_path}/jobs.db"
+    url = str(request.getfixturevalue("used_database"))
+    with psycopg.connect(url) as connection:
+        for table in TABLES:
+            connection.execute(f"DELETE FROM rowlock.{table}")
+        connection.execute(f"DROP TABLE IF EXISTS {USERS_TABLES}")
+    return url
 
 
 @pytest.fixture
@@ -26,11 +38,3 @@ async def app(app_url: str) -> AsyncIterator[Rowlock]:
     """An open app without tasks."""
     async with Rowlock(app_url) as opened:
         yield opened
-
-
-@pytest.fixture
-def migrated_postgres(postgres_server: PostgresDatabases, template: str) -> Iterator[str]:
-    """For the few tests that compare the engines with each other."""
-    name = f"rowlock_test_{os.getpid()}_{uuid.uuid4().hex[:12]}"
-    yield postgres_server.create_database(name, template=template)
-    postgres_server.drop_database(name)

@@ -1,15 +1,18 @@
 """Enqueue: one, many, later, first, at latest; under a chosen id; in the caller's transaction; from sync code."""
 
 import asyncio
+import contextvars
 import threading
+import time
 import uuid
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from rowlock import InvalidArguments, JobCancelled, Rowlock
-from support.contract_tasks import count_jobs, execute, fetch, frozen, row_of, working
+from rowlock import InvalidArguments, JobCancelled, NotAllowed, Rowlock
+from support.contract_tasks import count_jobs, execute, fetch, frozen, row_of, rows_of, until, working
 
 
 async def test_a_returned_id_is_a_committed_row(app: Rowlock, app_url: str) -> None:
@@ -94,29 +97,30 @@ async def test_a_delay_and_a_run_after_are_waited_for(app: Rowlock, app_url: str
             assert ran[-1] == name
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("delay", -1),
-        ("delay", "soon"),
-        ("delay", float("nan")),
-        ("run_after", datetime(2026, 8, 1)),  # no zone
-        ("expires_at", datetime(2026, 8, 1)),
-        ("priority", 101),
-        ("priority", 1.5),
-        ("tags", "not a list"),
-        ("tags", [1]),
-        ("queue", ""),
-        ("job_id", "not a uuid"),
-        ("colour", "red"),
-    ],
-)
-async def test_a_bad_option_is_refused_and_named(app: Rowlock, option: str, value: object) -> None:
+BAD_OPTIONS = [
+    ("delay", -1),
+    ("delay", "soon"),
+    ("delay", float("nan")),
+    ("run_after", datetime(2026, 8, 1)),  # no zone
+    ("expires_at", datetime(2026, 8, 1)),
+    ("priority", 101),
+    ("priority", 1.5),
+    ("tags", "not a list"),
+    ("tags", [1]),
+    ("queue", ""),
+    ("job_id", "not a uuid"),
+    ("colour", "red"),
+]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_a_bad_option_is_refused_and_named(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
 
-    with pytest.raises((InvalidArguments, TypeError), match=option):
-        await note.using(**{option: value}).enqueue()
+    for option, value in BAD_OPTIONS:
+        with pytest.raises((InvalidArguments, TypeError), match=option):
+            await note.using(**{option: value}).enqueue()
     assert await count_jobs(app) == 0
 
 
@@ -289,6 +293,65 @@ async def test_user_rows_and_jobs_roll_back_together(app: Rowlock) -> None:
     assert (await note.using(job_id=chosen).enqueue(n=2)).created is True, "the rolled back id is still taken"
 
 
+async def test_enqueues_at_the_same_time_in_one_transaction(app: Rowlock) -> None:
+    @app.task
+    async def note(n: int) -> None: ...
+
+    async with app.transaction():
+        await asyncio.gather(*(note.enqueue(n=n) for n in range(5)))
+    assert sorted(row["args"]["n"] for row in await rows_of(app)) == [0, 1, 2, 3, 4]
+
+
+async def test_sync_code_in_a_transaction_joins_it_or_is_told_that_it_cannot(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    with pytest.raises(ZeroDivisionError):
+        async with app.transaction():
+            with suppress(InvalidArguments, NotAllowed):
+                note.enqueue_sync()
+            raise ZeroDivisionError
+    assert await count_jobs(app) == 0, "it went around the transaction"
+
+
+async def test_a_task_that_outlives_its_transaction_enqueues_on_its_own(app: Rowlock) -> None:
+    """`create_task` copies the context, and with it the transaction that is over when the task gets to work."""
+
+    @app.task
+    async def note(n: int) -> None: ...
+
+    over = asyncio.Event()
+
+    async def later() -> None:
+        await over.wait()
+        await note.enqueue(n=2)
+
+    async with app.transaction():
+        await note.enqueue(n=1)
+        task = asyncio.create_task(later())
+    over.set()
+    async with asyncio.timeout(5):
+        await task
+    assert [row["args"]["n"] for row in await rows_of(app)] == [1, 2]
+
+
+async def test_a_transaction_in_a_transaction_is_part_of_it_or_refused_at_once(app: Rowlock) -> None:
+    """On SQLite a second one would wait for the first, which waits for it."""
+
+    @app.task
+    async def note(n: int) -> None: ...
+
+    started = time.monotonic()
+    with pytest.raises((ZeroDivisionError, NotAllowed, InvalidArguments)):
+        async with app.transaction():
+            await note.enqueue(n=1)
+            async with app.transaction():
+                await note.enqueue(n=2)
+            raise ZeroDivisionError
+    assert time.monotonic() - started < 2
+    assert await count_jobs(app) == 0, "the inner one was committed although the outer one was not"
+
+
 async def test_a_job_is_not_visible_before_the_transaction_commits(app: Rowlock) -> None:
     started = asyncio.Event()
 
@@ -303,6 +366,26 @@ async def test_a_job_is_not_visible_before_the_transaction_commits(app: Rowlock)
                 async with asyncio.timeout(0.2):
                     await started.wait()
         await job.wait(timeout=10)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])  # on SQLite nobody can fall asleep while a transaction is open
+async def test_a_commit_wakes_a_worker_that_fell_asleep_after_the_enqueue(app: Rowlock) -> None:
+    """Who is idle must be asked when the transaction commits: a long one would else miss who became idle meanwhile."""
+
+    @app.task
+    async def note() -> int:
+        return 1
+
+    async with AsyncExitStack() as exits:
+        async with app.transaction():
+            job = await note.enqueue()
+            outside = contextvars.Context()  # the worker is not part of the transaction
+            pool = await asyncio.create_task(
+                exits.enter_async_context(working(app, poll_interval_seconds=60)), context=outside
+            )
+            await until(lambda: pool.idle)
+            await asyncio.sleep(0.3)  # it looks once more before it sleeps; with less time this test shows less
+        assert await job.wait(timeout=5) == 1
 
 
 async def test_a_refused_enqueue_in_a_transaction_leaves_the_transaction_usable(app: Rowlock) -> None:

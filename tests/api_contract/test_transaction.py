@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rowlock import Context, Finished, InvalidArguments, JobDead, Permanent, Rowlock, fixed
+from rowlock import Context, Finished, InvalidArguments, JobCancelled, JobDead, Permanent, Rowlock, fixed
 from support.contract_tasks import (
     count_jobs,
     execute,
@@ -129,6 +129,27 @@ async def test_a_lease_lost_meanwhile_takes_the_effects_with_it(ledger: Rowlock)
     assert await entries(ledger) == [2]
     row = await row_of(ledger, job.id)
     assert (row["attempt"], row["losses"]) == (2, 1)
+
+
+async def test_a_cancel_takes_the_effects_with_it(ledger: Rowlock) -> None:
+    wrote = asyncio.Event()
+
+    @ledger.task
+    async def book(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO ledger VALUES (1)")
+        wrote.set()
+        while not ctx.should_stop:
+            await asyncio.sleep(0.01)
+
+    async with working(ledger, heartbeat_seconds=0.5, lease_seconds=2):
+        job = await book.enqueue()
+        async with asyncio.timeout(10):
+            await wrote.wait()
+        await ledger.cancel(job.id)
+        with pytest.raises(JobCancelled):
+            await job.wait(timeout=10)
+    assert await entries(ledger) == []
 
 
 async def test_two_blocks_in_one_handler_commit_together_with_the_success(ledger: Rowlock) -> None:
@@ -370,6 +391,23 @@ async def test_reclaim_writes_the_on_dead_follow_up(app: Rowlock) -> None:
         assert row["state"] == "dead"
         assert await count_jobs(app, "refund") == 1
         hold.set()
+
+
+async def test_a_follow_up_is_given_the_largest_arguments_and_result(app: Rowlock) -> None:
+    seen: list[int] = []
+
+    @app.task
+    async def celebrate(finished: Finished) -> None:
+        seen.append(len(str(finished["args"])) + len(str(finished["result"])))
+
+    @app.task(on_success=celebrate)
+    async def work(text: str) -> str:
+        return "y" * (64 * 1024 - 2)
+
+    async with working(app):
+        await (await work.enqueue(text="x" * (256 * 1024 - 11))).wait(timeout=10)
+        await until(lambda: bool(seen))
+    assert seen[0] > 300 * 1024
 
 
 async def test_the_follow_up_of_a_transaction_commits_with_it(ledger: Rowlock) -> None:

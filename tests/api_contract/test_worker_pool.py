@@ -45,6 +45,14 @@ async def test_a_pool_starts_serves_and_stops(app: Rowlock) -> None:
         await late.wait(timeout=0.3)
 
 
+async def test_a_pool_may_be_stopped_twice(app: Rowlock) -> None:
+    pool = WorkerPool(app)
+    await pool.start()
+    async with asyncio.timeout(10):
+        await pool.stop()
+        await pool.stop()
+
+
 async def test_one_round_claims_and_assigns(app: Rowlock) -> None:
     done = asyncio.Event()
 

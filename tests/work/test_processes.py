@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from rowlock.work.executor import Executor
 from rowlock.work.processes import Children
 from rowlock.work.running import Running
 from rowlock.work.spawned import Child
+from rowlock.work.threads import Threads
 from support import process_tasks as tasks
 from support.process_tasks import app, claim, claimed, gone, read_pids, wait_until
 
@@ -296,7 +296,7 @@ async def test_a_flood_of_output_stops_nothing(children: Children, caplog: pytes
 def executor(children: Children, settled: list[Running]) -> Executor:
     nothing: Any = None  # this path asks for neither
     return Executor(
-        app, nothing, threads=ThreadPoolExecutor(1), children=children, quarantine=nothing, resources={},
+        app, nothing, threads=Threads(1), children=children, quarantine=nothing, resources={},
         report=lambda _: lambda *_: None, settled=settled.append, overrun=lambda _: None,
     )  # fmt: skip
 

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from rowlock.work.executor import Executor
 from rowlock.work.processes import Children, Quarantine
 from rowlock.work.running import Running
 from rowlock.work.spawned import Child
+from rowlock.work.threads import Threads
 from support import process_tasks as tasks
 from support.process_tasks import app, claim, claimed, gone, read_pids
 
@@ -38,7 +38,7 @@ class Rig:
         nothing: Any = None
         self.children, self.quarantine = Children(app, 1), Quarantine(app, self._alone)
         self.executor = Executor(
-            app, nothing, threads=ThreadPoolExecutor(1), children=self.children, quarantine=self.quarantine,
+            app, nothing, threads=Threads(1), children=self.children, quarantine=self.quarantine,
             resources={}, report=lambda _: lambda *_: None, settled=self.settled.append, overrun=lambda _: None,
         )  # fmt: skip
         self.executor.settle = lambda running, end: self.ends.append(end)  # type: ignore[method-assign]

@@ -26,6 +26,7 @@ class StoreOptions:
     migrate: bool | None = None  # None: SQLite migrates by itself, PostgreSQL does not
     clock: FakeClock | None = None
     command_timeout: float = 30.0
+    repeats: int = 5  # tries of one operation, where a repeat is harmless
     name: str = "rowlock"
 
 

@@ -217,9 +217,15 @@ def settled_by(job_id: str, token: str) -> Steps[bool]:
 
 
 @operation(single=True, repeatable=True)
-def beat(leases: Sequence[tuple[str, str]], lease: float) -> Steps[None]:
-    """Renew these (id, token) leases; locked rows are passed over."""
-    yield Call("beat", mine=leases, lease=lease)
+def beat(leases: Sequence[tuple[str, str]], lease: float) -> Steps[set[str]]:
+    """Renew these (id, token) leases; answers the ids that were. Locked rows are passed over."""
+    return {row[0] for row in (yield Call("beat", mine=leases, lease=lease))}
+
+
+@operation(single=True, repeatable=True)
+def beat_waiting(job_id: str, token: str, lease: float) -> Steps[bool]:
+    """Renew one lease, waiting for whoever has its row locked."""
+    return bool((yield Call("beat_waiting", id=job_id, token=token, lease=lease)))
 
 
 @operation(read=True)

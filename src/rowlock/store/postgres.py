@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
@@ -22,9 +23,9 @@ T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
 CHANNEL = "rowlock"
-REPEATS = 5
 RETRY_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
-GONE_CODES = {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "25P03"}  # going, coming, crowded, read-only
+# Going, coming, crowded, read-only, cut off, waited too long for a lock or an answer: later it may work.
+GONE_CODES = {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "25P03", "55P03", "57014"}
 # A worker that polled an empty queue has cached plans made for an empty table (sequential scan and sort); then a
 # million jobs arrive and each claim reads them all, until the next autoanalyze. So the hot statements, each of which
 # has its index, run on connections where the other ways are switched off, and all others are planned anew each time.
@@ -33,6 +34,8 @@ HOT = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "o
 OTHER = {"plan_cache_mode": "force_custom_plan"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
 FULL_CODES = {"53100"}
+# InternalClientError: asyncpg met a connection that ended in the middle of something.
+TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 class PostgresStore:
@@ -54,7 +57,7 @@ class PostgresStore:
         try:
             store = cls(url, options)
             await store._make_pools()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLE as error:
             raise _translate(error, f"cannot open {redact(url)}") from error
         try:
             if options.migrate:
@@ -62,7 +65,7 @@ class PostgresStore:
             await store.check()
         except BaseException as error:
             await store.close()
-            if isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
+            if isinstance(error, TROUBLE):
                 raise _translate(error, f"cannot open {redact(url)}") from error
             raise
         return store
@@ -123,32 +126,47 @@ class PostgresStore:
     async def run(self, op: Operation[T]) -> T:
         """Run an operation in one transaction; undone ones are run again, unreachable databases are tried again
         where a repeat is harmless."""
-        for attempt in range(1, REPEATS + 1):
+        repeats, patience = self._options.repeats, self._options.command_timeout
+        for attempt in range(1, repeats + 1):
+            pool = self._pools["hot" if op.hot else "other"]
             try:
-                pool = self._pools["hot" if op.hot else "other"]
-                connection = await pool.acquire(timeout=10)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                connection = await pool.acquire(timeout=min(10.0, patience))
+            except TROUBLE as error:
                 failure, again = _translate(error, op.name), True
             else:
                 try:
-                    if op.single:
-                        return await self._drive(connection, op.start())
-                    async with connection.transaction():
-                        return await self._drive(connection, op.start())
-                except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                    return await self._once(connection, op)
+                except TROUBLE as error:
                     failure = _translate(error, op.name)
                     undone = getattr(error, "sqlstate", None) in RETRY_CODES
                     again = undone or (op.repeatable and isinstance(failure, StoreUnavailable))
                     if isinstance(failure, StoreUnavailable):
                         failure.may_have_happened = True
-                    if not again or attempt == REPEATS:
-                        raise failure from error
+                    if not isinstance(error, asyncpg.PostgresError):
+                        connection.terminate()  # whatever state it is in, nobody else must get it
+                except BaseException:
+                    connection.terminate()  # cut off in the middle: waiting for it to be usable may take for ever
+                    raise
                 finally:
                     await _release(pool, connection)
-            if not again or attempt == REPEATS:
+            if not again or attempt == repeats:
                 raise failure
             await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
         raise AssertionError("unreachable")
+
+    async def _once(self, connection: Any, op: Operation[T]) -> T:
+        if op.single:
+            return await self._drive(connection, op.start())
+        async with connection.transaction():
+            return await self._drive(connection, op.start())
+
+    async def execute(self, sql: str) -> None:
+        """One statement of the store's own, outside of any transaction."""
+        try:
+            async with self._pools["other"].acquire() as connection:
+                await connection.execute(sql)
+        except TROUBLE as error:
+            raise _translate(error, "execute") from error
 
     async def _drive(self, connection: Any, steps: Steps[T]) -> T:
         try:
@@ -171,14 +189,14 @@ class PostgresStore:
         try:
             pool = self._pools["session"]
             connection = await pool.acquire(timeout=30)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLE as error:
             raise _translate(error, "transaction") from error
         session = _PostgresSession(self, connection)
         try:
             async with connection.transaction():
                 yield session
                 session.check()
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLE as error:
             raise _translate(error, "transaction") from error
         finally:
             await _release(pool, connection)
@@ -198,7 +216,7 @@ class PostgresStore:
             try:
                 async with asyncio.timeout(5):
                     await pool.close()
-            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except TROUBLE:
                 pool.terminate()
 
 
@@ -222,7 +240,7 @@ class _PostgresSession:
     async def _do(self, work: Awaitable[T]) -> T:
         try:
             return await work
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLE as error:
             self._failed = _translate(error, "transaction")
             raise self._failed from error
 
@@ -258,17 +276,24 @@ class _Listener:
             try:
                 connection = await asyncpg.connect(self._url, timeout=10, **_connect(self._options, {}))
                 await connection.add_listener(CHANNEL, lambda *message: self._heard(message[3]))
+                gone = asyncio.Event()
+                connection.add_termination_listener(partial(_tell, gone))
                 self._heard("work")  # something may have been said while nobody listened
                 while not connection.is_closed():
-                    await asyncio.sleep(self.CHECK_SECONDS)
+                    await self._quiet(gone)
                     async with asyncio.timeout(5):
                         await connection.fetchval("SELECT 1")
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except TROUBLE as error:
                 log.warning("listener lost its connection (%s); polling until it is back", error)
             finally:
                 if connection is not None:
                     connection.terminate()
             await asyncio.sleep(random.uniform(0.2, 1.0))
+
+    async def _quiet(self, gone: asyncio.Event) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.CHECK_SECONDS):
+                await gone.wait()
 
     async def close(self) -> None:
         if self._task:
@@ -277,7 +302,7 @@ class _Listener:
 
 
 async def _release(pool: asyncpg.Pool, connection: Any) -> None:
-    with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    with contextlib.suppress(*TROUBLE):
         await pool.release(connection, timeout=5)
 
 
@@ -299,6 +324,10 @@ async def _prepare(connection: Any) -> None:
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
 
 
+def _tell(event: asyncio.Event, *_: Any) -> None:
+    event.set()
+
+
 async def _leave_as_is(connection: Any) -> None:
     """No session state is ever set, so the reset round trip on each release is saved."""
 
@@ -309,9 +338,7 @@ def _translate(error: BaseException, doing: str) -> StoreError:
         return StorageFull(f"{doing}: the database's disk is full: {error}")
     if code in SCHEMA_CODES:
         return SchemaError(f"{doing}: {error}; run: rowlock migrate --database URL")
-    connection_lost = isinstance(
-        error, (OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
-    )
+    connection_lost = not isinstance(error, asyncpg.PostgresError) or isinstance(error, asyncpg.PostgresConnectionError)
     if code in GONE_CODES or code.startswith("08") or connection_lost:
         return StoreUnavailable(f"{doing}: the database cannot be reached: {str(error) or type(error).__name__}")
     return StoreError(f"{doing}: {error}")

@@ -12,6 +12,7 @@ Tokens, all of them:
     {drop_on(x)}             the day on which a row kept for x seconds may be dropped
     {rows:g(id uuid, …)}     a batch parameter `g` (a list of tuples) as a table
     {lock(j)} {skip_locked(j)}  row locks, where the engine has them; () without an alias
+    {among(q)}               is one of the rows of query q, in a way that keeps the index whatever the statistics say
     {greatest(a, b)}         the larger one
     {contains(a, b)}         the JSON array a has the text b
     {up_for(x)}              the server has been up for x seconds (true where there is no server)
@@ -112,6 +113,7 @@ POSTGRES = Dialect(
         "drop_on": lambda x: f"((({{now}} + ({x}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)",
         "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
+        "among": lambda x: f"= ANY(ARRAY({x}))",
         "greatest": lambda x: f"greatest({x})",
         "contains": lambda x: "({}::jsonb ? {})".format(*x.split(", ")),
         "up_for": lambda x: (
@@ -134,6 +136,7 @@ SQLITE = Dialect(
         "drop_on": lambda x: f"date({{now}} + ({x}), 'unixepoch', '+1 day')",
         "lock": lambda _: "",
         "skip_locked": lambda _: "",
+        "among": lambda x: f"IN ({x})",
         "greatest": lambda x: f"max({x})",
         "contains": lambda x: "EXISTS (SELECT 1 FROM json_each({}) WHERE value = {})".format(*x.split(", ")),
         "up_for": lambda x: f"({x} IS NOT NULL)",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from rowlock.core.errors import StoreError
 from rowlock.store.engine import Store
 from rowlock.store.jobs import NO_ID, Keep
 from rowlock.store.operation import Call, Row, Steps, operation
@@ -26,7 +27,7 @@ BATCH = 1_000
 SMALLEST_BATCH = 20
 BATCH_SECONDS = 0.05
 KEYS_AT_ONCE = 10_000  # finding them reads the whole table; deleting them goes in batches
-LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"  # whoever comes after us in the line waits as long as we do
+LOCK_TIMEOUT = "200ms"  # whoever comes after us in the line waits as long as we do
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # What PostgreSQL may answer instead, by its SQLSTATE.
@@ -35,7 +36,8 @@ REFUSALS = {
     "55P03": "busy",  # somebody holds the lock
     "40P01": "busy",  # deadlock
     "23514": "taken",  # a row for this day has just come into the default partition
-    "42P07": "taken",  # a table of this name is there and is no partition
+    "42P07": "exists",  # a table of this name is there
+    "23505": "exists",  # it has just come
 }
 
 
@@ -91,6 +93,8 @@ async def ensure_partitions(store: Store, days_ahead: int = DAYS_AHEAD) -> Parti
     for day in missing:
         # With rows in the default partition it cannot be done; they are deleted when their day has come.
         answer = "taken" if day in taken else await _create(store, day)
+        if answer == "exists":  # made by another process meanwhile, unless it is no partition at all
+            answer = "there" if _name(day) in (await store.run(_days()))[1] else "taken"
         if answer == "created":
             created.append(_name(day))
         elif answer == "taken":
@@ -102,23 +106,31 @@ async def ensure_partitions(store: Store, days_ahead: int = DAYS_AHEAD) -> Parti
 
 async def _create(store: Store, day: date) -> str:
     name = _name(day)
+    # Not CREATE … PARTITION OF, which shuts the finished jobs to readers too. ATTACH alone would let writers go on, but
+    # one that is on its way into the default partition then fails; so they wait.
+    return await _change(
+        store,
+        f"CREATE TABLE rowlock.{name} (LIKE rowlock.jobs_finished INCLUDING ALL);"
+        " LOCK TABLE ONLY rowlock.jobs_finished IN SHARE ROW EXCLUSIVE MODE;"
+        f" ALTER TABLE rowlock.jobs_finished ATTACH PARTITION rowlock.{name}"
+        f" FOR VALUES FROM ('{day}') TO ('{day + timedelta(1)}');",
+        "created",
+    )
+
+
+async def _change(store: Store, statements: str, done: str) -> str:
+    """Change the schema in one statement and wait for its locks only briefly. One statement, because a worker that
+    froze between two would hold locks that every settle waits for."""
+    from rowlock.store.postgres import PostgresStore
+
+    assert isinstance(store, PostgresStore)
     try:
-        async with store.transaction() as tx:
-            await tx.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.partitions'))")
-            if name in (await tx.run(_days()))[1]:
-                return "there"
-            await tx.execute(LOCK_TIMEOUT)
-            await tx.execute(f"CREATE TABLE rowlock.{name} (LIKE rowlock.jobs_finished INCLUDING ALL)")
-            # Not CREATE … PARTITION OF, which shuts the finished jobs to readers too. ATTACH alone would let
-            # writers go on, but one that is on its way into the default partition then fails; so they wait.
-            await tx.execute("LOCK TABLE ONLY rowlock.jobs_finished IN SHARE ROW EXCLUSIVE MODE")
-            await tx.execute(
-                f"ALTER TABLE rowlock.jobs_finished ATTACH PARTITION rowlock.{name}"
-                f" FOR VALUES FROM ('{day}') TO ('{day + timedelta(1)}')"
-            )
-    except Exception as error:
+        await store.execute(
+            f"DO $$ BEGIN PERFORM set_config('lock_timeout', '{LOCK_TIMEOUT}', true); {statements} END $$"
+        )
+    except StoreError as error:
         return _refusal(error)
-    return "created"
+    return done
 
 
 async def prune(store: Store, keep: Keep | None = None) -> Pruned:
@@ -145,13 +157,7 @@ async def _drop_partitions(store: Store) -> tuple[list[str], set[str]]:
 
 
 async def _drop(store: Store, name: str) -> str:
-    try:
-        async with store.transaction() as tx:
-            await tx.execute(LOCK_TIMEOUT)
-            await tx.execute(f"DROP TABLE IF EXISTS rowlock.{name}")
-    except Exception as error:
-        return _refusal(error)
-    return "dropped"
+    return await _change(store, f"DROP TABLE IF EXISTS rowlock.{name};", "dropped")
 
 
 def _refusal(error: Exception) -> str:

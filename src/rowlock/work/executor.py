@@ -8,7 +8,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from rowlock.core.outcome import AttemptEnd
@@ -17,6 +16,7 @@ from rowlock.work.context import Context, Report
 from rowlock.work.runner import Overran, Runner
 from rowlock.work.running import Running
 from rowlock.work.settler import Settler
+from rowlock.work.threads import Threads
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
@@ -34,7 +34,7 @@ class Executor(Runner):
         app: Rowlock,
         settler: Settler,
         *,
-        threads: ThreadPoolExecutor,
+        threads: Threads,
         children: Children,
         quarantine: Quarantine,
         resources: Mapping[str, Any],
@@ -96,7 +96,7 @@ class Executor(Runner):
                 except BaseException as error:
                     return None, error
 
-            work = loop.run_in_executor(self._threads, work_here)
+            work = self._threads.run(work_here)
             timeout, began = running.job.timeout_seconds, time.monotonic()
             alarm = loop.call_later(timeout, running.stop, "timeout") if timeout is not None else None
             try:
@@ -104,7 +104,7 @@ class Executor(Runner):
                     try:
                         await asyncio.shield(work)
                     except asyncio.CancelledError:
-                        if work.cancelled():
+                        if work.cancelled() or running.abandoned:
                             raise
                     except BaseException:
                         break

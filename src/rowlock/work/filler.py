@@ -139,7 +139,7 @@ class Filler:
         return min(self._slots.free + self._prefetch - waiting, self._settings.claim_batch_size)
 
     async def _claim(self, room: int) -> list[Claimed]:
-        await self._adopt_lost_claims()
+        await self.adopt_lost_claims()
         if not self._prefetch:
             return await self._claim_from(self._every, room)
         free = self._slots.free - self._slots.waiting
@@ -153,8 +153,8 @@ class Filler:
         token, sent = new_token(), boottime()
         try:
             claimed = await self._store.run(jobs.claim(self._slots.id, token, lanes, n, self._settings.lease_seconds))
-        except StoreUnavailable as error:
-            if error.may_have_happened:
+        except (StoreUnavailable, asyncio.CancelledError) as error:
+            if getattr(error, "may_have_happened", True):
                 self._lost_claims.append(token)
             raise
         book.learn(claimed, n)
@@ -163,7 +163,7 @@ class Filler:
             self._slots.take(claimed, sent)
         return claimed
 
-    async def _adopt_lost_claims(self) -> None:
+    async def adopt_lost_claims(self) -> None:
         """Claims whose reply was lost hold jobs that nobody runs: ask for them by their tokens."""
         while self._lost_claims:
             sent = boottime()

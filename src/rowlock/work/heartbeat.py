@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rowlock.worker")
 
 LAG_SECONDS = 1.0
+Lease = tuple[str, str]  # job id, token
 
 
 def boottime() -> float:
@@ -52,9 +53,9 @@ class Heart:
         *,
         beat: float,
         lease: float,
-        on_lost: Callable[[list[str]], None],
-        on_cancel: Callable[[list[str]], None],
-        on_fence: Callable[[list[str]], None],
+        on_lost: Callable[[list[Lease]], None],
+        on_cancel: Callable[[list[Lease]], None],
+        on_fence: Callable[[list[Lease]], None],
         on_forgotten: Callable[[], None],
         running: Callable[[], int],
         names: Callable[[], str],
@@ -66,6 +67,7 @@ class Heart:
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
+        self._waiting: dict[str, asyncio.Future[None]] = {}
         self._ticked = time.monotonic()
         self.beats = 0
         self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
@@ -85,38 +87,55 @@ class Heart:
         self._stop.set()
         await asyncio.to_thread(self._thread.join, 10)
 
-    def _tell(self, what: Callable[[list[str]], None], ids: list[str]) -> None:
-        if ids and not self._stop.is_set():
-            self._loop.call_soon_threadsafe(what, ids)
+    def _tell(self, what: Callable[[list[Lease]], None], leases: list[Lease]) -> None:
+        if leases and not self._stop.is_set():
+            self._loop.call_soon_threadsafe(what, leases)
 
     def _run(self) -> None:
-        asyncio.run(self._beat_until_stopped())
+        asyncio.run(self._live())
 
-    async def _beat_until_stopped(self) -> None:
-        store: Store | None = None
-        next_beat = time.monotonic() + self._beat_seconds
+    async def _live(self) -> None:
+        beats = asyncio.get_running_loop().create_task(self._beat_until_stopped())
+        await self._watch_until_stopped()
+        beats.cancel()
+        await asyncio.gather(beats, *self._waiting.values(), return_exceptions=True)
+
+    async def _watch_until_stopped(self) -> None:
+        """Fence and watch the worker's event loop; apart from the beats, which may hang with the network."""
         warned = False
         while not self._stop.is_set():
             await asyncio.sleep(min(0.2, self._beat_seconds / 4))
             self._fence()
             warned = self._watch_loop(warned)
-            if time.monotonic() < next_beat:
-                continue
-            try:
-                store = store or await self._open()
-                await self._beat(store)
-                self.in_touch_since = min(self.in_touch_since, boottime())
-                next_beat = max(next_beat + self._beat_seconds, time.monotonic())
-            except Exception as error:  # whatever it was: a heart that stops beating loses every job
-                level = logging.WARNING if isinstance(error, (RowlockError, OSError)) else logging.ERROR
-                log.log(level, "heartbeat failed, trying again: %r", error)
-                self.in_touch_since = math.inf
-                next_beat = time.monotonic() + random.uniform(0.2, 1.0) * min(1.0, self._beat_seconds / 4)
-        if store is not None:
-            await store.close()
+
+    async def _beat_until_stopped(self) -> None:
+        store: Store | None = None
+        next_beat = time.monotonic() + self._beat_seconds
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, next_beat - time.monotonic()))
+                try:
+                    async with asyncio.timeout(self._beat_seconds):
+                        store = store or await self._open()
+                        await self._beat(store)
+                    self.in_touch_since = min(self.in_touch_since, boottime())
+                    next_beat = max(next_beat + self._beat_seconds, time.monotonic())
+                except Exception as error:  # whatever it was: a heart that stops beating loses every job
+                    level = logging.WARNING if isinstance(error, (RowlockError, OSError)) else logging.ERROR
+                    log.log(level, "heartbeat failed, trying again: %r", error)
+                    self.in_touch_since = math.inf
+                    next_beat = time.monotonic() + random.uniform(0.2, 1.0) * min(1.0, self._beat_seconds / 4)
+        finally:
+            for waiting in self._waiting.values():
+                waiting.cancel()
+            if store is not None:
+                await store.close()
 
     async def _open(self) -> Store:
-        options = self._app.store_options(connections=1, name="rowlock-heart", command_timeout=self._beat_seconds)
+        # No repeats of its own: the next beat is the repeat.
+        options = self._app.store_options(
+            connections=4, name="rowlock-heart", command_timeout=self._beat_seconds, repeats=1
+        )
         return await open_store(self._app.settings.database, options)
 
     async def _beat(self, store: Store) -> None:
@@ -124,19 +143,38 @@ class Heart:
         sent = boottime()
         held = [(job_id, hold) for job_id, hold in self.holds.copy().items() if not hold.fenced]
         due = [(job_id, hold) for job_id, hold in held if sent - hold.renewed >= self._beat_seconds * 0.9]
+        renewed: set[str] = set()
         if due:
-            await store.run(jobs.beat([(job_id, hold.token) for job_id, hold in due], self._lease))
+            renewed = await store.run(jobs.beat([(job_id, hold.token) for job_id, hold in due], self._lease))
+        for job_id, hold in due:
+            if job_id in renewed:
+                hold.renewed = sent
         if held:
             still = await store.run(jobs.held([(job_id, hold.token) for job_id, hold in held]))
-            for job_id, hold in due:
-                if job_id in still:
-                    hold.renewed = sent
-            gone = [job_id for job_id, hold in held if job_id not in still and self.holds.get(job_id) is hold]
+            gone = [(job_id, hold.token) for job_id, hold in held if job_id not in still]
             self._tell(self._on_lost, gone)
-            self._tell(self._on_cancel, [job_id for job_id, cancel in still.items() if cancel])
+            self._tell(self._on_cancel, [(job_id, hold.token) for job_id, hold in held if still.get(job_id)])
+            for job_id, hold in due:
+                if job_id in still and job_id not in renewed and job_id not in self._waiting:
+                    self._waiting[job_id] = asyncio.ensure_future(self._wait_for_row(store, job_id, hold))
         if not await store.run(workers.seen(self._worker, self._running(), self._lease)):
             self._loop.call_soon_threadsafe(self._on_forgotten)
         self.beats += 1
+
+    async def _wait_for_row(self, store: Store, job_id: str, hold: Hold) -> None:
+        """Somebody has locked this job's row, so the beat passed over it. Stand in line for it: when it is let go, the
+        lease may have run out, and a sweeper must not come first."""
+        try:
+            while self.holds.get(job_id) is hold:
+                sent = boottime()
+                try:
+                    if await store.run(jobs.beat_waiting(job_id, hold.token, self._lease)):
+                        hold.renewed = sent
+                    return
+                except RowlockError:
+                    await asyncio.sleep(0)  # waited for as long as one beat: stand in line again
+        finally:
+            self._waiting.pop(job_id, None)
 
     def _fence(self) -> None:
         """Past its local deadline a lease may be somebody else's: stop before that."""
@@ -145,7 +183,7 @@ class Heart:
         for job_id, hold in self.holds.copy().items():
             if hold.renewed < limit and not hold.fenced:
                 hold.fenced = True
-                unsure.append(job_id)
+                unsure.append((job_id, hold.token))
         self._tell(self._on_fence, unsure)
 
     def _watch_loop(self, warned: bool) -> bool:

@@ -12,8 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +33,17 @@ from rowlock.work.processes import Children, Quarantine
 from rowlock.work.progress import ProgressBook
 from rowlock.work.running import Running
 from rowlock.work.settler import Settler
-from rowlock.work.stopping import GIVE_UP_SECONDS, Stopping
+from rowlock.work.stopping import Stopping
 from rowlock.work.sweeper import Sweeper
+from rowlock.work.threads import Threads
 from rowlock.work.version import VERSION
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
 
 log = logging.getLogger("rowlock.worker")
+
+LEAVE_SECONDS = 1.0  # for what was told to stop at the end of a shutdown's grace
 
 
 def worker_id() -> str:
@@ -124,7 +126,7 @@ class WorkerPool:
             running=lambda: self._occupied,
             names=lambda: ", ".join(sorted({r.job.task for r in list(self.running.values()) if r.task})) or "none",
         )
-        self._threads = ThreadPoolExecutor(settings.pool_size, thread_name_prefix="rowlock-slot")
+        self._threads = Threads(settings.pool_size)
         self._children = Children(app, settings.pool_size)
         self._quarantine = Quarantine(app, self.alone)
         self.executor = Executor(
@@ -176,14 +178,18 @@ class WorkerPool:
         grace = self.settings.shutdown_timeout_seconds if timeout is None else timeout
         self._stopping, self._deadline = True, time.monotonic() + grace
         self._filler.close()
-        await self._loops.finish("fill", timeout=10)
+        await self._loops.finish("fill", timeout=min(grace, 10.0))
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._filler.adopt_lost_claims()
         self._give_back_waiting()
         while self._occupied and time.monotonic() < self._deadline:
             await asyncio.sleep(0.02)
         self._stops.all_now()
-        late = time.monotonic() + GIVE_UP_SECONDS + 1
-        while self._occupied and time.monotonic() < late and any(not r.abandoned for r in self.running.values()):
+        late = time.monotonic() + LEAVE_SECONDS
+        while self._occupied and time.monotonic() < late:
             await asyncio.sleep(0.02)
+        self._stops.give_up_all()
         await self.settler.drain(max(2.0, self.settings.lease_seconds - self.settings.heartbeat_seconds))
         await self._close()
 
@@ -208,7 +214,7 @@ class WorkerPool:
         await self._quarantine.close()
         if self._bell:
             await self._bell.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         self.log.summarise(force=True)
         try:
             await self._store.run(workers.remove(self.id))
@@ -299,8 +305,9 @@ class WorkerPool:
             self._loops.spawn(self._look_for_cancels())
 
     async def _look_for_cancels(self) -> None:
-        held = await self._store.run(jobs.held([(r.job.id, r.job.token) for r in list(self.running.values())]))
-        self._stops.cancelled([job_id for job_id, cancel in held.items() if cancel])
+        leases = [(running.job.id, running.job.token) for running in self.running.values()]
+        held = await self._store.run(jobs.held(leases))
+        self._stops.cancelled([(job_id, token) for job_id, token in leases if held.get(job_id)])
 
     def _answered(self, running: Running, transition: Transition, answer: jobs.Answer) -> None:
         """An outcome was written, or refused."""

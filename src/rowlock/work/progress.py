@@ -11,6 +11,7 @@ from rowlock.store import jobs
 from rowlock.store.engine import Store
 from rowlock.work.context import Report
 from rowlock.work.errors import clean
+from rowlock.work.heartbeat import Lease
 from rowlock.work.running import Running
 
 log = logging.getLogger("rowlock.worker")
@@ -22,7 +23,7 @@ TEXT_LIMIT = 500
 class ProgressBook:
     """Collects reports from handlers in any thread and writes them."""
 
-    def __init__(self, store: Store, on_lost: Callable[[list[str]], None]) -> None:
+    def __init__(self, store: Store, on_lost: Callable[[list[Lease]], None]) -> None:
         self._store, self._on_lost = store, on_lost
         self._latest: dict[str, tuple[str, str, int | None, str | None, str | None]] = {}
         self._loop = asyncio.get_running_loop()
@@ -54,7 +55,7 @@ class ProgressBook:
                 continue
             try:
                 held = await self._store.run(jobs.progress(batch))
-                self._on_lost([row[0] for row in batch if row[0] not in held])
+                self._on_lost([(row[0], row[1]) for row in batch if row[0] not in held])
             except StoreError as error:
                 log.warning("progress of %d jobs was not written: %s", len(batch), error)
             await asyncio.sleep(PERIOD)

@@ -87,10 +87,11 @@ class Settler:
                 self._flushed()
                 if self._pending:
                     self._arrived.set()
-            except (StoreUnavailable, StorageFull) as error:
+            except Exception as error:
                 # Nothing is lost: the leases are still ours, and a repeat of what was written answers `duplicate`.
                 delay = min(2.0, delay * 2 or 0.1)
-                log.warning("%d outcomes wait for the database: %s", len(batch), error)
+                expected = isinstance(error, (StoreUnavailable, StorageFull))
+                log.warning("%d outcomes wait for the database: %r", len(batch), error, exc_info=not expected)
                 self._pending = batch + self._pending
                 self._arrived.set()
                 self._writing = 0

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 
 from rowlock.core.outcome import AttemptEnd, Cancelled, Released, TimedOut
+from rowlock.work.heartbeat import Lease
 from rowlock.work.running import Running
 
 log = logging.getLogger("rowlock.worker")
@@ -31,22 +32,22 @@ class Stopping:
     ) -> None:
         self._running, self._settle, self._forget = running, settle, forget
 
-    def lost(self, ids: list[str]) -> None:
+    def lost(self, leases: list[Lease]) -> None:
         """These leases belong to somebody else now."""
-        for running in self._of(ids):
+        for running in self._of(leases):
             log.warning("Job %s: the lease was lost; its attempt is stopped", running.job.id)
             self.stop(running, "lost")
             self._forget(running)
 
-    def cancelled(self, ids: list[str]) -> None:
+    def cancelled(self, leases: list[Lease]) -> None:
         """Somebody asked for these to be cancelled."""
-        for running in self._of(ids):
+        for running in self._of(leases):
             if running.reason not in ("cancel", "lost"):
                 self.stop(running, "cancel")
 
-    def fenced(self, ids: list[str]) -> None:
+    def fenced(self, leases: list[Lease]) -> None:
         """These leases could not be renewed and may soon be somebody else's."""
-        for running in self._of(ids):
+        for running in self._of(leases):
             log.warning("Job %s: no beat for too long; stopped before its lease runs out", running.job.id)
             self.stop(running, "fenced")
 
@@ -56,9 +57,16 @@ class Stopping:
             if running.task is not None and not running.ended:
                 self.stop(running, "shutdown")
 
-    def _of(self, ids: list[str]) -> list[Running]:
-        found = [self._running[job_id] for job_id in ids if job_id in self._running]
-        return [running for running in found if not running.ended]
+    def give_up_all(self) -> None:
+        """Write the outcome of whatever still runs without it: the worker leaves."""
+        for running in list(self._running.values()):
+            if running.task is not None:
+                self._give_up(running)
+
+    def _of(self, leases: list[Lease]) -> list[Running]:
+        """The attempts that hold these leases: by token, for a job may already be here again under another."""
+        found = [(self._running.get(job_id), token) for job_id, token in leases]
+        return [r for r, token in found if r is not None and r.job.token == token and not r.ended]
 
     def stop(self, running: Running, reason: str) -> None:
         """Ask, ask again, and at last write the outcome without the attempt."""

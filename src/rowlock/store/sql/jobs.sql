@@ -154,15 +154,9 @@ ORDER BY j.id
 
 -- name: settled_tokens
 -- Which token last settled these jobs: tells a repeated settle from a lost lease.
-SELECT j.id, j.settled_token
-FROM {rows:asked(id uuid)}
-CROSS JOIN {t}jobs_live j
-WHERE j.id = asked.id
+SELECT id, settled_token FROM {t}jobs_live WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
 UNION ALL
-SELECT j.id, j.settled_token
-FROM {rows:asked(id uuid)}
-CROSS JOIN {t}jobs_finished j
-WHERE j.id = asked.id;
+SELECT id, settled_token FROM {t}jobs_finished WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
 
 -- name: record_attempts
 -- History of the attempts that did not succeed, taken from the rows before their leases are cleared.
@@ -218,7 +212,15 @@ WHERE id IN (
     CROSS JOIN {t}jobs_live j
     WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
     ORDER BY j.id
-    {skip_locked(j)});
+    {skip_locked(j)})
+RETURNING id;
+
+-- name: beat_waiting
+-- Renew one lease whose row somebody has locked: in line for the lock, and so before any sweeper, which skips it.
+UPDATE {t}jobs_live
+SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
+WHERE id = :id AND lease_token = :token AND state = 'running'
+RETURNING id;
 
 -- name: held
 -- Of these leases, the ones that still hold, and whether a cancel was asked for. Reads past row locks.
@@ -232,7 +234,8 @@ WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running';
 UPDATE {t}jobs_live
 SET progress = told.progress, phase = told.phase, message = told.message, updated_at = {now}
 FROM {rows:told(id uuid, token uuid, progress int, phase text, message text)}
-WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND state = 'running'
+-- An expression, so that SQLite does not walk the index of running jobs and read the batch again for each of them.
+WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND state || '' = 'running'
 RETURNING {t}jobs_live.id;
 
 -- name: expired
@@ -267,7 +270,7 @@ LIMIT 1;
 -- Waiting jobs whose latest start has passed.
 SELECT id FROM {t}jobs_live
 WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now}
-ORDER BY id
+ORDER BY expires_at
 LIMIT :n
 {skip_locked()};
 
@@ -295,19 +298,14 @@ SELECT w.bell FROM rowlock_workers w JOIN {rows:told(worker text)} ON w.id = tol
 
 -- name: final_states
 -- Where finished jobs stand.
-SELECT j.id, j.state
-FROM {rows:asked(id uuid)}
-CROSS JOIN {t}jobs_finished j
-WHERE j.id = asked.id;
+SELECT id, state FROM {t}jobs_finished WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
 
 -- name: lock_finished
 -- Dead and cancelled jobs for an operator's retry, locked in id order.
-SELECT j.id, j.queue
-FROM {rows:asked(id uuid)}
-CROSS JOIN {t}jobs_finished j
-WHERE j.id = asked.id AND j.state IN ('dead', 'cancelled')
-ORDER BY j.id
-{lock(j)};
+SELECT id, queue FROM {t}jobs_finished
+WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND state IN ('dead', 'cancelled')
+ORDER BY id
+{lock()};
 
 -- name: revive
 -- Back to the live table with id, attempt and history; `max_attempts` is raised so that :tries are left. Convictions
@@ -320,13 +318,12 @@ SELECT j.id, task, queue, 'queued', TRUE, priority, args, owner, source, tags, b
        {greatest(max_attempts, attempt - releases - losses + :tries)},
        releases, losses, 0, backoff, timeout_seconds, {now}, settled_token,
        on_success, on_dead, on_lost, keep_seconds, created_at, started_at, {now}
-FROM {rows:asked(id uuid)}
-CROSS JOIN {t}jobs_finished j
-WHERE j.id = asked.id;
+FROM {t}jobs_finished j
+WHERE j.id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
 
 -- name: revive_remove
 -- The other half of the move back.
-DELETE FROM {t}jobs_finished WHERE id IN (SELECT gone.id FROM {rows:gone(id uuid)});
+DELETE FROM {t}jobs_finished WHERE id {among(SELECT gone.id FROM {rows:gone(id uuid)})};
 
 -- name: wake [postgres]
 -- Wake sleeping workers after something other than an enqueue made work claimable.

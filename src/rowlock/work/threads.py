@@ -1,0 +1,54 @@
+"""Threads for handlers that block.
+
+Daemons, unlike those of concurrent.futures: Python waits for others when it exits, and a handler that never returns
+would then keep a stopped worker alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Threads:
+    """Up to `size` threads, started when needed and used again."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._started, self._free = size, 0, 0
+        self._inbox: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+
+    def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a function that does not raise; the future has its value."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        if self._free == 0 and self._started < self._size:
+            self._started += 1
+            threading.Thread(target=self._work, args=(loop,), name="rowlock-slot", daemon=True).start()
+        else:
+            self._free -= 1
+        self._inbox.put((answer, function))
+        return answer
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (given := self._inbox.get()) is not None:
+            answer, function = given
+            value = function()
+            try:
+                loop.call_soon_threadsafe(self._done, answer, value)
+            except RuntimeError:  # the worker and its loop are gone
+                return
+
+    def _done(self, answer: asyncio.Future[Any], value: Any) -> None:
+        self._free += 1
+        if not answer.done():
+            answer.set_result(value)
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end with the process."""
+        for _ in range(self._started):
+            self._inbox.put(None)
