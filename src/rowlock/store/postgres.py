@@ -338,7 +338,9 @@ def _translate(error: BaseException, doing: str) -> StoreError:
         return StorageFull(f"{doing}: the database's disk is full: {error}")
     if code in SCHEMA_CODES:
         return SchemaError(f"{doing}: {error}; run: rowlock migrate --database URL")
-    connection_lost = not isinstance(error, asyncpg.PostgresError) or isinstance(error, asyncpg.PostgresConnectionError)
+    # A ValueError is asyncpg's word for a parameter that it cannot send: trying again would never end.
+    ours = isinstance(error, (asyncpg.PostgresError, ValueError))
+    connection_lost = not ours or isinstance(error, asyncpg.PostgresConnectionError)
     if code in GONE_CODES or code.startswith("08") or connection_lost:
         return StoreUnavailable(f"{doing}: the database cannot be reached: {str(error) or type(error).__name__}")
     return StoreError(f"{doing}: {error}")
