@@ -37,9 +37,9 @@ def migrate(
 
 
 def _check(url: str, as_json: bool) -> None:
-    from rowlock.cli.schema import applied
     from rowlock.store.engine import redact
     from rowlock.store.migrate import check, pending
+    from rowlock.store.schema import applied
 
     engine, there = run_async(applied(url))
     missing = [f"{migration.number:04d}_{migration.name}" for migration in pending(engine, there)]
@@ -50,8 +50,8 @@ def _check(url: str, as_json: bool) -> None:
 
 
 def _print_script(url: str) -> None:
-    from rowlock.cli.schema import applied
     from rowlock.store.migrate import pending, script
+    from rowlock.store.schema import applied
 
     engine, there = run_async(applied(url))
     print(script(engine, there) if pending(engine, there) else "-- nothing to apply: the schema is up to date")
