@@ -1,7 +1,9 @@
 """An app on a migrated database of its own, on each engine; the bodies never name an engine."""
 
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +17,20 @@ pytest_plugins = ["pytester"]
 __all__ = ["engine", "template", "used_database", "used_databases"]
 
 USERS_TABLES = "orders, ledger"  # that tests here create
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """No collection while a failure is put into words.
+
+    Python 3.11's `ast` fails with a SystemError when a finalizer runs Python code in the middle of it, as that of a
+    task with an exception that nobody asked for does. That would end the whole run and not one test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import re
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import date, timedelta
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -26,12 +25,15 @@ TODAY = date(2026, 1, 1)  # where the fake clock starts
 
 
 class Watched:
-    """A store that remembers what each operation answered, and lets a test step in."""
+    """A store that remembers what each operation answered, and lets a test step in between two statements of a
+    change to the schema. Such a change is one DO block, so the test makes it wait for a lock in there."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.answers: list[tuple[str, Any]] = []
-        self.after_statement: Any = None
+        self.executed: list[str] = []
+        self.after: str = ""
+        self.step_in: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -41,20 +43,21 @@ class Watched:
         self.answers.append((op.name, answer))
         return answer
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
-        async with self._store.transaction() as session:
-            yield _WatchedSession(session, self.after_statement)
-
-
-class _WatchedSession:
-    def __init__(self, session: Any, after: Any) -> None:
-        self.run, self._session, self._after = session.run, session, after
-
     async def execute(self, sql: str) -> None:
-        await self._session.execute(sql)
-        if self._after:
-            await self._after(sql)
+        self.executed.append(sql)
+        if self.step_in is None:
+            await self._store.execute(sql)
+            return
+        end = sql.index(";", sql.index(self.after)) + 1
+        gated = f"{sql[:end]} PERFORM pg_advisory_xact_lock(4242); {sql[end:]}".replace("'200ms'", "'20s'")
+        async with self._store.transaction() as gate:
+            await gate.execute("SELECT pg_advisory_xact_lock(4242)")
+            changing = asyncio.create_task(self._store.execute(gated))
+            async with asyncio.timeout(10):
+                while not await gate.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+                    await asyncio.sleep(0.01)
+            await self.step_in()
+        await changing
 
 
 async def dead(rig: Rig, **options: Any) -> str:
@@ -253,14 +256,12 @@ async def test_finished_jobs_go_to_their_days_partition_and_with_it(rig: Rig) ->
 @on_postgres
 async def test_a_day_with_rows_in_the_default_partition_stays_there(rig: Rig) -> None:
     await cancelled(rig, 3)
-    watched, tried = Watched(rig.store), list[str]()
-
-    async def note(sql: str) -> None:
-        tried.extend(re.findall(r"CREATE TABLE rowlock.jobs_finished_(\d+)", sql))
-
-    watched.after_statement = note
+    watched = Watched(rig.store)
     made = await ensure_partitions(watched, 32)
     assert (made.skipped, made.allowed, made.busy) == ((TODAY + timedelta(31),), True, False)
+    tried = [
+        found[1] for sql in watched.executed if (found := re.search(r"CREATE TABLE rowlock.jobs_finished_(\d+)", sql))
+    ]
     assert tried == [*days(1, 30), *days(32, 33)], "what cannot succeed is not tried"
     assert await partitions(rig) == [*days(1, 30), *days(32, 33), "default"]
     await cancelled(rig, 2)
@@ -273,11 +274,11 @@ async def test_a_day_with_rows_in_the_default_partition_stays_there(rig: Rig) ->
 async def test_a_day_whose_first_row_comes_just_now_stays_in_the_default_partition(rig: Rig) -> None:
     watched = Watched(rig.store)
 
-    async def finish_meanwhile(sql: str) -> None:
-        if "CREATE TABLE" in sql and not await left(rig):
+    async def finish_meanwhile() -> None:
+        if not await left(rig):
             await cancelled(rig, 2, keep_seconds=DAY)
 
-    watched.after_statement = finish_meanwhile
+    watched.after, watched.step_in = "CREATE TABLE", finish_meanwhile
     made = await ensure_partitions(watched, 2)
     assert made.skipped == (TODAY + timedelta(2),)
     assert await partitions(rig) == [*days(1, 1), *days(3, 3), "default"]
@@ -304,14 +305,13 @@ async def test_a_writer_on_its_way_into_the_default_partition_does_not_fail(rig:
     job = await rig.running(keep_seconds=0)
     watched, settling = Watched(rig.store), []
 
-    async def settle_meanwhile(sql: str) -> None:
-        if "ATTACH" in sql:
-            settling.append(asyncio.create_task(rig.settle(job, Failed("E", "x", permanent=True))))
-            async with asyncio.timeout(10):
-                while not await rig.fetch("SELECT 1 FROM pg_locks WHERE NOT granted"):
-                    await asyncio.sleep(0.01)
+    async def settle_meanwhile() -> None:
+        settling.append(asyncio.create_task(rig.settle(job, Failed("E", "x", permanent=True))))
+        async with asyncio.timeout(10):
+            while not await rig.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'relation' AND NOT granted"):
+                await asyncio.sleep(0.01)
 
-    watched.after_statement = settle_meanwhile
+    watched.after, watched.step_in = "ATTACH", settle_meanwhile
     assert len((await ensure_partitions(watched, 0)).created) == 1
     assert await settling[0] == "applied"
     assert await left(rig, f"jobs_finished_{days(1, 1)[0]}") == 1

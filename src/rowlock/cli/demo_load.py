@@ -38,7 +38,7 @@ class Load:
         await self._add(tasks.import_file, State.SUCCEEDED, [{"name": name} for name in IMPORTS])
         await self._add(tasks.resize, State.SUCCEEDED, [{"number": number} for number in range(FAST_JOBS)])
 
-    async def _add(self, task: Task[..., Any], end: State, arguments: Sequence[Mapping[str, Any]]) -> list[str]:
+    async def _add(self, task: Task[..., Any, Any], end: State, arguments: Sequence[Mapping[str, Any]]) -> list[str]:
         ids = [job.id for job in await task.using(tags=[self._tag]).enqueue_many(arguments)]
         self.expected |= dict.fromkeys(ids, end)
         return ids

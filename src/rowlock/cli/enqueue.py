@@ -66,7 +66,7 @@ def enqueue(
 
 async def _enqueue(
     app: Rowlock,
-    task: Task[..., Any],
+    task: Task[..., Any, Any],
     arguments: Mapping[str, Any],
     given: Mapping[str, Any],
     wait: bool,
@@ -85,7 +85,7 @@ async def _enqueue(
         _show_result(job, as_json)
 
 
-def find_task(app: Rowlock, name: str) -> Task[..., Any]:
+def find_task(app: Rowlock, name: str) -> Task[..., Any, Any]:
     """The task of that name, or, when no code was named, a stand-in that takes any arguments."""
     from rowlock.work.options import name as checked
     from rowlock.work.options import task_options
@@ -124,7 +124,7 @@ def read_arguments(text: str | None) -> dict[str, Any]:
     return found
 
 
-def read_values(texts: Mapping[str, str], task: Task[..., Any]) -> dict[str, Any]:
+def read_values(texts: Mapping[str, str], task: Task[..., Any, Any]) -> dict[str, Any]:
     """JSON where a text is JSON and the task does not want text; else the text."""
     known = task.arguments.schema().get("properties", {})
     return {key: _value(text, wants_text=known.get(key, {}).get("type") == "string") for key, text in texts.items()}

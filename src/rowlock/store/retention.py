@@ -37,6 +37,7 @@ REFUSALS = {
     "40P01": "busy",  # deadlock
     "23514": "taken",  # a row for this day has just come into the default partition
     "42P07": "exists",  # a table of this name is there
+    "42710": "exists",  # its row type is
     "23505": "exists",  # it has just come
 }
 
@@ -121,9 +122,6 @@ async def _create(store: Store, day: date) -> str:
 async def _change(store: Store, statements: str, done: str) -> str:
     """Change the schema in one statement and wait for its locks only briefly. One statement, because a worker that
     froze between two would hold locks that every settle waits for."""
-    from rowlock.store.postgres import PostgresStore
-
-    assert isinstance(store, PostgresStore)
     try:
         await store.execute(
             f"DO $$ BEGIN PERFORM set_config('lock_timeout', '{LOCK_TIMEOUT}', true); {statements} END $$"

@@ -161,6 +161,11 @@ class SqliteStore:
             raise
         await asyncio.shield(session.end("COMMIT"))
 
+    async def execute(self, sql: str) -> None:
+        """One statement of the store's own."""
+        async with self.transaction() as session:
+            await session.execute(sql)
+
     async def listen(self, heard: Callable[[str], None]) -> Bell:
         """Call `heard` when another process (or this one) rings this worker's bell."""
         return DatagramBell.open(self.file, heard)

@@ -46,7 +46,7 @@ class Ran:
 
 
 async def run(
-    task: Task[..., Any], /, *, attempt: int = 1, resources: dict[str, Any] | None = None, **arguments: Any
+    task: Task[..., Any, Any], /, *, attempt: int = 1, resources: dict[str, Any] | None = None, **arguments: Any
 ) -> Ran:
     """Run one task here and now, its arguments taken through JSON as in production. Raises what the task raises."""
     ran = Ran()
@@ -61,7 +61,7 @@ async def run(
     return ran
 
 
-def _pretend(task: Task[..., Any], args: str, attempt: int) -> Claimed:
+def _pretend(task: Task[..., Any, Any], args: str, attempt: int) -> Claimed:
     options = task.options
     return Claimed(
         id=new_id(), task=task.name, queue=options.queue, priority=options.priority, args=args, owner=None, source=None,
@@ -126,14 +126,14 @@ class Testing:
         found = await store.run(reads.list_jobs(wanted, 10_000))
         return sorted(found, key=lambda job: job.id)
 
-    async def enqueued(self, task: Task[..., Any] | str | None = None, **arguments: Any) -> list[Job]:
+    async def enqueued(self, task: Task[..., Any, Any] | str | None = None, **arguments: Any) -> list[Job]:
         """Jobs of this task (all if none) whose arguments include the given ones, oldest first, in any state."""
         name = task.name if isinstance(task, Task) else task
         store = await self.app.store()
         found = await store.run(reads.list_jobs(JobFilter(task=name), 10_000))
         return [job for job in reversed(found) if all(job.args.get(key) == value for key, value in arguments.items())]
 
-    async def assert_enqueued(self, task: Task[..., Any] | str, **arguments: Any) -> JobHandle[Any]:
+    async def assert_enqueued(self, task: Task[..., Any, Any] | str, **arguments: Any) -> JobHandle[Any]:
         """The newest such job; AssertionError, listing what there is, when there is none."""
         found = await self.enqueued(task, **arguments)
         if not found:
@@ -142,7 +142,7 @@ class Testing:
             raise AssertionError(f"no job {name}({arguments}) was enqueued; enqueued: {others or 'nothing'}")
         return await self.app.job(found[-1].id)
 
-    async def refute_enqueued(self, task: Task[..., Any] | str, **arguments: Any) -> None:
+    async def refute_enqueued(self, task: Task[..., Any, Any] | str, **arguments: Any) -> None:
         """AssertionError when there is such a job."""
         if found := await self.enqueued(task, **arguments):
             raise AssertionError(f"{len(found)} such jobs were enqueued, the first: {found[0].task}({found[0].args})")

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
@@ -28,12 +28,14 @@ from rowlock.work.enqueuer import Enqueuer
 from rowlock.work.handle import JobHandle
 from rowlock.work.options import Rule, name, task_options
 from rowlock.work.settings import read_settings
-from rowlock.work.tasks import Registry, Task, TaskDecorator
+from rowlock.work.tasks import AsyncTask, Registry, Task, TaskDecorator
 
 if TYPE_CHECKING:
     from rowlock.work.pool import WorkerPool
 
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 Lifespan = Callable[[], AsyncIterator[Mapping[str, Any]]]
 Middleware = Callable[[Context, Callable[[], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
 ErrorHook = Callable[[Context, BaseException], Any]
@@ -82,7 +84,13 @@ class Rowlock:
     # --- tasks
 
     @overload
-    def task(self, name: Callable[..., Any], /) -> Task[..., Any]: ...
+    def task(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
     @overload
     def task(
         self,
@@ -95,8 +103,8 @@ class Rowlock:
         timeout: float | timedelta | None = None,
         priority: int = 0,
         source: str | Callable[..., str | None] | None = None,
-        on_success: Task[..., Any] | str | None = None,
-        on_dead: Task[..., Any] | str | None = None,
+        on_success: Task[..., Any, Any] | str | None = None,
+        on_dead: Task[..., Any, Any] | str | None = None,
         on_lost: Literal["retry", "dead"] = "retry",
         runs_in: Literal["async", "thread", "process"] | None = None,
         memory_mb: int | None = None,
@@ -110,15 +118,15 @@ class Rowlock:
             return self._register(getattr(wanted, "__name__", repr(wanted)), wanted, {})
         return lambda function: self._register(str(wanted or getattr(function, "__name__", "")), function, options)
 
-    def _register(self, wanted: str, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+    def _register(self, wanted: str, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any, Any]:
         for key in ("on_success", "on_dead"):
             if not isinstance(options.get(key), (str, Task, NoneType)):
                 raise InvalidArguments(f"{key} must be a task or its name, not {options[key]!r}")
-        task: Task[..., Any] = Task(self, name(wanted, "a task's name"), function, task_options(**options))
+        task: Task[..., Any, Any] = Task(self, name(wanted, "a task's name"), function, task_options(**options))
         self.registry.add(task)
         return task
 
-    def get_task(self, wanted: str) -> Task[..., Any]:
+    def get_task(self, wanted: str) -> Task[..., Any, Any]:
         """The task of that name."""
         return self.registry.get(wanted)
 
@@ -139,7 +147,7 @@ class Rowlock:
         self.error_hooks.append(function)
         return function
 
-    def _follow_up(self, task: Task[..., Any] | str | None) -> str | None:
+    def _follow_up(self, task: Task[..., Any, Any] | str | None) -> str | None:
         """What a job's row must carry to enqueue its follow-up without this app's code."""
         if task is None:
             return None
@@ -211,7 +219,7 @@ class Rowlock:
 
     async def _enqueue_by_name(
         self,
-        task: Task[..., Any] | str,
+        task: Task[..., Any, Any] | str,
         args: tuple[Any, ...],
         arguments: Mapping[str, Any],
         under: tuple[str, str] | None,

@@ -88,7 +88,7 @@ class Host:
         self._loop = asyncio.new_event_loop()
         self._inbox: asyncio.Queue[list[Any]] = asyncio.Queue()
         self._between: deque[Callable[[], None]] = deque()
-        self._tasks: dict[str, Task[..., Any]] = {}
+        self._tasks: dict[str, Task[..., Any, Any]] = {}
         self._runners: dict[Rowlock, ChildRunner] = {}
         self._exits = AsyncExitStack()
         self.progress = Progress(self.send)
@@ -173,7 +173,7 @@ class Host:
             return ("lost",) if running.reason == "lost" else ("settled",)
         return ("end", type(end).__name__, dataclasses.astuple(end))
 
-    async def _attempt(self, running: Running, task: Task[..., Any]) -> AttemptEnd | None:
+    async def _attempt(self, running: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
         runner = self._runners.get(task.app)
         if runner is None:
             task.app.configure(Settings.model_validate_json(self._settings))
@@ -206,7 +206,7 @@ class ChildRunner(Runner):
         self._opened = True
 
     def blocking_call(
-        self, running: Running, task: Task[..., Any], ctx: Context | None, arguments: dict[str, Any]
+        self, running: Running, task: Task[..., Any, Any], ctx: Context | None, arguments: dict[str, Any]
     ) -> Callable[[], Any]:
         """In the main thread; the parent sees to the timeout."""
         given = (ctx,) if task.takes_context else ()

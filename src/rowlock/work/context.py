@@ -78,7 +78,7 @@ class Context:
             self._report(None if percent is None else int(percent), phase, message)
         return Told()
 
-    async def enqueue(self, task: Task[..., Any] | str, /, **arguments: Any) -> JobHandle[Any]:
+    async def enqueue(self, task: Task[..., Any, Any] | str, /, **arguments: Any) -> JobHandle[Any]:
         """Enqueue a job on behalf of this attempt; refused once the lease is lost. Joins `ctx.transaction()`."""
         if self._app is None:
             raise InvalidArguments("ctx.enqueue() needs an app")

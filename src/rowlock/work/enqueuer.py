@@ -27,7 +27,7 @@ class Enqueuer:
 
     async def one(
         self,
-        task: Task[..., Any],
+        task: Task[..., Any, Any],
         text: str,
         new: NewJob,
         job_id: str | None,
@@ -50,7 +50,9 @@ class Enqueuer:
         await self._write(jobs.enqueue([(fresh, text)], new), connection)
         return self._handle(task, fresh, text, new)
 
-    async def many(self, task: Task[..., Any], rows: list[tuple[str, NewJob]], connection: Any) -> list[JobHandle[Any]]:
+    async def many(
+        self, task: Task[..., Any, Any], rows: list[tuple[str, NewJob]], connection: Any
+    ) -> list[JobHandle[Any]]:
         """Make many jobs, all or none, in the order given."""
         handles, grouped = [], dict[NewJob, list[tuple[str, str]]]()
         for text, new in rows:
@@ -71,16 +73,18 @@ class Enqueuer:
             return await joined[1].run(op)
         return await (await self._app.store()).run(op)
 
-    def _handle(self, task: Task[..., Any], job_id: str, text: str, new: NewJob) -> JobHandle[Any]:
+    def _handle(self, task: Task[..., Any, Any], job_id: str, text: str, new: NewJob) -> JobHandle[Any]:
         return JobHandle(self._app, job_id, partial(fresh_row, job_id, text, new), task)
 
-    async def _met(self, task: Task[..., Any], job_id: str, text: str, new: NewJob, connection: Any) -> JobHandle[Any]:
+    async def _met(
+        self, task: Task[..., Any, Any], job_id: str, text: str, new: NewJob, connection: Any
+    ) -> JobHandle[Any]:
         """The job that already has this id; its row may have been pruned, its id is still taken."""
         row = await self._write(reads.get(job_id), connection)
         return JobHandle(self._app, job_id, row or partial(fresh_row, job_id, text, new), task, created=False)
 
     def one_sync(
-        self, task: Task[..., Any], text: str, new: NewJob, job_id: str | None, connection: Any
+        self, task: Task[..., Any, Any], text: str, new: NewJob, job_id: str | None, connection: Any
     ) -> JobHandle[Any]:
         """Make one job from sync code."""
         if connection is None:

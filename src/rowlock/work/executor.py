@@ -69,18 +69,18 @@ class Executor(Runner):
             return await self._quarantine.run(running, task, self)
         return await self.run_here(running, task)
 
-    def run_here(self, running: Running, task: Task[..., Any]) -> Coroutine[Any, Any, AttemptEnd | None]:
+    def run_here(self, running: Running, task: Task[..., Any, Any]) -> Coroutine[Any, Any, AttemptEnd | None]:
         """Run an attempt in this worker (a process task in one of its children)."""
         return self._in_child(running, task) if task.runs_in == "process" else self.call(running, task)
 
-    async def _in_child(self, running: Running, task: Task[..., Any]) -> AttemptEnd | None:
+    async def _in_child(self, running: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
         end = await self._children.run(running, task, self.report(running))
         if end is None:
             self.settled(running)
         return end
 
     def blocking_call(
-        self, running: Running, task: Task[..., Any], ctx: Context | None, arguments: dict[str, Any]
+        self, running: Running, task: Task[..., Any, Any], ctx: Context | None, arguments: dict[str, Any]
     ) -> Callable[[], Any]:
         """A thread cannot be killed: past its timeout it is asked to stop and keeps its lease until it returns."""
 

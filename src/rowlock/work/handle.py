@@ -33,7 +33,7 @@ class JobHandle(Generic[R]):
         app: Rowlock,
         job_id: str,
         row: Job | Callable[[], Job],
-        task: Task[..., R] | None,
+        task: Task[..., R, Any] | None,
         created: bool = True,
     ) -> None:
         self._app, self.id, self._row, self._task, self.created = app, job_id, row, task, created

@@ -21,7 +21,7 @@ class NotImportable(Exception):
     """A child process cannot find the task."""
 
 
-def places(task: Task[..., Any]) -> list[tuple[str, str]]:
+def places(task: Task[..., Any, Any]) -> list[tuple[str, str]]:
     """(module, attribute) where a child may find the task or the app that has it; empty when there is no such place."""
     is_class = isinstance(task.arguments, RawArguments)
     owner: Any = handlers._registry[task.name][0] if is_class else task.function
@@ -39,7 +39,7 @@ def places(task: Task[..., Any]) -> list[tuple[str, str]]:
     return found and own + sorted(found, key=lambda place: place[0] != module)[:PLACES]
 
 
-def find(name: str, where: list[list[str]]) -> Task[..., Any]:
+def find(name: str, where: list[list[str]]) -> Task[..., Any, Any]:
     """The task, from the first place that has it. Names come from the parent's code, never from a job's row."""
     problems = []
     for module, attribute in where:

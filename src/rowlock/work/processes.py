@@ -43,7 +43,7 @@ class Children:
         self._idle: list[Child] = []
         self._places: dict[str, list[tuple[str, str]]] = {}
 
-    async def run(self, running: Running, task: Task[..., Any], report: Report) -> AttemptEnd | None:
+    async def run(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
         """Run an attempt in a child. None when its own transaction has settled it."""
         try:
             return await self.attempt(running, task, report)
@@ -55,7 +55,7 @@ class Children:
         except ChildDied as death:
             return death.asked_for(running.job) or Failed("CHILD_DIED", str(death))
 
-    async def attempt(self, running: Running, task: Task[..., Any], report: Report) -> AttemptEnd | None:
+    async def attempt(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
         """Like `run`, but a child that dies, does not start or cannot find the task is an exception."""
         job, name = running.job, f"rowlock.task.{task.name}"
         if task.name not in self._places:
@@ -144,7 +144,7 @@ class Quarantine:
     def __init__(self, app: Rowlock, alone: Callable[[Running], AbstractAsyncContextManager[None]]) -> None:
         self._children, self._alone = Children(app, 1), alone
 
-    async def run(self, running: Running, task: Task[..., Any], executor: Executor) -> AttemptEnd | None:
+    async def run(self, running: Running, task: Task[..., Any, Any], executor: Executor) -> AttemptEnd | None:
         """Run a suspect, whatever its task says about where it runs."""
         try:
             end = await self._children.attempt(running, task, executor.report(running))

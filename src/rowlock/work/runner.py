@@ -56,11 +56,11 @@ class Runner(ABC):
 
     @abstractmethod
     def blocking_call(
-        self, running: Running, task: Task[..., Any], ctx: Context | None, arguments: dict[str, Any]
+        self, running: Running, task: Task[..., Any, Any], ctx: Context | None, arguments: dict[str, Any]
     ) -> Callable[[], Any]:
         """How a function that is not async is called."""
 
-    async def call(self, running: Running, task: Task[..., Any]) -> AttemptEnd | None:
+    async def call(self, running: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
         """Unpack, call, check the result. None when the attempt's own transaction has settled it."""
         job, app = running.job, self._app
         arguments = task.arguments.unpack(job.args)
@@ -91,7 +91,7 @@ class Runner(ABC):
     async def _wrapped(
         self,
         running: Running,
-        task: Task[..., Any],
+        task: Task[..., Any, Any],
         ctx: Context | None,
         arguments: dict[str, Any],
         call: Any,

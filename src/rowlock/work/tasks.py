@@ -6,7 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from pydantic import TypeAdapter
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")  # what a plain call gives: R, or a coroutine of it
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R, C]):
     """A registered task. Call it to run the plain function; `enqueue` makes a job of it."""
 
     def __init__(
@@ -50,7 +51,7 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """The plain function, run here and now."""
         if self.takes_context:
             return self.function(self.app._loose_context(self.name), *args, **kwargs)  # type: ignore[no-any-return]
@@ -89,10 +90,13 @@ class Task(Generic[P, R]):
         return Bound(self, given)
 
 
+AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]
+
+
 class Bound(Generic[P, R]):
     """A task with options chosen by `using`."""
 
-    def __init__(self, task: Task[P, R], given: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task[P, R, Any], given: Mapping[str, Any]) -> None:
         self._task, self._given = task, given
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
@@ -159,7 +163,7 @@ class Bound(Generic[P, R]):
         )
 
 
-def _source(task: Task[..., Any], text: str) -> str | None:
+def _source(task: Task[..., Any, Any], text: str) -> str | None:
     """The source that a task derives from its arguments; its function may name only those that it needs."""
     source = task.options.source
     if not callable(source):
@@ -203,13 +207,13 @@ class TaskDecorator(Protocol):
     """What `app.task(...)` returns. `ctx` is not part of the arguments that a type checker sees."""
 
     @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
     @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
 
 
 class Registry:
@@ -217,16 +221,16 @@ class Registry:
 
     def __init__(self, app: Rowlock) -> None:
         self._app = app
-        self._tasks: dict[str, Task[..., Any]] = {}
+        self._tasks: dict[str, Task[..., Any, Any]] = {}
 
-    def add(self, task: Task[..., Any]) -> None:
+    def add(self, task: Task[..., Any, Any]) -> None:
         """Register a task; a second one under the same name is a mistake."""
         known = self._tasks.get(task.name)
         if known is not None and not handlers.reloaded(known.function, task.function):
             raise InvalidArguments(f"two tasks are named {task.name!r}: {known.function!r} and {task.function!r}")
         self._tasks[task.name] = task
 
-    def get(self, wanted: str) -> Task[..., Any]:
+    def get(self, wanted: str) -> Task[..., Any, Any]:
         """The task of that name, or an error that suggests the nearest one."""
         task = self.all().get(wanted)
         if task is None:
@@ -235,14 +239,14 @@ class Registry:
             raise TaskNotFound(f"no task named {wanted!r}{hint}")
         return task
 
-    def all(self) -> dict[str, Task[..., Any]]:
+    def all(self) -> dict[str, Task[..., Any, Any]]:
         """Every task, by name."""
         for wanted, options in handlers.registered().items():
             if wanted not in self._tasks:
                 self._tasks[wanted] = self._of_handler(wanted, options)
         return self._tasks
 
-    def _of_handler(self, wanted: str, options: dict[str, Any]) -> Task[..., Any]:
+    def _of_handler(self, wanted: str, options: dict[str, Any]) -> Task[..., Any, Any]:
         async def execute(params: dict[str, Any]) -> Any:
             return await handlers.get_handler(wanted).execute(params)
 
