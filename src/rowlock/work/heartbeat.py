@@ -155,8 +155,10 @@ class Heart:
             self._tell(self._on_lost, gone)
             self._tell(self._on_cancel, [(job_id, hold.token) for job_id, hold in held if still.get(job_id)])
             for job_id, hold in due:
-                if job_id in still and job_id not in renewed and job_id not in self._waiting:
-                    self._waiting[job_id] = asyncio.ensure_future(self._wait_for_row(store, job_id, hold))
+                if job_id in still and job_id not in renewed:
+                    if job_id not in self._waiting:
+                        self._waiting[job_id] = asyncio.ensure_future(self._wait_for_row(store, job_id, hold))
+                    hold.renewed = sent  # with its row locked and us next in line, nobody can take it: no need to fence
         if not await store.run(workers.seen(self._worker, self._running(), self._lease)):
             self._loop.call_soon_threadsafe(self._on_forgotten)
         self.beats += 1
