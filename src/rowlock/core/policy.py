@@ -39,8 +39,13 @@ class Backoff:
 
     @staticmethod
     def from_json(text: str | None) -> Backoff:
-        """Read from the row; nothing stored means the default."""
-        return Backoff(**json.loads(text)) if text else DEFAULT_BACKOFF
+        """Read from the row; nothing stored means the default, and so does what another program wrote there."""
+        try:
+            read = Backoff(**json.loads(text)) if text else DEFAULT_BACKOFF
+            read.delay(1, 0.5)
+        except (TypeError, ValueError, ArithmeticError):
+            return DEFAULT_BACKOFF
+        return read
 
 
 def fixed(seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> Backoff:

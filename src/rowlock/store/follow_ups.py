@@ -6,6 +6,7 @@ The row carries what is needed, so that a sweeper that never imported the task c
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 from rowlock.core.job import Claimed, Finished, NewJob
@@ -13,9 +14,20 @@ from rowlock.core.policy import Transition
 from rowlock.core.states import State
 from rowlock.store.ids import new_id
 
+log = logging.getLogger("rowlock.store")
+
 
 def follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, NewJob], ...]:
     """The jobs (id, arguments, options) to be written together with this transition."""
+    try:
+        return _follow_ups(job, transition)
+    except (TypeError, ValueError, KeyError) as error:
+        # The row was written by another program. The job must end all the same.
+        log.error("job %s has a follow-up that cannot be understood, and gets none: %r", job.id, error)
+        return ()
+
+
+def _follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, NewJob], ...]:
     stored = {State.SUCCEEDED: job.on_success, State.DEAD: job.on_dead}.get(transition.state)
     if stored is None:
         return ()

@@ -319,6 +319,12 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
     return {job_id for (job_id,) in revived}
 
 
+@operation(single=True, repeatable=True)
+def wake() -> Steps[None]:
+    """Wake workers that sleep, where a statement can do that."""
+    yield Call("wake")
+
+
 @operation(read=True)
 def work_left(lanes: Sequence[Lane]) -> Steps[bool]:
     """Whether anything in these lanes runs or is due."""

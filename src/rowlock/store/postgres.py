@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from rowlock.core.errors import SchemaError, StorageFull, StoreError, StoreUnavailable
-from rowlock.store import migrate
+from rowlock.store import jobs, migrate
 from rowlock.store.engine import Bell, Session, StoreOptions, redact
 from rowlock.store.operation import Call, Operation, Ring, Row, Steps
 from rowlock.store.queries import bind, load
@@ -196,6 +196,10 @@ class PostgresStore:
             async with connection.transaction():
                 yield session
                 session.check()
+            if session.enqueued:
+                # Who sleeps was asked when the enqueue ran; meanwhile another may have lain down.
+                with contextlib.suppress(StoreError):
+                    await self.run(jobs.wake())
         except TROUBLE as error:
             raise _translate(error, "transaction") from error
         finally:
@@ -224,9 +228,13 @@ class _PostgresSession:
     def __init__(self, store: PostgresStore, connection: Any) -> None:
         self._store, self.connection = store, connection
         self._failed: StoreError | None = None
+        self._turn = asyncio.Lock()  # one connection does one thing at a time; a user may gather several
+        self._savepoints = 0
+        self.enqueued = False
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation inside this transaction."""
+        self.enqueued = self.enqueued or op.name.startswith("enqueue")
         return await self._do(self._store._drive(self.connection, op.start()))
 
     async def execute(self, sql: str, *args: Any) -> None:
@@ -238,11 +246,26 @@ class _PostgresSession:
         return await self._do(self.connection.fetch(sql, *args))
 
     async def _do(self, work: Awaitable[T]) -> T:
+        async with self._turn:
+            try:
+                return await work
+            except TROUBLE as error:
+                self._failed = _translate(error, "transaction")
+                raise self._failed from error
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """A part of this transaction that can be undone alone."""
+        self._savepoints += 1
+        name, before = f"rowlock_{self._savepoints}", self._failed
+        await self.execute(f"SAVEPOINT {name}")
         try:
-            return await work
-        except TROUBLE as error:
-            self._failed = _translate(error, "transaction")
-            raise self._failed from error
+            yield
+        except BaseException:
+            await self.execute(f"ROLLBACK TO {name}")
+            self._failed = before
+            raise
+        await self.execute(f"RELEASE {name}")
 
     def check(self) -> None:
         """A transaction in which something failed must not end as if it had not: PostgreSQL would undo it silently."""

@@ -15,7 +15,8 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -244,6 +245,7 @@ class SqliteSession:
         self.rings: list[Ring] = []
         self.over: RowlockError | None = None
         self._failed: BaseException | None = None
+        self._savepoints = 0
 
     async def _do(self, do: Callable[[Runner, list[Ring]], T]) -> T:
         if self.over is not None:
@@ -272,6 +274,20 @@ class SqliteSession:
         named = {str(n): value for n, value in enumerate(values, 1)}
         bindings: Any = named if "$1" in sql else tuple(values)
         return await self._do(lambda runner, rings: list[Row](runner.connection.execute(sql, bindings).fetchall()))
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """A part of this transaction that can be undone alone."""
+        self._savepoints += 1
+        name, before = f"rowlock_{self._savepoints}", self._failed
+        await self.execute(f"SAVEPOINT {name}")
+        try:
+            yield
+        except BaseException:
+            await self.execute(f"ROLLBACK TO {name}")
+            self._failed = before
+            raise
+        await self.execute(f"RELEASE {name}")
 
     async def end(self, how: str) -> None:
         """COMMIT or ROLLBACK."""

@@ -90,6 +90,9 @@ async def testing(
             app._settings, app._given, app.clock, app._stores = before
 
 
+testing.__test__ = False  # type: ignore[attr-defined]  # pytest collects functions that begin with "test"
+
+
 class Testing:
     """The controls of one `testing` block."""
 

@@ -23,7 +23,7 @@ from rowlock.store import jobs, reads
 from rowlock.store.engine import Session, Store, StoreOptions, open_store
 from rowlock.store.explain import Explanation, explain
 from rowlock.store.ids import valid_id
-from rowlock.work.context import Context, current_session
+from rowlock.work.context import Context, joined, joining
 from rowlock.work.enqueuer import Enqueuer
 from rowlock.work.handle import JobHandle
 from rowlock.work.options import Rule, name, task_options
@@ -241,12 +241,13 @@ class Rowlock:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
         """Your SQL and enqueues that commit together; an enqueue inside joins by itself."""
-        async with (await self.store()).transaction() as session:
-            mark = current_session.set((self, session))
-            try:
-                yield session
-            finally:
-                current_session.reset(mark)
+        around = joined(self)
+        if around is not None:  # inside of another: part of it, and undone with it
+            async with around.savepoint():
+                yield around
+            return
+        async with (await self.store()).transaction() as session, joining(self, session):
+            yield session
 
     async def job(self, job_id: str) -> JobHandle[Any]:
         """Read one job; JobNotFound when there is none."""

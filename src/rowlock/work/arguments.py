@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NotRequired, get_type_hints
 
 from pydantic import (
@@ -33,7 +34,7 @@ class Arguments:
         self._signature = signature.replace(parameters=parameters)
         self.names = tuple(p.name for p in parameters if p.kind is not KINDS.VAR_KEYWORD)
         open_ended = any(p.kind is KINDS.VAR_KEYWORD for p in parameters)
-        hints = _hints(function)
+        hints = hints_of(function)
         for parameter in parameters:
             if getattr(hints.get(parameter.name, parameter.annotation), "__name__", "") == "Context":
                 raise InvalidArguments(f"task {name!r}: the context {parameter.name!r} must be its first parameter")
@@ -140,11 +141,17 @@ def _same(given: Any, again: Any) -> bool:
         return True
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
-    except Exception:  # a name that only a type checker can see: that argument is checked as Any
-        return {}
+    except Exception:  # a name that only a type checker can see: that one argument is checked as Any
+        hints = {}
+        for name, annotation in function.__annotations__.items():
+            with suppress(Exception):
+                one = type("One", (), {"__annotations__": {name: annotation}})
+                known = getattr(function, "__globals__", {})
+                hints.update(get_type_hints(one, globalns=known, localns=known, include_extras=True))
+        return hints
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:

@@ -18,8 +18,36 @@ if TYPE_CHECKING:
     from rowlock.work.handle import JobHandle
     from rowlock.work.tasks import Task
 
-# The transaction that an enqueue in this context joins: (app, session).
-current_session: ContextVar[tuple[Any, Session] | None] = ContextVar("rowlock_session", default=None)
+
+class Joined:
+    """A transaction that enqueues in this context join, for as long as it is open."""
+
+    __slots__ = ("app", "open", "session")
+
+    def __init__(self, app: Any, session: Session) -> None:
+        self.app, self.session, self.open = app, session, True
+
+
+_joined: ContextVar[Joined | None] = ContextVar("rowlock_transaction", default=None)
+
+
+def joined(app: Any) -> Session | None:
+    """The open transaction of `app` around here. A task that outlives it has a copy of this, and is on its own."""
+    around = _joined.get()
+    return around.session if around is not None and around.open and around.app is app else None
+
+
+@asynccontextmanager
+async def joining(app: Any, session: Session) -> AsyncIterator[None]:
+    """A block whose enqueues join `session`."""
+    around = Joined(app, session)
+    mark = _joined.set(around)
+    try:
+        yield
+    finally:
+        around.open = False
+        _joined.reset(mark)
+
 
 Report = Callable[[int | None, str | None, str | None], None]
 
@@ -49,7 +77,8 @@ class Context:
         self.resources: Mapping[str, Any] = resources or {}
         self.should_stop = False
         self._app, self._job, self._report, self._blocking = app, job, report, blocking
-        self._open: tuple[AbstractAsyncContextManager[Session], Session] | None = None
+        self._open: tuple[AbstractAsyncContextManager[Session], Joined] | None = None
+        self._blocks = 0
         self._lost = False
 
     @property
@@ -82,7 +111,7 @@ class Context:
         """Enqueue a job on behalf of this attempt; refused once the lease is lost. Joins `ctx.transaction()`."""
         if self._app is None:
             raise InvalidArguments("ctx.enqueue() needs an app")
-        under = None if current_session.get() else (self._job.id, self._job.token)
+        under = None if joined(self._app) else (self._job.id, self._job.token)
         return await self._app._enqueue_by_name(task, (), arguments, under)
 
     @asynccontextmanager
@@ -92,33 +121,39 @@ class Context:
             raise InvalidArguments("ctx.transaction() is for async handlers that run under a worker")
         if self._open is None:
             manager = (await self._app.store()).transaction()
-            self._open = (manager, await manager.__aenter__())
-        session = self._open[1]
-        mark = current_session.set((self._app, session))
-        try:
-            yield session
-        except BaseException as error:
-            await self.roll_back(error)
-            raise
-        finally:
-            current_session.reset(mark)
+            self._open = (manager, Joined(self._app, await manager.__aenter__()))
+            # For the rest of the handler: an enqueue after the block would otherwise wait for the block's own locks.
+            _joined.set(self._open[1])
+        session = self._open[1].session
+        if self._blocks:
+            async with session.savepoint():  # a later block that fails must not take an earlier one along
+                yield session
+        else:
+            try:
+                yield session
+            except BaseException as error:
+                await self.roll_back(error)
+                raise
+        self._blocks += 1
 
     @property
     def open_session(self) -> Session | None:
         """The transaction that waits for the handler to return, if there is one."""
-        return self._open[1] if self._open else None
+        return self._open[1].session if self._open else None
 
     async def commit(self) -> None:
         """Commit the open transaction. Called by the executor after the success was written into it."""
         assert self._open is not None
-        manager, self._open = self._open[0], None
+        (manager, around), self._open = self._open, None
+        around.open = False
         await manager.__aexit__(None, None, None)
 
     async def roll_back(self, error: BaseException) -> None:
         """Undo the open transaction, if there is one."""
         if self._open is None:
             return
-        manager, self._open = self._open[0], None
+        (manager, around), self._open = self._open, None
+        around.open = False
         try:
             await manager.__aexit__(type(error), error, error.__traceback__)
         except BaseException as raised:

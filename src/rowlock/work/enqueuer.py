@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import NewJob
 from rowlock.store import foreign, jobs, reads
 from rowlock.store.ids import new_id
 from rowlock.store.operation import Operation
-from rowlock.work.context import current_session
+from rowlock.work.context import joined
 from rowlock.work.handle import JobHandle, fresh_row
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ class Enqueuer:
         """Run an enqueue where it belongs: the caller's connection, the transaction around it, or on its own."""
         if connection is not None:
             return await foreign.run_on(connection, op, self._app.clock)
-        joined = current_session.get()
-        if joined is not None and joined[0] is self._app:
-            return await joined[1].run(op)
+        around = joined(self._app)
+        if around is not None:
+            return await around.run(op)
         return await (await self._app.store()).run(op)
 
     def _handle(self, task: Task[..., Any, Any], job_id: str, text: str, new: NewJob) -> JobHandle[Any]:
@@ -88,6 +89,10 @@ class Enqueuer:
     ) -> JobHandle[Any]:
         """Make one job from sync code."""
         if connection is None:
+            if joined(self._app) is not None:
+                raise InvalidArguments(
+                    "inside a transaction of the app, await enqueue(): its connection is not this thread's"
+                )
             return self._app.run_sync(self.one(task, text, new, job_id, None))
         fresh = job_id or new_id()
         if job_id is None:

@@ -30,6 +30,9 @@ log = logging.getLogger("rowlock.worker")
 PREFETCH_SECONDS = 0.1
 PROMOTE_SECONDS = 0.2
 PROMOTE_BATCH = 1000
+# After asking to be woken, look again at once and then some: an enqueue whose statement did not see the flag yet wakes
+# nobody, and may take a while to commit.
+LOOKS = (0.0, 0.05, 0.5)
 BUSY_SECONDS = 1.0  # a worker that had no room for this long stops asking to be woken
 FULL_SECONDS = 2.0  # between looks at a full disk
 
@@ -75,6 +78,7 @@ class Filler:
         self.paused, self.closed = 0, False
         self.hungry = False  # asked to be woken: the last claim came back short
         self._full_since: float | None = None
+        self._looks: list[float] = []
         self._promoted, self._promote_at, self._stirred = -1.0, 0.0, True
         self._lost_claims: list[str] = []
 
@@ -118,7 +122,9 @@ class Filler:
                 return 0.0
             if not self.hungry:
                 await self._ask_to_be_woken()
-                return 0.0  # look once more: work may have come before the flag was seen
+                self._looks = list(LOOKS)
+            if self._looks:
+                return await self._sleep(min(due, self._looks.pop(0)))
         except StorageFull as error:
             log.error("claims have stopped: %s", error)
             return await self._sleep(FULL_SECONDS)

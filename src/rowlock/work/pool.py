@@ -63,7 +63,7 @@ class WorkerPool:
         self.running: dict[str, Running] = {}  # claimed and not yet settled, by job id
         self._occupied = 0  # slots with an attempt that has not returned
         self._buffer: deque[Running] = deque()  # claimed, waiting for a slot
-        self._stopping = False
+        self._started = self._stopping = False
         self._deadline = 0.0
         self._one_alone = asyncio.Lock()
         self._exits = AsyncExitStack()
@@ -87,6 +87,7 @@ class WorkerPool:
         await self.register()
         self.heart.start()
         self.settler.start()
+        self._started = True
         self._loops.start("fill", self._poll_and_assign)
         self._loops.start("sweep", self.sweeper.round)
         self._loops.start("tidy", self.sweeper.tidy)
@@ -175,6 +176,8 @@ class WorkerPool:
 
     async def stop(self, timeout: float | None = None) -> None:
         """Finish what runs, or give it back without using up a try; nothing is lost either way."""
+        if self._stopping or not self._started:
+            return
         grace = self.settings.shutdown_timeout_seconds if timeout is None else timeout
         self._stopping, self._deadline = True, time.monotonic() + grace
         self._filler.close()

@@ -6,6 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from pydantic import TypeAdapter
@@ -14,7 +15,7 @@ from rowlock.core.errors import InvalidArguments, TaskNotFound, seconds
 from rowlock.core.job import NewJob
 from rowlock.store.ids import valid_id
 from rowlock.work import handlers
-from rowlock.work.arguments import Arguments, RawArguments
+from rowlock.work.arguments import Arguments, RawArguments, hints_of
 from rowlock.work.context import Context
 from rowlock.work.handle import JobHandle
 from rowlock.work.options import RunsIn, TaskOptions, attempts, moment, name, priority, tags, task_options, text_or_none
@@ -118,6 +119,8 @@ class Bound(Generic[P, R]):
         rows: list[tuple[str, NewJob]] = []
         for number, kwargs in enumerate(arguments):
             try:
+                if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+                    raise InvalidArguments(f"must be a mapping of argument names, not {kwargs!r:.100}")
                 text = pack((), kwargs)
             except InvalidArguments as error:
                 raise InvalidArguments(f"item {number}: {error}") from None
@@ -190,12 +193,9 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 
 def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
-    annotation = inspect.signature(function, eval_str=False).return_annotation
-    if isinstance(annotation, str):
-        annotation = getattr(inspect.getmodule(function), annotation, Any)
-    if annotation in (inspect.Signature.empty, Any, None) or not isinstance(annotation, type):
-        return None
-    if annotation in (dict, list, str, int, float, bool):
+    """What turns a stored result back into what the annotation says; None where JSON says it all."""
+    annotation = hints_of(function).get("return", Any)
+    if annotation in (Any, None, NoneType, dict, list, str, int, float, bool):
         return None
     try:
         return TypeAdapter(annotation)
