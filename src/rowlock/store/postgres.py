@@ -8,7 +8,6 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
@@ -16,13 +15,14 @@ import asyncpg
 from rowlock.core.errors import SchemaError, StorageFull, StoreError, StoreUnavailable
 from rowlock.store import jobs, migrate
 from rowlock.store.engine import Bell, Session, StoreOptions, redact
+from rowlock.store.listener import TROUBLE, Listener, NoBell, connect_options
 from rowlock.store.operation import Call, Operation, Ring, Row, Steps
 from rowlock.store.queries import bind, load
+from rowlock.store.session import BaseSession
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
-CHANNEL = "rowlock"
 RETRY_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
 # Going, coming, crowded, read-only, cut off, waited too long for a lock or an answer: later it may work.
 GONE_CODES = {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "25P03", "55P03", "57014"}
@@ -34,8 +34,6 @@ HOT = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "o
 OTHER = {"plan_cache_mode": "force_custom_plan"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
 FULL_CODES = {"53100"}
-# InternalClientError: asyncpg met a connection that ended in the middle of something.
-TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 class PostgresStore:
@@ -75,7 +73,7 @@ class PostgresStore:
         options = self._options
         sizes = {"hot": options.connections, "other": options.connections, "session": options.session_connections}
         for kind, size in sizes.items():
-            settings = _connect(options, {"hot": HOT, "other": OTHER}.get(kind, {}))
+            settings = connect_options(options, {"hot": HOT, "other": OTHER}.get(kind, {}))
             self._pools[kind] = await asyncpg.create_pool(
                 self._url, min_size=0, max_size=size, init=_prepare, reset=_leave_as_is, **settings
             )
@@ -195,7 +193,8 @@ class PostgresStore:
         try:
             async with connection.transaction():
                 yield session
-                session.check()
+                if session.failed is not None:
+                    raise session.undone()
             if session.enqueued:
                 # Who sleeps was asked when the enqueue ran; meanwhile another may have lain down.
                 with contextlib.suppress(StoreError):
@@ -209,8 +208,8 @@ class PostgresStore:
         """Call `heard` for each wake-up. Behind a transaction pooler without a direct URL there are none."""
         if self._options.pooler == "transaction" and not self._options.direct_url:
             log.info("no wake-ups through a transaction pooler: polling only (set direct_url to have both)")
-            return _NoBell()
-        listener = _Listener(self._options.direct_url or self._url, self._options, heard)
+            return NoBell()
+        listener = Listener(self._options.direct_url or self._url, self._options, heard)
         listener.start()
         return listener
 
@@ -224,12 +223,11 @@ class PostgresStore:
                 pool.terminate()
 
 
-class _PostgresSession:
+class _PostgresSession(BaseSession):
     def __init__(self, store: PostgresStore, connection: Any) -> None:
+        super().__init__()
         self._store, self.connection = store, connection
-        self._failed: StoreError | None = None
         self._turn = asyncio.Lock()  # one connection does one thing at a time; a user may gather several
-        self._savepoints = 0
         self.enqueued = False
 
     async def run(self, op: Operation[T]) -> T:
@@ -250,78 +248,8 @@ class _PostgresSession:
             try:
                 return await work
             except TROUBLE as error:
-                self._failed = _translate(error, "transaction")
-                raise self._failed from error
-
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[None]:
-        """A part of this transaction that can be undone alone."""
-        self._savepoints += 1
-        name, before = f"rowlock_{self._savepoints}", self._failed
-        await self.execute(f"SAVEPOINT {name}")
-        try:
-            yield
-        except BaseException:
-            await self.execute(f"ROLLBACK TO {name}")
-            self._failed = before
-            raise
-        await self.execute(f"RELEASE {name}")
-
-    def check(self) -> None:
-        """A transaction in which something failed must not end as if it had not: PostgreSQL would undo it silently."""
-        if self._failed is not None:
-            raise StoreError(f"a statement of this transaction failed, so all of it was rolled back: {self._failed}")
-
-
-class _NoBell:
-    address: str | None = None
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-
-class _Listener:
-    """One connection that LISTENs, watched and replaced: a silent socket must not mean a deaf worker."""
-
-    address: str | None = None
-    CHECK_SECONDS = 15.0
-
-    def __init__(self, url: str, options: StoreOptions, heard: Callable[[str], None]) -> None:
-        self._url, self._options, self._heard = url, options, heard
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._keep_listening())
-
-    async def _keep_listening(self) -> None:
-        while True:
-            connection = None
-            try:
-                connection = await asyncpg.connect(self._url, timeout=10, **_connect(self._options, {}))
-                await connection.add_listener(CHANNEL, lambda *message: self._heard(message[3]))
-                gone = asyncio.Event()
-                connection.add_termination_listener(partial(_tell, gone))
-                self._heard("work")  # something may have been said while nobody listened
-                while not connection.is_closed():
-                    await self._quiet(gone)
-                    async with asyncio.timeout(5):
-                        await connection.fetchval("SELECT 1")
-            except TROUBLE as error:
-                log.warning("listener lost its connection (%s); polling until it is back", error)
-            finally:
-                if connection is not None:
-                    connection.terminate()
-            await asyncio.sleep(random.uniform(0.2, 1.0))
-
-    async def _quiet(self, gone: asyncio.Event) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.CHECK_SECONDS):
-                await gone.wait()
-
-    async def close(self) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+                failure = self.failed = _translate(error, "transaction")
+                raise failure from error
 
 
 async def _release(pool: asyncpg.Pool, connection: Any) -> None:
@@ -329,26 +257,9 @@ async def _release(pool: asyncpg.Pool, connection: Any) -> None:
         await pool.release(connection, timeout=5)
 
 
-def _connect(options: StoreOptions, plans: dict[str, str]) -> dict[str, Any]:
-    if options.pooler == "transaction":
-        # A pooler refuses unknown start-up settings and hands each transaction another backend.
-        return {"statement_cache_size": 0, "command_timeout": options.command_timeout}
-    settings = {
-        "application_name": options.name,
-        "jit": "off",
-        "lock_timeout": "10s",
-        "idle_in_transaction_session_timeout": "60s",
-    }
-    return {"server_settings": settings | plans, "command_timeout": options.command_timeout}
-
-
 async def _prepare(connection: Any) -> None:
     # Ids and tokens are text in Python on both engines.
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
-
-
-def _tell(event: asyncio.Event, *_: Any) -> None:
-    event.set()
 
 
 async def _leave_as_is(connection: Any) -> None:

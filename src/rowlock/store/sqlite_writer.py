@@ -15,8 +15,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ from rowlock.core.errors import RowlockError, StorageFull, StoreError, StoreUnav
 from rowlock.store.bells import ring
 from rowlock.store.operation import Call, Operation, Ring, Row, drive
 from rowlock.store.queries import Query, load
+from rowlock.store.session import BaseSession
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
@@ -237,15 +237,14 @@ class Writer:
                 return
 
 
-class SqliteSession:
+class SqliteSession(BaseSession):
     """The async side of a user's transaction; each call is carried out by the writer thread."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.inbox: queue.SimpleQueue[_Work] = queue.SimpleQueue()
         self.rings: list[Ring] = []
         self.over: RowlockError | None = None
-        self._failed: BaseException | None = None
-        self._savepoints = 0
 
     async def _do(self, do: Callable[[Runner, list[Ring]], T]) -> T:
         if self.over is not None:
@@ -255,7 +254,7 @@ class SqliteSession:
         while True:
             done, _ = await asyncio.wait({work.answer}, timeout=0.5)
             if done:
-                self._failed = self._failed or work.answer.exception()
+                self.failed = self.failed or work.answer.exception()
                 return work.answer.result()  # type: ignore[no-any-return]
             if self.over is not None:  # its time ran out between the check and the put
                 raise self.over
@@ -275,32 +274,18 @@ class SqliteSession:
         bindings: Any = named if "$1" in sql else tuple(values)
         return await self._do(lambda runner, rings: list[Row](runner.connection.execute(sql, bindings).fetchall()))
 
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[None]:
-        """A part of this transaction that can be undone alone."""
-        self._savepoints += 1
-        name, before = f"rowlock_{self._savepoints}", self._failed
-        await self.execute(f"SAVEPOINT {name}")
-        try:
-            yield
-        except BaseException:
-            await self.execute(f"ROLLBACK TO {name}")
-            self._failed = before
-            raise
-        await self.execute(f"RELEASE {name}")
-
     async def end(self, how: str) -> None:
         """COMMIT or ROLLBACK."""
         if self.over is not None:
             if how == "COMMIT":
                 raise self.over
             return
-        failed = self._failed if how == "COMMIT" else None
+        failed = self.failed if how == "COMMIT" else None
         if how == "ROLLBACK" or failed is not None:
             self.rings.clear()
         await self._do(lambda runner, rings: runner.connection.execute("ROLLBACK" if failed else how).fetchall())
         if failed is not None:  # as on PostgreSQL, where a failed statement undoes its whole transaction
-            raise StoreError(f"a statement of this transaction failed, so all of it was rolled back: {failed}")
+            raise self.undone()
 
 
 def roll_back(connection: apsw.Connection) -> None:
