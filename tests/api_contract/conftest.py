@@ -12,7 +12,6 @@ from rowlock import Rowlock
 from support.rig import TABLES
 from support.stores import engine, template, used_database, used_databases
 
-pytest_plugins = ["pytester"]
 
 __all__ = ["engine", "template", "used_database", "used_databases"]
 
