@@ -12,7 +12,6 @@ from rowlock import Rowlock
 from support.rig import TABLES
 from support.stores import engine, template, used_database, used_databases
 
-
 __all__ = ["engine", "template", "used_database", "used_databases"]
 
 USERS_TABLES = "orders, ledger"  # that tests here create
