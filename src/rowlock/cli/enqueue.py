@@ -58,8 +58,9 @@ def enqueue(
     }
     limit = None if timeout is None else times.duration(timeout, "--timeout")
     texts = split_pairs(pairs or [])
-    opened = Target(app, config, database).open()
-    found = find_task(opened, task)
+    target = Target(app, config, database)
+    opened = target.open()
+    found = opened.get_task(task) if target.code else stand_in(opened, task)
     arguments = read_arguments(args) | read_values(texts, found)
     run_async(_enqueue(opened, found, arguments, given, wait, limit, as_json))
 
@@ -85,14 +86,11 @@ async def _enqueue(
         _show_result(job, as_json)
 
 
-def find_task(app: Rowlock, name: str) -> Task[..., Any, Any]:
-    """The task of that name, or, when no code was named, a stand-in that takes any arguments."""
+def stand_in(app: Rowlock, name: str) -> Task[..., Any, Any]:
+    """A task whose code was not named, and that takes any arguments."""
     from rowlock.work.options import name as checked
     from rowlock.work.options import task_options
     from rowlock.work.tasks import Task
-
-    if app.registry.all():
-        return app.get_task(name)
 
     async def elsewhere(params: dict[str, Any]) -> None:
         """Its code is not here."""

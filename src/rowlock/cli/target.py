@@ -34,7 +34,7 @@ class Target:
         from rowlock.work.app import Rowlock
         from rowlock.work.settings import read_settings
 
-        name = self._app_name()
+        name = self.code
         app = load_app(name) if name else Rowlock()
         url, config = app._given
         app.configure(read_settings(self.database or url, self.config or config, flags))
@@ -42,11 +42,13 @@ class Target:
 
     def open_code(self, verb: str, flags: Mapping[str, Any] | None = None) -> Rowlock:
         """Your app, for verbs that run it."""
-        if not self._app_name():
+        if not self.code:
             raise ConfigError(f"{verb} runs your tasks: name your app with --app module:attribute or ROWLOCK_APP")
         return self.open(flags)
 
-    def _app_name(self) -> str | None:
+    @property
+    def code(self) -> str | None:
+        """The app that was named, by flag, environment or config file."""
         if self.app is not None:
             return self.app
         from rowlock.work.settings import read_settings
