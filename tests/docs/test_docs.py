@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 
+from rowlock.cli import main
 from rowlock.core import states
 
 ROOT = Path(__file__).parents[2]
@@ -127,3 +129,13 @@ def test_every_promise_in_the_readme_names_a_test_that_exists() -> None:
         assert tests, f"{number} names no test"
         for path, name in tests:
             assert name in defined((ROOT / path).read_text()), f"{number}: {path} has no {name}"
+
+
+def test_the_reference_lists_every_verb_with_its_help() -> None:
+    command = typer.main.get_command(main.app)
+    verbs: dict[str, str] = {}
+    for name, verb in command.commands.items():  # type: ignore[attr-defined]
+        for below, inner in getattr(verb, "commands", {"": verb}).items():
+            verbs[f"{name} {below}".strip()] = inner.help.splitlines()[0]
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert dict(re.findall(r"^\| `([\w ]+)` \| (.*) \|$", page, re.M)) == verbs
