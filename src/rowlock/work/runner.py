@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from rowlock.core.errors import (
     seconds,
 )
 from rowlock.core.job import MAX_RESULT_BYTES, Settlement
-from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
+from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded, TimedOut
 from rowlock.core.policy import Backoff, decide
 from rowlock.store import jobs
 from rowlock.store.follow_ups import follow_ups
@@ -156,18 +155,9 @@ class Runner(ABC):
 
     def stopped(self, running: Running) -> AttemptEnd | None:
         """A cancelled attempt, by the reason it was stopped for."""
-        match running.reason:
-            case "lost":
-                return None
-            case "cancel":
-                return Cancelled()
-            case "timeout":
-                return TimedOut(running.job.timeout_seconds or 0.0)
-            case "shutdown" | "fenced":
-                return Released(
-                    random.random(), "shutdown" if running.reason == "shutdown" else "database out of reach"
-                )
-        return Failed("CANCELLED_ITSELF", "the handler's own task was cancelled from inside")
+        if running.reason is None:
+            return Failed("CANCELLED_ITSELF", "the handler's own task was cancelled from inside")
+        return None if running.reason == "lost" else running.end(running.reason)
 
     def classify(self, running: Running, error: BaseException) -> AttemptEnd | None:
         """How an attempt that raised has ended."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from typing import Any
 
 from rowlock.core.job import Claimed
+from rowlock.core.outcome import AttemptEnd, Cancelled, Released, TimedOut
 from rowlock.work.context import Context
 
 # Why an attempt is told to stop, in the order in which one may replace another.
@@ -16,7 +18,7 @@ REASONS = ("shutdown", "fenced", "timeout", "cancel", "lost")
 class Running:
     """A claimed job from its claim to its settlement."""
 
-    __slots__ = ("abandoned", "blocking", "ctx", "ended", "job", "kill", "reason", "started", "task")
+    __slots__ = ("abandoned", "blocking", "ctx", "ended", "job", "reason", "started", "task")
 
     def __init__(self, job: Claimed) -> None:
         self.job = job
@@ -27,7 +29,14 @@ class Running:
         self.abandoned = False  # its outcome was written without it; whatever it still returns is ignored
         self.ended = False
         self.started = time.monotonic()
-        self.kill: Any = None
+
+    def end(self, reason: str) -> AttemptEnd:
+        """How an attempt ends that was stopped for this reason (for `lost` nobody asks any more)."""
+        if reason == "cancel":
+            return Cancelled()
+        if reason == "timeout":
+            return TimedOut(self.job.timeout_seconds or 0.0)
+        return Released(random.random(), "shutdown" if reason == "shutdown" else "database out of reach")
 
     def stop(self, reason: str) -> None:
         """Ask the attempt to stop; a graver reason replaces a lighter one."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 
-from rowlock.core.outcome import AttemptEnd, Cancelled, Released, TimedOut
+from rowlock.core.outcome import AttemptEnd
 from rowlock.work.heartbeat import Lease
 from rowlock.work.running import Running
 
@@ -73,7 +72,7 @@ class Stopping:
         if running.task is None:  # it has not begun
             running.ended = True
             if reason != "lost":
-                self._settle(running, self._end(running, reason))
+                self._settle(running, running.end(reason))
             return
         running.stop(reason)
         loop = asyncio.get_running_loop()
@@ -92,11 +91,4 @@ class Stopping:
             return  # a thread keeps its lease until it returns, so that no second attempt runs beside it
         running.abandoned = True
         if running.reason != "lost":
-            self._settle(running, self._end(running, running.reason))
-
-    def _end(self, running: Running, reason: str) -> AttemptEnd:
-        if reason == "cancel":
-            return Cancelled()
-        if reason == "timeout":
-            return TimedOut(running.job.timeout_seconds or 0.0)
-        return Released(random.random(), "shutdown" if reason == "shutdown" else "database out of reach")
+            self._settle(running, running.end(running.reason))
