@@ -34,7 +34,7 @@ async def old_tokens_change_nothing(rig: Rig) -> None:
             answer = await rig.settle(zombie, end, under=stale)
             assert await rig.everything() == before, f"an old token wrote {end}"
             assert answer == "lost"
-        assert await rig.store.run(jobs.succeed([(zombie.id, stale, '"stolen"')], KEEP)) == set()
+        assert await rig.store.run(jobs.succeed([(zombie.id, stale, '"stolen"')], KEEP)) is False
         assert await rig.store.run(jobs.progress([(zombie.id, stale, 99, "stolen", "stolen")])) == set()
         await rig.store.run(jobs.beat([(zombie.id, stale)], 1000))
         assert await rig.store.run(jobs.held([(zombie.id, stale)])) == {}

@@ -76,7 +76,7 @@ def test_row_locks_exist_where_the_engine_has_them() -> None:
 def test_a_batch_parameter_is_a_table() -> None:
     text = "SELECT 1 FROM {rows:mine(id uuid, n int)}"
     postgres = compile_query("q", text, POSTGRES)
-    assert postgres.sql == "SELECT 1 FROM unnest($1::uuid[], $2::integer[]) AS mine(id, n)"
+    assert postgres.sql == "SELECT 1 FROM unnest($1::text[]::uuid[], $2::integer[]) AS mine(id, n)"
     assert postgres.binds == (("mine", 0), ("mine", 1))
     sqlite = compile_query("q", text, SQLITE)
     assert sqlite.binds == (("mine", None),)

@@ -108,11 +108,14 @@ class Transition:
     convicted: int = 0
 
 
+PLAIN_SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # most jobs end so; made once
+
+
 def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
     """What happens to `job` when its attempt ended so; `draw` in [0, 1) is the jitter."""
     match end:
         case Succeeded(result):
-            return Transition(State.SUCCEEDED, Outcome.SUCCEEDED, result=result)
+            return PLAIN_SUCCESS if result is None else Transition(State.SUCCEEDED, Outcome.SUCCEEDED, result=result)
         case Cancelled():
             return Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
         case Failed():

@@ -51,7 +51,6 @@ class Store(Protocol):
     """A database that runs operations. Both engines are one of these; nothing outside the store asks which."""
 
     engine: str
-    one_statement: bool  # a batch of plain successes is one statement
     clock: FakeClock | None
     migrated: list[str]  # the migrations that opening has applied
 

@@ -33,7 +33,6 @@ SQLITE_LIBRARIES = {"sqlite3", "pysqlite3", "apsw", "aiosqlite"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}  # no such table, schema, column
 
 _PLACE = re.compile(r"\$(\d+)")
-_ARRAY = re.compile(r"::(uuid|json)\[\]")
 
 
 def is_async(connection: Any) -> bool:
@@ -217,7 +216,7 @@ def _as_text(query: Query) -> str:
         name, column = query.binds[int(match[1]) - 1]
         return f"{match[0]}::text::{CASTS[name]}" if column is None and name in CASTS else match[0]
 
-    return _ARRAY.sub(r"::text[]::\1[]", _PLACE.sub(cast, query.sql or ""))
+    return _PLACE.sub(cast, query.sql or "").replace("::json[]", "::text[]::json[]")
 
 
 def _percent(sql: str, values: list[Any]) -> tuple[str, list[Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from rowlock.core.errors import LeaseLost
@@ -15,13 +16,14 @@ from rowlock.core.outcome import Lost
 from rowlock.core.policy import DAY, Transition, decide
 from rowlock.core.states import FINAL, Outcome, State
 from rowlock.store.follow_ups import follow_ups
-from rowlock.store.operation import Call, Ring, Steps, operation
+from rowlock.store.operation import Call, Ring, Row, Steps, operation
 
 Answer = Literal["applied", "duplicate", "lost"]
 CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
 
 CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
 NO_ID = "00000000-0000-0000-0000-000000000000"
+_PRIORITY_AND_ID = attrgetter("priority", "id")
 
 
 class Keep(NamedTuple):
@@ -122,24 +124,29 @@ def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) 
     if n <= 0 or not lanes:
         return []
     rows = yield Call("claim", worker=worker, token=token, lane=lanes, n=n, lease=lease)
-    claimed = [Claimed._make(row) for row in rows]
-    claimed.sort(key=lambda job: (job.priority, job.id))
-    return claimed
+    return _in_claim_order(rows, token, worker)
 
 
 @operation(read=True)
 def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
     """What a claim took whose reply was lost."""
     rows = yield Call("adopt", worker=worker, token=token)
-    return sorted((Claimed._make(row) for row in rows), key=lambda job: (job.priority, job.id))
+    return _in_claim_order(rows, token, worker)
+
+
+def _in_claim_order(rows: list[Row], token: str, worker: str) -> list[Claimed]:
+    return sorted([Claimed._make((*row, token, worker)) for row in rows], key=_PRIORITY_AND_ID)
 
 
 @operation(single=True, repeatable=True, hot=True)
-def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[set[str]]:
-    """Plain successes (id, token, result) in one statement; answers the ids that were applied."""
-    once = {(row[0], row[1]): row for row in done}
-    rows = yield Call("succeed", done=sorted(once.values(), key=_first), keep=keep.succeeded)
-    return {row[0] for row in rows}
+def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[bool]:
+    """Plain successes (id, token, result) by the shortest way; answers whether all of them were applied. If not,
+    `settle` tells for each what became of it."""
+    once = {row[:2]: row for row in done}
+    rows = sorted(once.values(), key=_first)
+    counted = yield Call("succeed", done=rows, keep=keep.succeeded)
+    removed = yield Call("succeed_remove", done=rows)  # on PostgreSQL a part of the first
+    return len(rows) == (counted[0][0] if counted else len(removed))
 
 
 @operation(repeatable=True)

@@ -40,7 +40,6 @@ class PostgresStore:
     """A pool of connections to one PostgreSQL database."""
 
     engine = "postgres"
-    one_statement = True
 
     def __init__(self, url: str, options: StoreOptions) -> None:
         self._url, self._options = url, options

@@ -38,7 +38,6 @@ class SqliteStore:
     """One SQLite file."""
 
     engine = "sqlite"
-    one_statement = False
 
     def __init__(self, file: Path, options: StoreOptions) -> None:
         self.file, self._options, self.clock = file, options, options.clock

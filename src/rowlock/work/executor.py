@@ -40,34 +40,39 @@ class Executor(Runner):
         resources: Mapping[str, Any],
         report: Callable[[Running], Report],
         settled: Callable[[Running], None],
+        returned: Callable[[Running], None],
         overrun: Callable[[Running], None],
     ) -> None:
         super().__init__(app, resources=resources, report=report, settled=settled, overrun=overrun)
-        self._settler, self._threads = settler, threads
+        self._settler, self._threads, self._returned = settler, threads, returned
         self._children, self._quarantine = children, quarantine
 
     async def execute(self, running: Running) -> None:
         """Run one claimed job from lookup to outcome. Never raises: whatever happens becomes an outcome."""
+        running.begun = True
         try:
-            end = await self._attempt(running)
+            end = await self._attempt(running) if running.reason is None else self.stopped(running)
         except asyncio.CancelledError:
             end = self.stopped(running)
         except BaseException as error:
             end = self.classify(running, error)
         running.ended = True
-        if end is not None and not running.abandoned:
-            self.settle(running, end)
+        try:
+            if end is not None and not running.abandoned:
+                self.settle(running, end)
+        finally:
+            self._returned(running)  # not in a callback of the task, which would be one more turn of the loop per job
 
     def settle(self, running: Running, end: AttemptEnd) -> None:
         """Decide what follows and hand it to the settler."""
         self._settler.put(running, decide(running.job, end, random.random()))
 
-    async def _attempt(self, running: Running) -> AttemptEnd | None:
+    def _attempt(self, running: Running) -> Coroutine[Any, Any, AttemptEnd | None]:
         job = running.job
         task = self._app.registry.get(job.task)
         if job.losses > 0:
-            return await self._quarantine.run(running, task, self)
-        return await self.run_here(running, task)
+            return self._quarantine.run(running, task, self)
+        return self.run_here(running, task)
 
     def run_here(self, running: Running, task: Task[..., Any, Any]) -> Coroutine[Any, Any, AttemptEnd | None]:
         """Run an attempt in this worker (a process task in one of its children)."""

@@ -72,7 +72,8 @@ class Filler:
         self._prompt = LaneBook(settings.queues, prompt)
         self._slow = LaneBook(settings.queues, slow)  # sourced and process tasks: claimed for free slots only
         self._wake = asyncio.Event()
-        self._returned: deque[float] = deque()
+        self._returned = 0  # attempts that have returned, ever
+        self._marks: deque[tuple[float, int]] = deque()  # (when, how many had returned by then), at each look
         self._prefetch = 0
         self._seconds = 1.0  # mean run time of late; slow until shown otherwise
         self.paused, self.closed = 0, False
@@ -95,9 +96,9 @@ class Filler:
 
     def returned(self, seconds: float, waiting: int) -> None:
         """An attempt has returned after `seconds`; look when less waits here than would be finished soon."""
-        self._returned.append(time.monotonic())
+        self._returned += 1
         self._seconds += 0.1 * (seconds - self._seconds)
-        if waiting * 2 <= len(self._returned):
+        if waiting * 2 <= self._prefetch:
             self._wake.set()
 
     def close(self) -> None:
@@ -132,17 +133,23 @@ class Filler:
 
     def _room(self) -> int:
         """How many to claim: free slots plus prefetch, less what waits here already."""
-        horizon = time.monotonic() - PREFETCH_SECONDS
-        while self._returned and self._returned[0] < horizon:
-            self._returned.popleft()
         # Slow work is not prefetched: it would wait here for a slot while another worker has one.
-        self._prefetch = len(self._returned) if self._seconds <= PREFETCH_SECONDS else 0
+        self._prefetch = self._returned_lately() if self._seconds <= PREFETCH_SECONDS else 0
         waiting = self._slots.waiting
         if self._prefetch and waiting > self._prefetch // 2:
             return 0  # enough for now; many small claims would cost more than they bring
         if self._slots.unsettled > 4 * self._settings.claim_batch_size:
             return 0  # the database takes outcomes more slowly than they come
         return min(self._slots.free + self._prefetch - waiting, self._settings.claim_batch_size)
+
+    def _returned_lately(self) -> int:
+        """Attempts that returned within the last 100 ms, or since the last look if that was longer ago."""
+        now, marks = time.monotonic(), self._marks
+        while len(marks) > 1 and marks[1][0] <= now - PREFETCH_SECONDS:
+            marks.popleft()
+        marks.append((now, self._returned))
+        then, returned = marks[0]
+        return round((self._returned - returned) * min(1.0, PREFETCH_SECONDS / max(now - then, 1e-9)))
 
     async def _claim(self, room: int) -> list[Claimed]:
         await self.adopt_lost_claims()

@@ -12,8 +12,8 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from rowlock.core.errors import RowlockError
 from rowlock.store import jobs, workers
@@ -34,13 +34,12 @@ def boottime() -> float:
     return time.clock_gettime(clock)
 
 
-class Hold:
+class Hold(Protocol):
     """One lease that this worker has, and when it was last renewed (the moment of sending, to be safe)."""
 
-    __slots__ = ("fenced", "renewed", "token")
-
-    def __init__(self, token: str, renewed: float) -> None:
-        self.token, self.renewed, self.fenced = token, renewed, False
+    token: str
+    renewed: float
+    fenced: bool
 
 
 class Heart:
@@ -50,6 +49,7 @@ class Heart:
         self,
         app: Rowlock,
         worker: str,
+        holds: Mapping[str, Hold],
         *,
         beat: float,
         lease: float,
@@ -60,7 +60,7 @@ class Heart:
         running: Callable[[], int],
         names: Callable[[], str],
     ) -> None:
-        self.holds: dict[str, Hold] = {}
+        self._holds = holds  # by job id; changed by the worker's thread, copied before each look
         self._app, self._worker, self._beat_seconds, self._lease = app, worker, beat, lease
         self._on_lost, self._on_cancel, self._on_fence = on_lost, on_cancel, on_fence
         self._on_forgotten, self._running, self._names = on_forgotten, running, names
@@ -141,7 +141,7 @@ class Heart:
     async def _beat(self, store: Store) -> None:
         """One beat: renew what is older than a beat, then ask about everything."""
         sent = boottime()
-        held = [(job_id, hold) for job_id, hold in self.holds.copy().items() if not hold.fenced]
+        held = [(job_id, hold) for job_id, hold in self._held_now() if not hold.fenced]
         due = [(job_id, hold) for job_id, hold in held if sent - hold.renewed >= self._beat_seconds * 0.9]
         renewed: set[str] = set()
         if due:
@@ -167,7 +167,7 @@ class Heart:
         """Somebody has locked this job's row, so the beat passed over it. Stand in line for it: when it is let go, the
         lease may have run out, and a sweeper must not come first."""
         try:
-            while self.holds.get(job_id) is hold:
+            while self._holds.get(job_id) is hold:
                 sent = boottime()
                 try:
                     if await store.run(jobs.beat_waiting(job_id, hold.token, self._lease)):
@@ -178,11 +178,14 @@ class Heart:
         finally:
             self._waiting.pop(job_id, None)
 
+    def _held_now(self) -> list[tuple[str, Hold]]:
+        return list(dict(self._holds).items())  # the copy is one step of the interpreter: nobody comes between
+
     def _fence(self) -> None:
         """Past its local deadline a lease may be somebody else's: stop before that."""
         limit = boottime() - (self._lease - self._beat_seconds)
         unsure = []
-        for job_id, hold in self.holds.copy().items():
+        for job_id, hold in self._held_now():
             if hold.renewed < limit and not hold.fenced:
                 hold.fenced = True
                 unsure.append((job_id, hold.token))

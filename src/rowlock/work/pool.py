@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rowlock.core.config import change_worker
@@ -27,7 +26,7 @@ from rowlock.store import jobs, workers
 from rowlock.store.engine import Bell, Store
 from rowlock.work.executor import Executor
 from rowlock.work.filler import Filler
-from rowlock.work.heartbeat import Heart, Hold
+from rowlock.work.heartbeat import Heart
 from rowlock.work.loops import Loops
 from rowlock.work.processes import Children, Quarantine
 from rowlock.work.progress import ProgressBook
@@ -118,6 +117,7 @@ class WorkerPool:
         self.heart = Heart(
             app,
             self.id,
+            self.running,
             beat=settings.heartbeat_seconds,
             lease=settings.lease_seconds,
             on_lost=self._stops.lost,
@@ -139,6 +139,7 @@ class WorkerPool:
             resources=resources,
             report=self.progress.reporter,
             settled=self._settled_by_itself,
+            returned=self._returned,
             overrun=lambda running: self._stops.stop(running, "timeout"),
         )
         self.sweeper = Sweeper(self._store, settings, app.keep, self.heart, self._on_reclaimed)
@@ -259,10 +260,9 @@ class WorkerPool:
     def take(self, claimed: list[Claimed], sent: float) -> None:
         """Own these jobs from the moment their claim was sent, and start what has a slot."""
         self.log.claimed(claimed)
-        holds, running, buffer = self.heart.holds, self.running, self._buffer
+        running, buffer = self.running, self._buffer
         for job in claimed:
-            holds[job.id] = Hold(job.token, sent)
-            attempt = running[job.id] = Running(job)
+            attempt = running[job.id] = Running(job, sent)
             buffer.append(attempt)
         self._start_waiting()
 
@@ -276,9 +276,8 @@ class WorkerPool:
             self._occupied += 1
             attempt.started = time.monotonic()
             attempt.task = create_task(execute(attempt))
-            attempt.task.add_done_callback(partial(self._returned, attempt))
 
-    def _returned(self, attempt: Running, task: asyncio.Task[Any]) -> None:
+    def _returned(self, attempt: Running) -> None:
         """An attempt has returned: its slot is free, whether or not its outcome is written yet."""
         self._occupied -= 1
         if self._buffer:
@@ -337,7 +336,6 @@ class WorkerPool:
     def _forget(self, running: Running) -> None:
         if self.running.get(running.job.id) is running:
             del self.running[running.job.id]
-            self.heart.holds.pop(running.job.id, None)
 
     def _on_reclaimed(self, reclaimed: list[jobs.Reclaimed]) -> None:
         self.reclaimed += len(reclaimed)

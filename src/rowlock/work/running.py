@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from typing import Any
 
 from rowlock.core.job import Claimed
@@ -18,17 +17,24 @@ REASONS = ("shutdown", "fenced", "timeout", "cancel", "lost")
 class Running:
     """A claimed job from its claim to its settlement."""
 
-    __slots__ = ("abandoned", "blocking", "ctx", "ended", "job", "reason", "started", "task")
+    __slots__ = (
+        "abandoned", "begun", "blocking", "ctx", "ended", "fenced", "job", "reason", "renewed", "started", "task",
+        "token",
+    )  # fmt: skip
 
-    def __init__(self, job: Claimed) -> None:
+    def __init__(self, job: Claimed, claimed: float = 0.0) -> None:
         self.job = job
+        self.token = job.token
+        self.renewed = claimed  # when its lease was last renewed
+        self.fenced = False
         self.task: asyncio.Task[Any] | None = None
         self.ctx: Context | None = None
         self.blocking = False  # a thread runs it: it cannot be cancelled, only asked
+        self.begun = False  # a task that is cancelled before its first step would never run at all
         self.reason: str | None = None
         self.abandoned = False  # its outcome was written without it; whatever it still returns is ignored
         self.ended = False
-        self.started = time.monotonic()
+        self.started = 0.0
 
     def end(self, reason: str) -> AttemptEnd:
         """How an attempt ends that was stopped for this reason (for `lost` nobody asks any more)."""
@@ -45,5 +51,5 @@ class Running:
         if self.ctx is not None:
             self.ctx.should_stop = True
             self.ctx._lost = self.ctx._lost or reason == "lost"
-        if self.task is not None and not self.blocking and not self.ended:
+        if self.task is not None and self.begun and not self.blocking and not self.ended:
             self.task.cancel()

@@ -116,15 +116,12 @@ class Settler:
     async def _settle(self, batch: list[tuple[Running, Transition]]) -> dict[str, jobs.Answer]:
         answers: dict[str, jobs.Answer] = {}
         rest = batch
-        if self._store.one_statement:
-            plain = [(r, t) for r, t in batch if t.state is SUCCEEDED and r.job.on_success is None]
-            if plain:
-                applied = await self._store.run(
-                    jobs.succeed([(r.job.id, r.job.token, t.result) for r, t in plain], self._keep)
-                )
-                answers = dict.fromkeys(applied, "applied")
-                # What was not applied is a duplicate or lost: the general path tells which.
-                rest = [(r, t) for r, t in batch if r.job.id not in applied]
+        done = [(r.job.id, r.token, t.result) for r, t in batch if t.state is SUCCEEDED and r.job.on_success is None]
+        whole = await self._store.run(jobs.succeed(done, self._keep)) if done else False
+        if whole:
+            answers = dict.fromkeys([row[0] for row in done], "applied")
+            rest = [] if len(done) == len(batch) else [(r, t) for r, t in batch if r.job.id not in answers]
+        # If not all were applied, the general path tells which: those that were, it finds settled by their own token.
         if rest:
             settlements = [Settlement(r.job.id, r.job.token, t, follow_ups(r.job, t)) for r, t in rest]
             general = await self._store.run(jobs.settle(settlements, self._keep))

@@ -232,7 +232,7 @@ class Registry:
 
     def get(self, wanted: str) -> Task[..., Any, Any]:
         """The task of that name, or an error that suggests the nearest one."""
-        task = self.all().get(wanted)
+        task = self._tasks.get(wanted) or self.all().get(wanted)
         if task is None:
             near = difflib.get_close_matches(wanted, self.all(), 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(self.all())) or 'none'}"
