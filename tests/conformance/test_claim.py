@@ -1,6 +1,8 @@
 """What claim promises: the best ready jobs of known tasks, each to one worker, under a whole lease."""
 
 import asyncio
+import random
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -30,6 +32,27 @@ async def test_a_claim_takes_no_more_than_n(rig: Rig, n: int) -> None:
     claimed = await rig.claim(n, Lane("default", "a"), Lane("default", "b"))
     assert [job.id for job in claimed] == ids[:n]
     assert sum(row["state"] == "running" for row in (await rig.rows()).values()) == n
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_lanes_that_are_looked_into_a_little_are_claimed_in_order_all_the_same(rig: Rig, seed: int) -> None:
+    """Whatever each lane's `take` is, a claim brings the front of the common line, and says when there is more."""
+    draw = random.Random(seed)
+    tasks, line = [f"task{n}" for n in range(7)], []
+    for _ in range(25):
+        task, priority, count = draw.choice(tasks[:5]), draw.choice([-1, 0, 0, 3]), draw.randint(1, 9)
+        line += [(priority, job_id) for job_id in await rig.enqueue_many(count, task=task, priority=priority)]
+    line.sort()
+    while line:
+        n = draw.choice([1, 4, 16, 40])
+        lanes = [Lane("default", task, take=draw.choice([1, 2, 5, 60])) for task in tasks]
+        claimed = await rig.claim(n, *lanes)
+        assert [(job.priority, job.id) for job in claimed] == line[: len(claimed)]
+        gave = Counter(job.task for job in claimed)
+        more = len(claimed) == n or any(gave[lane.task] >= lane.take for lane in lanes)
+        assert more or len(claimed) == len(line), "it came back short, and there was more"
+        assert claimed
+        line = line[len(claimed) :]
 
 
 async def test_a_claim_of_none_or_without_lanes_takes_nothing(rig: Rig) -> None:

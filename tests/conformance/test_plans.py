@@ -208,7 +208,8 @@ class Sqlite(Database):
         bindings = {bind: values.get(bind, NOW.timestamp()) for bind, _ in query.binds}
         rows = self._connection.execute(f"EXPLAIN QUERY PLAN {query.sql}", bindings).fetchall()
         plan = Plan("\n".join([f"{name}:", *(f"{row[0]:>5} under {row[1]:>5}: {row[3]}" for row in rows)]))
-        # SQLite prints aliases, so that every scan that is not of the batch is a scan of jobs.
+        # SQLite prints aliases, so that every scan that is not of the batch is a scan of jobs. The claim's own small
+        # tables (its lanes, how far to look, where to stop) may be read whole.
         for number, (_, parent, _, detail) in enumerate(rows):
             if match := re.search(r"INDEX (?:rowlock_|sqlite_autoindex_rowlock_)?(\w+)", detail):
                 plan.indexes.add(match[1])
@@ -216,7 +217,7 @@ class Sqlite(Database):
                 if "VIRTUAL TABLE" in detail:
                     jobs_before = [row[3] for row in rows[:number] if row[1] == parent and "jobs_" in row[3]]
                     plan.loops += jobs_before
-                elif not re.search(r"INDEX rowlock_jobs_live_(running|due|expiry)", detail):
+                elif not re.search(r"INDEX rowlock_jobs_live_(running|due|expiry)|SCAN (lane|depth|horizon)$", detail):
                     plan.walks.append(detail)
             above = [row[3] for row in rows if row[0] == parent]
             if "TEMP B-TREE" in detail and above and above[0].startswith("CORRELATED"):

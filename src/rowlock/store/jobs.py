@@ -45,13 +45,15 @@ class Reclaimed(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """A range of the claim index: one task in one queue, from (low_priority, low_id) exclusive up to high_priority."""
+    """A range of the claim index: one task in one queue, from (low_priority, low_id) exclusive up to high_priority.
+    A claim looks at the first `take` of it; if it brings that many, there may be more."""
 
     queue: str
     task: str
     low_priority: int = -101
     low_id: str = NO_ID
     high_priority: int = 101
+    take: int = 1_000_000
 
 
 def _options(new: NewJob) -> dict[str, Any]:
@@ -120,7 +122,8 @@ def enqueue_under(lease: tuple[str, str], rows: Sequence[tuple[str, str]], new: 
 
 @operation(single=True, hot=True)
 def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) -> Steps[list[Claimed]]:
-    """Take up to `n` ready jobs under `token`, best priority first, oldest first within a priority."""
+    """Take up to `n` ready jobs under `token`, best priority first, oldest first within a priority. Fewer than `n`
+    means that there are no more only if every lane gave less than its `take`."""
     if n <= 0 or not lanes:
         return []
     rows = yield Call("claim", worker=worker, token=token, lane=lanes, n=n, lease=lease)

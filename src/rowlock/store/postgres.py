@@ -1,4 +1,4 @@
-"""PostgreSQL through asyncpg: a pool without session state, a listener, and errors in our own words."""
+"""PostgreSQL through asyncpg: connections without session state, a listener, and errors in our own words."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import asyncpg
 
 from rowlock.core.errors import SchemaError, StorageFull, StoreError, StoreUnavailable
 from rowlock.store import jobs, migrate
+from rowlock.store.connections import Connections
 from rowlock.store.engine import Bell, Session, StoreOptions, redact
 from rowlock.store.listener import TROUBLE, Listener, NoBell, connect_options
 from rowlock.store.operation import Call, Operation, Ring, Row, Steps
@@ -37,13 +38,18 @@ FULL_CODES = {"53100"}
 
 
 class PostgresStore:
-    """A pool of connections to one PostgreSQL database."""
+    """Connections to one PostgreSQL database."""
 
     engine = "postgres"
 
     def __init__(self, url: str, options: StoreOptions) -> None:
         self._url, self._options = url, options
-        self._pools: dict[str, asyncpg.Pool] = {}
+        # Three kinds, none opened until used: `hot`, `other`, and `session` for users' transactions.
+        sizes = {"hot": options.connections, "other": options.connections, "session": options.session_connections}
+        plans = {"hot": HOT, "other": OTHER, "session": dict[str, str]()}
+        self._connections = {
+            kind: Connections(url, size, connect_options(options, plans[kind])) for kind, size in sizes.items()
+        }
         self._queries = load("postgres")
         self.clock = options.clock
         self.migrated: list[str] = []
@@ -51,11 +57,7 @@ class PostgresStore:
     @classmethod
     async def open(cls, url: str, options: StoreOptions) -> PostgresStore:
         """Connect, migrate if asked to, and check the schema."""
-        try:
-            store = cls(url, options)
-            await store._make_pools()
-        except TROUBLE as error:
-            raise _translate(error, f"cannot open {redact(url)}") from error
+        store = cls(url, options)
         try:
             if options.migrate:
                 store.migrated = await store._migrate()
@@ -67,20 +69,10 @@ class PostgresStore:
             raise
         return store
 
-    async def _make_pools(self) -> None:
-        """Three pools, empty until used: `hot`, `other`, and `session` for users' transactions."""
-        options = self._options
-        sizes = {"hot": options.connections, "other": options.connections, "session": options.session_connections}
-        for kind, size in sizes.items():
-            settings = connect_options(options, {"hot": HOT, "other": OTHER}.get(kind, {}))
-            self._pools[kind] = await asyncpg.create_pool(
-                self._url, min_size=0, max_size=size, init=_prepare, reset=_leave_as_is, **settings
-            )
-
     async def _migrate(self) -> list[str]:
         """Apply what is missing; answers the names applied. Safe when many processes do it at once."""
         names = []
-        async with self._pools["other"].acquire() as connection, connection.transaction():
+        async with self._connections["other"].one() as connection, connection.transaction():
             # CREATE SCHEMA IF NOT EXISTS still collides when two run it at once, so the lock comes first.
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'))")
             await connection.execute(migrate.bookkeeping("postgres"))
@@ -102,7 +94,7 @@ class PostgresStore:
 
     async def applied(self) -> dict[int, bool]:
         """The migrations in the database, and whether each is breaking."""
-        async with self._pools["other"].acquire() as connection:
+        async with self._connections["other"].one() as connection:
             return await self._applied(connection)
 
     async def check(self) -> None:
@@ -111,7 +103,7 @@ class PostgresStore:
 
     async def describe(self) -> dict[str, str]:
         """What `doctor` prints about this database."""
-        async with self._pools["other"].acquire() as connection:
+        async with self._connections["other"].one() as connection:
             version = await connection.fetchval("SHOW server_version")
         return {
             "engine": "PostgreSQL",
@@ -125,9 +117,9 @@ class PostgresStore:
         where a repeat is harmless."""
         repeats, patience = self._options.repeats, self._options.command_timeout
         for attempt in range(1, repeats + 1):
-            pool = self._pools["hot" if op.hot else "other"]
+            connections = self._connections["hot" if op.hot else "other"]
             try:
-                connection = await pool.acquire(timeout=min(10.0, patience))
+                connection = await connections.take(min(10.0, patience))
             except TROUBLE as error:
                 failure, again = _translate(error, op.name), True
             else:
@@ -145,7 +137,7 @@ class PostgresStore:
                     connection.terminate()  # cut off in the middle: waiting for it to be usable may take for ever
                     raise
                 finally:
-                    await _release(pool, connection)
+                    connections.give_back(connection)
             if not again or attempt == repeats:
                 raise failure
             await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
@@ -160,7 +152,7 @@ class PostgresStore:
     async def execute(self, sql: str) -> None:
         """One statement of the store's own, outside of any transaction."""
         try:
-            async with self._pools["other"].acquire() as connection:
+            async with self._connections["other"].one() as connection:
                 await connection.execute(sql)
         except TROUBLE as error:
             raise _translate(error, "execute") from error
@@ -183,9 +175,9 @@ class PostgresStore:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
         """A transaction for the user's own SQL and operations together."""
+        connections = self._connections["session"]
         try:
-            pool = self._pools["session"]
-            connection = await pool.acquire(timeout=30)
+            connection = await connections.take(30)
         except TROUBLE as error:
             raise _translate(error, "transaction") from error
         session = _PostgresSession(self, connection)
@@ -201,7 +193,7 @@ class PostgresStore:
         except TROUBLE as error:
             raise _translate(error, "transaction") from error
         finally:
-            await _release(pool, connection)
+            connections.give_back(connection)
 
     async def listen(self, heard: Callable[[str], None]) -> Bell:
         """Call `heard` for each wake-up. Behind a transaction pooler without a direct URL there are none."""
@@ -214,12 +206,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Close all connections; never hangs on a dead server."""
-        for pool in self._pools.values():
-            try:
-                async with asyncio.timeout(5):
-                    await pool.close()
-            except TROUBLE:
-                pool.terminate()
+        await asyncio.gather(*(connections.close() for connections in self._connections.values()))
 
 
 class _PostgresSession(BaseSession):
@@ -249,20 +236,6 @@ class _PostgresSession(BaseSession):
             except TROUBLE as error:
                 failure = self.failed = _translate(error, "transaction")
                 raise failure from error
-
-
-async def _release(pool: asyncpg.Pool, connection: Any) -> None:
-    with contextlib.suppress(*TROUBLE):
-        await pool.release(connection, timeout=5)
-
-
-async def _prepare(connection: Any) -> None:
-    # Ids and tokens are text in Python on both engines.
-    await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
-
-
-async def _leave_as_is(connection: Any) -> None:
-    """No session state is ever set, so the reset round trip on each release is saved."""
 
 
 def _translate(error: BaseException, doing: str) -> StoreError:

@@ -181,6 +181,8 @@ class Rowlock:
         """The open store of the running event loop; opened on first use."""
         loop = asyncio.get_running_loop()
         opening = self._stores.get(loop)
+        if opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None:
+            return opening.result()
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
             for old in [old for old in self._stores if old.is_closed()]:
                 del self._stores[old]  # a loop that ended took its connections with it

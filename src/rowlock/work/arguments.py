@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import NoneType
 from typing import Any, NotRequired, get_type_hints
 
 from pydantic import (
@@ -22,6 +23,10 @@ from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import MAX_ARGS_BYTES
 
 KINDS = inspect.Parameter
+PLAIN = (bool, int, float, str, NoneType)
+
+
+ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class Arguments:
@@ -46,6 +51,8 @@ class Arguments:
             extra="allow" if open_ended else "forbid", arbitrary_types_allowed=False
         )
         self._empty = not parameters
+        # Such arguments come back from JSON as they are; the second check below would only cost time.
+        self._plain = not open_ended and all(hints.get(p.name) in PLAIN for p in parameters)
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(shape)
         except (PydanticSchemaGenerationError, PydanticUserError) as error:
@@ -65,7 +72,8 @@ class Arguments:
         except ValidationError as error:
             raise InvalidArguments(f"task {self._task!r}: {explain(error)}") from None
         text = to_json(checked, f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
-        self._check_return(text, checked)
+        if not self._plain or not all(map(_plain, checked.values())):
+            self._check_return(text, checked)
         return text
 
     def _check_return(self, text: str, checked: dict[str, Any]) -> None:
@@ -129,6 +137,11 @@ class RawArguments:
         return {"type": "object"}
 
 
+def _plain(value: Any) -> bool:
+    """Whether this is the same after JSON, whatever reads it: text may hold half of a surrogate pair."""
+    return type(value) in PLAIN and (type(value) is not str or value.isascii())
+
+
 def _same(given: Any, again: Any) -> bool:
     """Equal, where a tuple may come back as a list."""
     if isinstance(given, (list, tuple)) and isinstance(again, list):
@@ -163,7 +176,7 @@ def to_json(value: Any, what: str, limit: int) -> str:
     """Strict JSON text of at most `limit` bytes, or an error that says what was wrong."""
     try:
         plain = value if value is None else to_jsonable_python(value, inf_nan_mode="constants")
-        text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
+        text = ENCODE(plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArguments(f"{what} must be JSON: {error}") from None
     if len(text) > limit:

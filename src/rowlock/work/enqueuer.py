@@ -56,9 +56,12 @@ class Enqueuer:
     ) -> list[JobHandle[Any]]:
         """Make many jobs, all or none, in the order given."""
         handles, grouped = [], dict[NewJob, list[tuple[str, str]]]()
+        last: NewJob | None = None
         for text, new in rows:
             job_id = new_id()
-            grouped.setdefault(new, []).append((job_id, text))
+            if new is not last:  # most often all share one: then it is hashed once
+                members, last = grouped.setdefault(new, []), new
+            members.append((job_id, text))
             handles.append(JobHandle(self._app, job_id, partial(fresh_row, job_id, text, new), task))
         groups = [(members, new) for new, members in grouped.items()]
         if groups:

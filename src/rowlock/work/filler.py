@@ -118,8 +118,7 @@ class Filler:
             if room <= 0:
                 await self._stop_asking()
                 return await self._sleep(min(due, PROMOTE_SECONDS))
-            claimed = await self._claim(room)
-            if len(claimed) >= room:
+            if await self._claim(room):
                 return 0.0
             if not self.hungry:
                 await self._ask_to_be_woken()
@@ -151,18 +150,21 @@ class Filler:
         then, returned = marks[0]
         return round((self._returned - returned) * min(1.0, PREFETCH_SECONDS / max(now - then, 1e-9)))
 
-    async def _claim(self, room: int) -> list[Claimed]:
+    async def _claim(self, room: int) -> bool:
+        """Answers whether there may be more."""
         await self.adopt_lost_claims()
         if not self._prefetch:
-            return await self._claim_from(self._every, room)
+            return (await self._claim_from(self._every, room))[1]
         free = self._slots.free - self._slots.waiting
-        claimed = await self._claim_from(self._slow, min(free, room))
-        return claimed + await self._claim_from(self._prompt, room - len(claimed))
+        slow, more_slow = await self._claim_from(self._slow, min(free, room))
+        _, more_prompt = await self._claim_from(self._prompt, room - slow)
+        return more_slow or more_prompt
 
-    async def _claim_from(self, book: LaneBook, n: int) -> list[Claimed]:
-        lanes = book.lanes()
+    async def _claim_from(self, book: LaneBook, n: int) -> tuple[int, bool]:
+        """How many were claimed, and whether there may be more."""
+        lanes = book.lanes(n)
         if not lanes or n <= 0:
-            return []
+            return 0, False
         token, sent = new_token(), boottime()
         try:
             claimed = await self._store.run(jobs.claim(self._slots.id, token, lanes, n, self._settings.lease_seconds))
@@ -170,11 +172,11 @@ class Filler:
             if getattr(error, "may_have_happened", True):
                 self._lost_claims.append(token)
             raise
-        book.learn(claimed, n)
+        more = book.learn(claimed, n)
         if claimed:
             self._stirred = True
             self._slots.take(claimed, sent)
-        return claimed
+        return len(claimed), more
 
     async def adopt_lost_claims(self) -> None:
         """Claims whose reply was lost hold jobs that nobody runs: ask for them by their tokens."""

@@ -47,6 +47,7 @@ class Task(Generic[P, R, C]):
             raise InvalidArguments(f"task {name!r} is async; use runs_in='async' or 'process'")
         self.takes_context = not raw and _takes_context(function)
         self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
+        self.usual: NewJob | None = None
         self.result_type: TypeAdapter[Any] | None = None if raw else _result_type(function)
 
     def __repr__(self) -> str:
@@ -143,10 +144,12 @@ class Bound(Generic[P, R]):
     def _new(self, text: str) -> NewJob:
         task, given = self._task, self._given
         options = task.options
+        if not given and task.usual is not None:
+            return task.usual
         if given.get("delay") is not None and given.get("run_after") is not None:
             raise InvalidArguments("give delay or run_after, not both")
         timeout = given.get("timeout", options.timeout)
-        return NewJob(
+        new = NewJob(
             task=task.name,
             queue=name(given.get("queue", options.queue), "queue"),
             priority=priority(given.get("priority", options.priority)),
@@ -164,6 +167,9 @@ class Bound(Generic[P, R]):
             on_lost="dead" if options.on_lost == "dead" else None,
             keep_seconds=options.keep,
         )
+        if not given and not callable(options.source) and options.on_success is None and options.on_dead is None:
+            task.usual = new  # the same for every job that is enqueued without `using`
+        return new
 
 
 def _source(task: Task[..., Any, Any], text: str) -> str | None:

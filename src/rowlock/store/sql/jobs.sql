@@ -47,25 +47,37 @@ RETURNING job_id;
 WITH open_lanes AS (
     -- A paused queue has no lane.
     SELECT lane.*
-    FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int)}
+    FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
     WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
-), picked AS MATERIALIZED (
-    -- One index range per lane, merged: a task that this worker does not know is never in the way.
-    -- MATERIALIZED and the ARRAY below, because a re-run of this query would lock more than :n rows.
-    SELECT found.id
+), found AS MATERIALIZED (
+    -- One index range per lane: a task that this worker does not know is never in the way. Each lane gives no more than
+    -- it is likely to be needed for: fifty deep lanes that lock :n rows each would cost fifty times as much.
+    -- MATERIALIZED, because a re-run of this query would lock more rows.
+    SELECT front.id, front.priority, front.nth = least(open_lanes.take, :n) AS may_have_more
     FROM open_lanes CROSS JOIN LATERAL (
-        SELECT j.id, j.priority
-        FROM rowlock.jobs_live j
-        WHERE j.ready
-          AND j.queue = open_lanes.queue
-          AND j.task = open_lanes.task
-          AND (j.priority, j.id) > (open_lanes.low_priority, open_lanes.low_id)
-          AND j.priority < open_lanes.high_priority
-          AND (j.expires_at IS NULL OR j.expires_at > {now})
-        ORDER BY j.priority, j.id
-        LIMIT :n
-        FOR UPDATE SKIP LOCKED
-    ) found
+        SELECT locked.id, locked.priority, row_number() OVER () AS nth
+        FROM (
+            SELECT j.id, j.priority
+            FROM rowlock.jobs_live j
+            WHERE j.ready
+              AND j.queue = open_lanes.queue
+              AND j.task = open_lanes.task
+              AND (j.priority, j.id) > (open_lanes.low_priority, open_lanes.low_id)
+              AND j.priority < open_lanes.high_priority
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.id
+            LIMIT least(open_lanes.take, :n)
+            FOR UPDATE SKIP LOCKED
+        ) locked
+    ) front
+), horizon AS (
+    -- Behind the end of a lane that may have more, other lanes' jobs are not yet next in order.
+    SELECT priority, id FROM found WHERE may_have_more ORDER BY priority, id LIMIT 1
+), picked AS MATERIALIZED (
+    -- The lanes merged.
+    SELECT found.id
+    FROM found LEFT JOIN horizon ON TRUE
+    WHERE horizon.id IS NULL OR (found.priority, found.id) <= (horizon.priority, horizon.id)
     ORDER BY found.priority, found.id
     LIMIT :n
 )
@@ -81,14 +93,18 @@ RETURNING {claimed};
 -- name: claim [sqlite]
 -- Take up to :n ready jobs of the given lanes under one fresh token. SQLite has no LATERAL; a correlated
 -- IN with LIMIT reads the same one index range per lane. The writer lock makes the rest atomic.
-UPDATE rowlock_jobs_live AS j
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
-    locked_at = {now}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
-    started_at = {now}, updated_at = {now}
-WHERE j.id IN (
-    SELECT found.id
-    FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int)}
-    JOIN rowlock_jobs_live found ON found.rowid IN (
+WITH lane AS MATERIALIZED (
+    -- A paused queue has no lane.
+    SELECT lane.*
+    FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
+    WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
+), depth AS MATERIALIZED (
+    -- How far to look into each lane: a LIMIT cannot name a lane's own `take` here, so all get the largest one.
+    SELECT min(:n, max(take)) AS n FROM lane
+), horizon AS MATERIALIZED (
+    -- Behind the end of a lane that may have more, other lanes' jobs are not yet next in order.
+    SELECT front.priority, front.id
+    FROM lane JOIN rowlock_jobs_live front ON front.rowid = (
         SELECT c.rowid
         FROM rowlock_jobs_live c
         WHERE c.ready
@@ -98,9 +114,30 @@ WHERE j.id IN (
           AND c.priority < lane.high_priority
           AND (c.expires_at IS NULL OR c.expires_at > {now})
         ORDER BY c.priority, c.id
-        LIMIT :n)
-    WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
-    ORDER BY found.priority, found.id
+        LIMIT 1 OFFSET (SELECT n - 1 FROM depth))
+    WHERE (SELECT n FROM depth) < :n
+    ORDER BY front.priority, front.id
+    LIMIT 1
+)
+UPDATE rowlock_jobs_live AS j
+SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
+    locked_at = {now}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
+    started_at = {now}, updated_at = {now}
+WHERE j.id IN (
+    SELECT front.id
+    FROM lane JOIN rowlock_jobs_live front ON front.rowid IN (
+        SELECT c.rowid
+        FROM rowlock_jobs_live c
+        WHERE c.ready
+          AND c.queue = lane.queue
+          AND c.task = lane.task
+          AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
+          AND c.priority < lane.high_priority
+          AND (c.expires_at IS NULL OR c.expires_at > {now})
+        ORDER BY c.priority, c.id
+        LIMIT (SELECT n FROM depth))
+    WHERE NOT EXISTS (SELECT 1 FROM horizon WHERE (front.priority, front.id) > (horizon.priority, horizon.id))
+    ORDER BY front.priority, front.id
     LIMIT :n)
   AND j.ready
 RETURNING {claimed};

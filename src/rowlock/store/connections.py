@@ -1,0 +1,103 @@
+"""A few connections to PostgreSQL, opened when needed, kept open, and handed out last in, first out.
+
+Not asyncpg's own pool: that one starts a task for each acquire with a timeout and for each release, which together cost
+a single enqueue as much as sending its statement does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+IDLE_SECONDS = 300.0  # an unused connection is closed after this
+CLOSE_SECONDS = 5.0
+
+
+class Connections:
+    """At most `size` connections of one kind."""
+
+    def __init__(self, url: str, size: int, settings: dict[str, Any]) -> None:
+        self._url, self._settings = url, settings
+        self._room = asyncio.Semaphore(size)
+        self._idle: deque[tuple[float, Any]] = deque()  # (since, connection), the longest idle first
+        self._open: set[Any] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def take(self, timeout: float) -> Any:
+        """A connection for the caller alone; TimeoutError when none is to be had in time."""
+        if self._room.locked():
+            async with asyncio.timeout(timeout):
+                await self._room.acquire()
+        else:
+            await self._room.acquire()  # does not wait
+        while self._idle:
+            connection = self._idle.pop()[1]
+            if not connection.is_closed():
+                return connection
+            self._open.discard(connection)
+        try:
+            return await self._connect(timeout)
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def _connect(self, timeout: float) -> Any:
+        connection = await asyncpg.connect(self._url, timeout=timeout, **self._settings)
+        # Ids and tokens are text in Python on both engines.
+        await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
+        self._open.add(connection)
+        return connection
+
+    def give_back(self, connection: Any) -> None:
+        """Let others have it. One that is broken, or in the middle of something, is thrown away."""
+        self._room.release()
+        if not connection.is_closed() and connection.is_in_transaction():
+            connection.terminate()
+        if connection.is_closed():
+            self._open.discard(connection)
+            return
+        now = time.monotonic()
+        self._idle.append((now, connection))
+        while self._idle[0][0] < now - IDLE_SECONDS:
+            self._close_soon(self._idle.popleft()[1])
+
+    @asynccontextmanager
+    async def one(self, timeout: float = 30.0) -> AsyncIterator[Any]:
+        """A connection for a block."""
+        connection = await self.take(timeout)
+        try:
+            yield connection
+        finally:
+            self.give_back(connection)
+
+    def _close_soon(self, connection: Any) -> None:
+        task = asyncio.get_running_loop().create_task(self._close(connection))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _close(self, connection: Any) -> None:
+        self._open.discard(connection)
+        try:
+            await connection.close(timeout=CLOSE_SECONDS)
+        except Exception:  # a server that is gone; nothing is left to be polite to
+            connection.terminate()
+
+    async def close(self) -> None:
+        """Wait a little for those in use, then close all; never hangs on a dead server."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while len(self._idle) < len(self._open):
+                    await asyncio.sleep(0.01)
+        in_use = self._open - {connection for _, connection in self._idle}
+        for connection in in_use:
+            connection.terminate()
+        await asyncio.gather(*(self._close(connection) for _, connection in self._idle), *self._closing)
+        self._idle.clear()
+        self._open.clear()
