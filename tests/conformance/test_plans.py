@@ -217,7 +217,9 @@ class Sqlite(Database):
                 if "VIRTUAL TABLE" in detail:
                     jobs_before = [row[3] for row in rows[:number] if row[1] == parent and "jobs_" in row[3]]
                     plan.loops += jobs_before
-                elif not re.search(r"INDEX rowlock_jobs_live_(running|due|expiry)|SCAN (lane|depth|horizon)$", detail):
+                elif not re.search(
+                    r"INDEX rowlock_jobs_live_(running|due|expiry)|SCAN (lane|depth|horizon|CONSTANT ROW)$", detail
+                ):
                     plan.walks.append(detail)
             above = [row[3] for row in rows if row[0] == parent]
             if "TEMP B-TREE" in detail and above and above[0].startswith("CORRELATED"):
@@ -257,7 +259,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "progress": ({"told": [(*lease, 50, "p", "m") for lease in leases()]}, None),
     "expired": ({"n": 100, "guard": 60}, "jobs_live_running"),
     "promote": ({"n": 100}, "jobs_live_due"),
-    "next_due": ({}, "jobs_live_due"),
+    "to_sweep": ({}, "jobs_live_running"),
     "overdue": ({"n": 100}, "jobs_live_expiry"),
     "lock_jobs": ({"asked": ids()}, None),
     "request_cancel": ({"asked": ids()}, None),
@@ -387,7 +389,7 @@ def test_a_plan_that_walks_is_seen(fresh_database: Any) -> None:
         for plan in claim_plans(database, CLAIMS[1]):
             assert plan.walks, plan
             assert plan.sorts, plan
-        for name in ("expired", "promote", "next_due", "overdue"):
+        for name in ("expired", "promote", "to_sweep", "overdue"):
             assert all(plan.walks for plan in database.plans(name, **STATEMENTS[name][0])), name
     finally:
         database.close()

@@ -267,12 +267,22 @@ def reclaim(draws: Sequence[float], guard: float, keep: Keep) -> Steps[list[Recl
     return [Reclaimed(job, s.transition) for job, s in zip(lost, settlements, strict=False)]
 
 
-@operation()
+@operation(single=True, repeatable=True)
 def promote(n: int) -> Steps[tuple[int, float | None]]:
     """Make up to `n` due jobs claimable; answers how many, and the seconds until the next one is due."""
-    promoted = yield Call("promote", n=n)
-    due = yield Call("next_due")
-    return len(promoted), (float(due[0][0]) if due else None)
+    answer = yield Call("promote", n=n)
+    counted = yield Call("promoted")  # on PostgreSQL a part of the first
+    ((count, due),) = answer or counted
+    if count >= n:
+        due = 0  # the batch was full: there may be more
+    return int(count), (None if due is None else float(due))
+
+
+@operation(read=True)
+def to_sweep() -> Steps[tuple[bool, bool]]:
+    """Whether there are leases that ran out, and waiting jobs that are past their latest start."""
+    ((lapsed, overdue),) = yield Call("to_sweep")
+    return bool(lapsed), bool(overdue)
 
 
 @operation()

@@ -194,10 +194,10 @@ class Filler:
         if now < at:
             return at - now
         self._stirred = False
-        count, due = await self._store.run(jobs.promote(PROMOTE_BATCH))
+        _, due = await self._store.run(jobs.promote(PROMOTE_BATCH))
         self._promoted = time.monotonic()
         idle = self._settings.poll_interval_seconds if self.hungry else PROMOTE_SECONDS
-        wait = 0.0 if count == PROMOTE_BATCH else min(idle, max(0.0, due) if due is not None else idle)
+        wait = min(idle, due if due is not None else idle)
         self._promote_at = self._promoted + wait
         return wait
 

@@ -44,9 +44,11 @@ class Sweeper:
     async def round(self) -> float:
         """One sweep. Returns the delay before the next."""
         pause = self._settings.sweep_seconds * random.uniform(0.8, 1.2)
+        may_reclaim = self._may_reclaim()
         try:
-            expired = await self._store.run(jobs.expire(BATCH, self._keep))
-            reclaimed = await self._reclaim() if self._may_reclaim() else []
+            lapsed, overdue = await self._store.run(jobs.to_sweep())
+            expired = await self._store.run(jobs.expire(BATCH, self._keep)) if overdue else 0
+            reclaimed = await self._reclaim() if lapsed and may_reclaim else []
         except StoreError:
             self._in_touch_since = boottime()
             raise

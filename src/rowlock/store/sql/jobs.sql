@@ -315,23 +315,57 @@ ORDER BY id
 LIMIT :n
 {skip_locked()};
 
--- name: promote
+-- name: promote [postgres]
+-- Make due jobs claimable, oldest due first, in a bounded batch; answers how many, and the seconds until the next one
+-- is due. One statement, because every idle worker runs it again and again.
+WITH promoted AS (
+    UPDATE rowlock.jobs_live SET ready = TRUE, updated_at = {now}
+    WHERE id IN (
+        SELECT id FROM rowlock.jobs_live
+        WHERE NOT ready AND state <> 'running' AND run_after <= {now}
+        ORDER BY run_after
+        LIMIT :n
+        FOR UPDATE SKIP LOCKED)
+    RETURNING id
+)
+SELECT (SELECT count(*) FROM promoted), (
+    SELECT {seconds_until(run_after)} FROM rowlock.jobs_live
+    WHERE NOT ready AND state <> 'running' AND run_after > {now}
+    ORDER BY run_after
+    LIMIT 1);
+
+-- name: promote [sqlite]
 -- Make due jobs claimable, oldest due first, in a bounded batch.
-UPDATE {t}jobs_live SET ready = TRUE, updated_at = {now}
+UPDATE rowlock_jobs_live SET ready = TRUE, updated_at = {now}
 WHERE id IN (
-    SELECT id FROM {t}jobs_live
+    SELECT id FROM rowlock_jobs_live
     WHERE NOT ready AND state <> 'running' AND run_after <= {now}
     ORDER BY run_after
-    LIMIT :n
-    {skip_locked()})
-RETURNING id;
+    LIMIT :n);
 
--- name: next_due
--- Seconds until the next waiting job is due; no row when nothing waits.
-SELECT {seconds_until(run_after)} FROM {t}jobs_live
-WHERE NOT ready AND state <> 'running'
-ORDER BY run_after
-LIMIT 1;
+-- name: promoted [sqlite]
+-- What the statement before it did: how many, and the seconds until the next one is due.
+SELECT changes(), (
+    SELECT {seconds_until(run_after)} FROM rowlock_jobs_live
+    WHERE NOT ready AND state <> 'running' AND run_after > {now}
+    ORDER BY run_after
+    LIMIT 1);
+
+-- name: to_sweep
+-- Whether there are leases that ran out, and waiting jobs whose latest start has passed: one look instead of two
+-- transactions, for most rounds find nothing.
+SELECT (
+    -- The order, here and below, is that of the index: without it, a plan may read the whole table.
+    SELECT 1 FROM {t}jobs_live
+    WHERE state = 'running' AND lease_expires_at < {now}
+    ORDER BY id
+    LIMIT 1
+) IS NOT NULL, (
+    SELECT 1 FROM {t}jobs_live
+    WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now}
+    ORDER BY expires_at
+    LIMIT 1
+) IS NOT NULL;
 
 -- name: overdue
 -- Waiting jobs whose latest start has passed.
