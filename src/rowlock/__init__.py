@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rowlock.work.handlers import BaseHandler, get_handler, handler
     from rowlock.work.pool import WorkerPool
     from rowlock.work.tasks import Task
+    from rowlock.work.version import __version__
 
 _MODULES = {
     "core.clock": ("FakeClock",),
@@ -70,6 +71,7 @@ _MODULES = {
     "work.handlers": ("BaseHandler", "get_handler", "handler"),
     "work.pool": ("WorkerPool",),
     "work.tasks": ("Task",),
+    "work.version": ("__version__",),
 }
 _PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for name in names}
 
@@ -103,6 +105,7 @@ __all__ = [
     "TaskNotFound",
     "TransactionTooLong",
     "WorkerPool",
+    "__version__",
     "exponential",
     "fixed",
     "get_handler",

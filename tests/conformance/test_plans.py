@@ -62,6 +62,10 @@ PLANNING = {
 }
 
 
+# What may be read from end to end on SQLite: indexes of few rows, and the claim's own lanes, depth and horizon.
+SMALL = r"INDEX rowlock_jobs_live_(running|due|expiry)|SCAN (lane|depth|horizon|CONSTANT ROW)$"
+
+
 class Plan:
     """What matters of one plan, in words that both engines share."""
 
@@ -208,8 +212,7 @@ class Sqlite(Database):
         bindings = {bind: values.get(bind, NOW.timestamp()) for bind, _ in query.binds}
         rows = self._connection.execute(f"EXPLAIN QUERY PLAN {query.sql}", bindings).fetchall()
         plan = Plan("\n".join([f"{name}:", *(f"{row[0]:>5} under {row[1]:>5}: {row[3]}" for row in rows)]))
-        # SQLite prints aliases, so that every scan that is not of the batch is a scan of jobs. The claim's own small
-        # tables (its lanes, how far to look, where to stop) may be read whole.
+        # SQLite prints aliases, so that every scan that is not of the batch is a scan of jobs.
         for number, (_, parent, _, detail) in enumerate(rows):
             if match := re.search(r"INDEX (?:rowlock_|sqlite_autoindex_rowlock_)?(\w+)", detail):
                 plan.indexes.add(match[1])

@@ -1,0 +1,22 @@
+"""The measures, in the order in which they run."""
+
+from collections.abc import Callable
+
+from bench.measures import depth, drain, enqueue, idle, pickup, pinned, waiting, wakeups
+from bench.runner import Bench
+
+MEASURES: dict[str, Callable[[Bench], None]] = {
+    "drain-postgres": drain.postgres,
+    "drain-sqlite": drain.sqlite,
+    "enqueue-postgres": enqueue.postgres,
+    "enqueue-sqlite": enqueue.sqlite,
+    "pickup-postgres": pickup.postgres,
+    "pickup-sqlite": pickup.sqlite,
+    "delayed": pickup.delayed,
+    "depth": depth.postgres,
+    "pinned": pinned.postgres,
+    "waiting": waiting.postgres,
+    "idle": idle.everyone,
+    "memory": idle.memory,
+    "wakeups": wakeups.postgres,
+}

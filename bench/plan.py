@@ -1,0 +1,116 @@
+"""How much of everything a run does. `make bench` must end within 15 minutes, `make bench-full` within 60."""
+
+from dataclasses import dataclass
+
+from bench.catalog import Candidate
+
+FAST = 10_000  # a system that drains as much a second gets all the jobs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The counts of one kind of run."""
+
+    mode: str
+    pairs: int  # rounds of whatever decides a target
+    context_rounds: int  # rounds of what decides none
+    drain_jobs: int  # no-op jobs for a fast system
+    slow_seconds: float  # about how long a slow one may work instead
+    singles: int  # jobs enqueued one at a time
+    bulk_jobs: int
+    pings: int  # jobs picked up in one round
+    delayed_jobs: int
+    ballast: int  # rows that depth must not notice
+    depth_rounds: int
+    depth_windows: int  # in each round; each is a pair of its own
+    window_jobs: int
+    pinned_jobs: int
+    pinned_rounds: int
+    waiting_jobs: int
+    idle_warmup_seconds: float
+    idle_seconds: float
+    memory_jobs: int
+    memory_rounds: int
+    enqueuers_seconds: float
+
+    def jobs_for(self, system: Candidate, jobs: int | None = None) -> int:
+        """`jobs` for a fast system; what a slow one does in a few seconds."""
+        jobs = self.drain_jobs if jobs is None else jobs
+        return jobs if system.rate >= FAST else min(jobs, max(100, int(system.rate * self.slow_seconds)))
+
+    def rounds_for(self, system: Candidate, rounds: int | None = None) -> int:
+        rounds = self.pairs if rounds is None else rounds
+        return rounds if system.decides else min(rounds, self.context_rounds)
+
+
+SMOKE = Plan(
+    mode="smoke",
+    pairs=1,
+    context_rounds=1,
+    drain_jobs=4_000,
+    slow_seconds=0.5,
+    singles=200,
+    bulk_jobs=2_000,
+    pings=10,
+    delayed_jobs=20,
+    ballast=5_000,
+    depth_rounds=1,
+    depth_windows=1,
+    window_jobs=4_000,
+    pinned_jobs=10_000,
+    pinned_rounds=1,
+    waiting_jobs=400,
+    idle_warmup_seconds=2,
+    idle_seconds=3,
+    memory_jobs=6_000,
+    memory_rounds=1,
+    enqueuers_seconds=0.5,
+)
+
+QUICK = Plan(
+    mode="quick",
+    pairs=5,
+    context_rounds=1,
+    drain_jobs=60_000,
+    slow_seconds=2,
+    singles=2_000,
+    bulk_jobs=50_000,
+    pings=100,
+    delayed_jobs=200,
+    ballast=200_000,
+    depth_rounds=3,
+    depth_windows=2,
+    window_jobs=20_000,
+    pinned_jobs=300_000,
+    pinned_rounds=2,
+    waiting_jobs=5_000,
+    idle_warmup_seconds=10,
+    idle_seconds=30,
+    memory_jobs=300_000,
+    memory_rounds=1,
+    enqueuers_seconds=1.5,
+)
+
+FULL = Plan(
+    mode="full",
+    pairs=9,
+    context_rounds=3,
+    drain_jobs=60_000,
+    slow_seconds=5,
+    singles=5_000,
+    bulk_jobs=50_000,
+    pings=300,
+    delayed_jobs=500,
+    ballast=1_000_000,
+    depth_rounds=5,
+    depth_windows=2,
+    window_jobs=20_000,
+    pinned_jobs=300_000,
+    pinned_rounds=5,
+    waiting_jobs=5_000,
+    idle_warmup_seconds=10,
+    idle_seconds=60,
+    memory_jobs=300_000,
+    memory_rounds=3,
+    enqueuers_seconds=3,
+)
