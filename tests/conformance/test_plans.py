@@ -209,7 +209,7 @@ class Sqlite(Database):
         if query.sql is None:
             return []
         values = {key: json.dumps(value) if isinstance(value, list) else value for key, value in params.items()}
-        bindings = {bind: values.get(bind, NOW.timestamp()) for bind, _ in query.binds}
+        bindings = [values.get(bind, NOW.timestamp()) for bind, _ in query.binds]
         rows = self._connection.execute(f"EXPLAIN QUERY PLAN {query.sql}", bindings).fetchall()
         plan = Plan("\n".join([f"{name}:", *(f"{row[0]:>5} under {row[1]:>5}: {row[3]}" for row in rows)]))
         # SQLite prints aliases, so that every scan that is not of the batch is a scan of jobs.
@@ -317,7 +317,9 @@ def plans(fresh_database: Any) -> dict[str, dict[str, list[Plan]]]:
 
 
 def claim_plans(database: Database, params: dict[str, Any]) -> list[Plan]:
-    return database.plans("claim", worker="w", token=TOKEN, lease=60, **params)
+    """Where a claim finds its jobs: on SQLite, in a statement before it."""
+    names = ("claim",) if isinstance(database, Postgres) else ("front", "front_merged")
+    return [plan for name in names for plan in database.plans(name, worker="w", token=TOKEN, lease=60, **params)]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

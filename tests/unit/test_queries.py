@@ -81,7 +81,7 @@ def test_a_batch_parameter_is_a_table() -> None:
     sqlite = compile_query("q", text, SQLITE)
     assert sqlite.binds == (("mine", None),)
     assert apsw.Connection(":memory:").execute(
-        sqlite.sql.replace("SELECT 1", "SELECT id, n") if sqlite.sql else "", {"mine": '[["a", 1], ["b", null]]'}
+        sqlite.sql.replace("SELECT 1", "SELECT id, n") if sqlite.sql else "", ('[["a", 1], ["b", null]]',)
     ).fetchall() == [("a", 1), ("b", None)]
 
 
@@ -153,6 +153,8 @@ def test_no_token_is_left_in_any_statement(engine: str) -> None:
 def test_both_engines_take_the_same_parameters() -> None:
     for name, query in load("postgres").items():
         other = load("sqlite")[name]
+        if name == "claim":  # SQLite's has read its candidates before, with the lanes
+            continue
         if query.sql is not None and other.sql is not None:
             assert {bind for bind, _ in query.binds} - {"now"} == {bind for bind, _ in other.binds} - {"now"}, name
 
@@ -173,7 +175,7 @@ def test_every_statement_is_one_that_sqlite_accepts(sqlite_tables: apsw.Connecti
     refused = {}
     for query in statements("sqlite"):
         try:
-            sqlite_tables.execute(f"EXPLAIN {query.sql}", dict.fromkeys((name for name, _ in query.binds), None))
+            sqlite_tables.execute(f"EXPLAIN {query.sql}", [None for _ in query.binds])
         except apsw.Error as error:
             refused[query.name] = str(error)
     assert refused == {}

@@ -298,6 +298,7 @@ def executor(children: Children, settled: list[Running]) -> Executor:
     return Executor(
         app, nothing, threads=Threads(1), children=children, quarantine=nothing, resources={},
         report=lambda _: lambda *_: None, settled=settled.append, overrun=lambda _: None,
+                                          returned=lambda _: None,
     )  # fmt: skip
 
 

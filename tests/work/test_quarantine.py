@@ -40,6 +40,7 @@ class Rig:
         self.executor = Executor(
             app, nothing, threads=Threads(1), children=self.children, quarantine=self.quarantine,
             resources={}, report=lambda _: lambda *_: None, settled=self.settled.append, overrun=lambda _: None,
+                                                            returned=lambda _: None,
         )  # fmt: skip
         self.executor.settle = lambda running, end: self.ends.append(end)  # type: ignore[method-assign]
 

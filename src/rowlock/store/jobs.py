@@ -88,7 +88,7 @@ def _add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
         yield Ring(tuple(row[0] for row in bells))
 
 
-@operation(single=True, hot=True)
+@operation(single=True, hot=True, size=lambda rows, new: len(rows))
 def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
     """Insert jobs (id, JSON arguments) that share their options."""
     yield from _add(rows, new)
@@ -120,14 +120,18 @@ def enqueue_under(lease: tuple[str, str], rows: Sequence[tuple[str, str]], new: 
     yield from _add(rows, new)
 
 
-@operation(single=True, hot=True)
+@operation(single=True, hot=True, size=lambda worker, token, lanes, n, lease: n)
 def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) -> Steps[list[Claimed]]:
     """Take up to `n` ready jobs under `token`, best priority first, oldest first within a priority. Fewer than `n`
     means that there are no more only if every lane gave less than its `take`."""
     if n <= 0 or not lanes:
         return []
-    rows = yield Call("claim", worker=worker, token=token, lane=lanes, n=n, lease=lease)
-    return _in_claim_order(rows, token, worker)
+    whole = all(lane.take >= n for lane in lanes)
+    front = yield Call("front" if whole else "front_merged", lane=lanes, n=n)  # on PostgreSQL a part of the claim
+    rows = yield Call(
+        "claim", worker=worker, token=token, lane=lanes, n=n, lease=lease, front=[row[-1] for row in front]
+    )
+    return _in_claim_order([row[:-1] for row in front] or rows, token, worker)
 
 
 @operation(read=True)
@@ -141,15 +145,16 @@ def _in_claim_order(rows: list[Row], token: str, worker: str) -> list[Claimed]:
     return sorted([Claimed._make((*row, token, worker)) for row in rows], key=_PRIORITY_AND_ID)
 
 
-@operation(single=True, repeatable=True, hot=True)
+@operation(single=True, repeatable=True, hot=True, size=lambda done, keep: len(done))
 def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[bool]:
     """Plain successes (id, token, result) by the shortest way; answers whether all of them were applied. If not,
     `settle` tells for each what became of it."""
     once = {row[:2]: row for row in done}
     rows = sorted(once.values(), key=_first)
     counted = yield Call("succeed", done=rows, keep=keep.succeeded)
-    removed = yield Call("succeed_remove", done=rows)  # on PostgreSQL a part of the first
-    return len(rows) == (counted[0][0] if counted else len(removed))
+    yield Call("succeed_remove", done=rows)  # on PostgreSQL a part of the first
+    removed = yield Call("changed")
+    return bool(len(rows) == (counted or removed)[0][0])
 
 
 @operation(repeatable=True)

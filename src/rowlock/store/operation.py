@@ -47,10 +47,16 @@ class Operation(Generic[T]):
     repeatable: bool  # running it twice is harmless, so a lost reply may be answered by a repeat
     read: bool  # changes nothing
     hot: bool  # once for each batch or enqueue: its text must be safe with a plan made for an empty table
+    size: int  # how many jobs it touches at most; 0 where that is not known
 
 
 def operation(
-    *, single: bool = False, repeatable: bool = False, read: bool = False, hot: bool = False
+    *,
+    single: bool = False,
+    repeatable: bool = False,
+    read: bool = False,
+    hot: bool = False,
+    size: Callable[..., int] | None = None,
 ) -> Callable[[Callable[P, Steps[T]]], Callable[P, Operation[T]]]:
     """Make a generator function build operations."""
 
@@ -58,7 +64,8 @@ def operation(
         @functools.wraps(function)
         def build(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
             start = functools.partial(function, *args, **kwargs)
-            return Operation(function.__name__, start, single or read, repeatable or read, read, hot)
+            touched = size(*args, **kwargs) if size else 0
+            return Operation(function.__name__, start, single or read, repeatable or read, read, hot, touched)
 
         return build
 

@@ -17,6 +17,7 @@ Tokens, all of them:
     {contains(a, b)}         the JSON array a has the text b
     {up_for(x)}              the server has been up for x seconds (true where there is no server)
     {claimed}                the columns of core.job.Claimed, but for its token and worker
+    {claiming}               the same of a row `front` that is about to be claimed
     {job}                    the columns of core.job.Job, from the view `jobs j`; JSON as text
     {filter}                 whether the row `j` fits a reads.JobFilter, apart from its states
 """
@@ -33,12 +34,21 @@ from typing import Any
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import Job
 
-# The id as text: a driver's own UUID type costs more to read than all other columns together.
-CLAIMED = (
-    "CAST(id AS text), task, queue, priority, args, owner, source, attempt, max_attempts,"
-    " releases, losses, convictions, backoff, timeout_seconds, on_success, on_dead, on_lost,"
-    " cancel_requested_at IS NOT NULL"
+CLAIMED_COLUMNS = (
+    *("task", "queue", "priority", "args", "owner", "source", "attempt", "max_attempts", "releases", "losses"),
+    *(
+        "convictions",
+        "backoff",
+        "timeout_seconds",
+        "on_success",
+        "on_dead",
+        "on_lost",
+        "cancel_requested_at IS NOT NULL",
+    ),
 )
+# The id as text: a driver's own UUID type costs more to read than all other columns together.
+CLAIMED = ", ".join(("CAST(id AS text)", *CLAIMED_COLUMNS))
+CLAIMING = ", ".join(f"front.{column}" for column in ("id", *CLAIMED_COLUMNS)).replace("attempt,", "attempt + 1,", 1)
 
 # JSON as text: a caller's own connection may parse it, and then a parsed string looks like unparsed text.
 JSON = {"args", "tags", "backoff", "result"}
@@ -86,7 +96,7 @@ class Dialect:
     prefix: str
     tokens: Mapping[str, Callable[[str], str]]
     rows: Callable[[str, list[tuple[str, str]]], str]
-    positional: bool
+    place: str  # how a numbered parameter begins
 
 
 def _postgres_rows(alias: str, columns: list[tuple[str, str]]) -> str:
@@ -123,7 +133,7 @@ POSTGRES = Dialect(
         ),
     },
     _postgres_rows,
-    positional=True,
+    place="$",
 )
 
 SQLITE = Dialect(
@@ -143,7 +153,7 @@ SQLITE = Dialect(
         "up_for": lambda x: f"({x} IS NOT NULL)",
     },
     _sqlite_rows,
-    positional=False,
+    place="?",
 )
 
 _NAME = re.compile(r"^-- name: (\w+)(?: \[(\w+)\])?\s*$")
@@ -169,7 +179,7 @@ def _texts() -> dict[tuple[str, str | None], str]:
 
 def fill(text: str, dialect: Dialect) -> str:
     """Replace every token by the dialect's SQL."""
-    text = text.replace("{claimed}", CLAIMED).replace("{t}", dialect.prefix)
+    text = text.replace("{claimed}", CLAIMED).replace("{claiming}", CLAIMING).replace("{t}", dialect.prefix)
     text = text.replace("{job}", JOB).replace("{filter}", FILTER)
     text = _ROWS.sub(lambda m: dialect.rows(m[1], _columns(m[2])), text)
     while (start := _innermost_call(text)) is not None:
@@ -207,7 +217,7 @@ def compile_query(name: str, text: str, dialect: Dialect) -> Query:
         bind = (base, int(column) if column else None)
         if bind not in binds:
             binds.append(bind)
-        return f"${binds.index(bind) + 1}" if dialect.positional else f":{match[1]}"
+        return f"{dialect.place}{binds.index(bind) + 1}"
 
     return Query(name, _PARAM.sub(number, sql), tuple(binds))
 

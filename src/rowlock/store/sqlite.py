@@ -21,7 +21,8 @@ from rowlock.store.bells import DatagramBell
 from rowlock.store.engine import Bell, Session, StoreOptions
 from rowlock.store.filesystem import network_filesystem
 from rowlock.store.operation import Operation, drive
-from rowlock.store.sqlite_writer import BUSY_SECONDS, Runner, Writer, roll_back, translate
+from rowlock.store.sqlite_runner import Runner, roll_back, translate
+from rowlock.store.sqlite_writer import BUSY_SECONDS, Writer
 
 T = TypeVar("T")
 

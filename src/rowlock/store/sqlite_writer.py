@@ -3,80 +3,41 @@
 Group commit is what makes `synchronous=FULL` fast: one fsync serves every operation that arrived while the last one was
 being written. Each operation runs in its own savepoint, so one that fails takes no other down. A user's transaction has
 the thread to itself until it ends, or until its time is up.
+
+A small operation that comes alone is written by its caller's own thread: waking the writer and being woken by it costs
+as much as the fsync. That blocks the caller's event loop for one commit, so it is done only while commits are quick.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import queue
 import random
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
-from rowlock.core.clock import FakeClock
-from rowlock.core.errors import RowlockError, StorageFull, StoreError, StoreUnavailable, TransactionTooLong
+from rowlock.core.errors import RowlockError, StoreError, TransactionTooLong
 from rowlock.store.bells import ring
-from rowlock.store.operation import Call, Operation, Ring, Row, drive
-from rowlock.store.queries import Query, load
+from rowlock.store.operation import Operation, Ring, Row, drive
 from rowlock.store.session import BaseSession
+from rowlock.store.sqlite_runner import Runner, bindable, roll_back, translate
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
 BUSY_SECONDS = 30.0
 GROUP = 256  # operations in one commit, at most
+SMALL = 100  # jobs that an operation may touch to be written by its caller
+QUICK_SECONDS = 0.001  # while a commit takes longer on average, all go to the thread
 
 
-def _value(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.timestamp()
-    return value
-
-
-class Runner:
-    """Executes statements on one apsw connection. Used by one thread at a time."""
-
-    def __init__(self, file: Path, clock: FakeClock | None) -> None:
-        self.pid = os.getpid()
-        self.clock = clock
-        self.queries: dict[str, Query] = load("sqlite")
-        self.connection = apsw.Connection(str(file))
-        self.connection.set_busy_timeout(5000)
-        for pragma in (
-            "journal_mode=WAL",
-            "synchronous=FULL",
-            "foreign_keys=ON",
-            "journal_size_limit=67108864",
-            # Four times the usual: a page that many commits change is then copied back a quarter as often.
-            "wal_autocheckpoint=4000",
-        ):
-            self.connection.execute(f"PRAGMA {pragma}").fetchall()
-
-    def execute(self, call: Call) -> list[Row]:
-        query = self.queries[call.name]
-        if query.sql is None:
-            return []
-        bindings: dict[str, Any] = {}
-        for name, _ in query.binds:
-            if name == "now":
-                bindings[name] = self.clock.now().timestamp() if self.clock else time.time()
-            else:
-                value = call.params.get(name)
-                is_batch = isinstance(value, (list, tuple))
-                bindings[name] = json.dumps(value, default=_value) if is_batch else _value(value)
-        return list[Row](self.connection.execute(query.sql, bindings).fetchall())
-
-    def close(self) -> None:
-        self.connection.close()
+Do = Callable[[Runner, list[Ring]], Any]
+Answer = tuple[Any, BaseException | None]  # what it gave, or how it failed
 
 
 class _Work:
@@ -84,7 +45,7 @@ class _Work:
 
     __slots__ = ("answer", "do", "loop", "session")
 
-    def __init__(self, do: Callable[[Runner, list[Ring]], Any], session: SqliteSession | None = None) -> None:
+    def __init__(self, do: Do, session: SqliteSession | None = None) -> None:
         self.do, self.session = do, session
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
@@ -108,6 +69,9 @@ class Writer:
 
     def __init__(self, runner: Runner, transaction_seconds: float) -> None:
         self.runner, self._transaction_seconds = runner, transaction_seconds
+        self._turn = threading.Lock()  # who has it may use the connection
+        self._unanswered = self._arriving = 0  # given to the thread; about to be written by their callers
+        self._commit_seconds = 0.0  # mean of late
         self._inbox: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write_loop, name="rowlock-writer", daemon=True)
 
@@ -117,9 +81,45 @@ class Writer:
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation in the next commit."""
-        work = _Work(lambda runner, rings: drive(op.start(), runner.execute, rings.append))
-        self._inbox.put(work)
-        return await work.answer  # type: ignore[no-any-return]
+
+        def do(runner: Runner, rings: list[Ring]) -> T:
+            return drive(op.start(), runner.execute, rings.append)
+
+        if 0 < op.size <= SMALL and await self._alone() and (answer := self._write_here(do)):
+            value, failure = answer
+            if failure is not None:
+                raise failure
+            return value  # type: ignore[no-any-return]
+        work = _Work(do)
+        self._unanswered += 1
+        try:
+            self._inbox.put(work)
+            return await work.answer  # type: ignore[no-any-return]
+        finally:
+            self._unanswered -= 1
+
+    async def _alone(self) -> bool:
+        """Whether nobody else in this loop wants to write at this moment: a crowd does better in one group."""
+        self._arriving += 1
+        try:
+            await asyncio.sleep(0)  # whoever is about to ask gets to do so
+            return self._arriving == 1 and not self._unanswered and self._commit_seconds < QUICK_SECONDS
+        finally:
+            self._arriving -= 1
+
+    def _write_here(self, do: Do) -> Answer | None:
+        """Write in the caller's thread; None if that would mean to wait for somebody, or to copy the log back."""
+        runner = self.runner
+        if runner.log_is_long or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if not runner.begin_at_once():
+                return None
+            answers, rings = self._write([do])
+        finally:
+            self._turn.release()
+        _ring(rings)
+        return answers[0]
 
     async def begin(self) -> SqliteSession:
         """Wait for the writer lock and open a transaction of its own."""
@@ -156,47 +156,55 @@ class Writer:
                 group.append(work)
             session = group[0].session
             if session is not None:
-                self._serve(session, group[0])
+                with self._turn:
+                    self._serve(session, group[0])
             else:
                 self._commit(group)
 
     def _commit(self, group: list[_Work]) -> None:
         """Run a group of requests in one transaction; answer each only after the commit."""
-        connection, rings = self.runner.connection, list[Ring]()
-        answers: list[tuple[_Work, Any, BaseException | None]] = []
-        try:
-            self._begin()
-            if len(group) == 1:
-                answers.append((group[0], group[0].do(self.runner, rings), None))
+        with self._turn:
+            answers, rings = list[Answer](), list[Ring]()
+            try:
+                self._begin()
+            except apsw.Error as error:
+                answers = [(None, translate(error, "write"))] * len(group)
             else:
-                for work in group:
-                    answers.append(self._in_savepoint(work, rings))
-            connection.execute("COMMIT")
-        except BaseException as error:
-            roll_back(connection)
-            cause = translate(error, "write") if isinstance(error, apsw.Error) else error
-            for work in group:
-                work.resolve(error=cause)
-            return
-        for work, value, failed in answers:
-            work.resolve(value, failed)
-        for bells in rings:
-            ring(bells.bells, bells.what)
+                answers, rings = self._write([work.do for work in group])
+            _ring(rings)
+            for work, (value, failure) in zip(group, answers, strict=True):
+                work.resolve(value, failure)
+            self.runner.checkpoint()
 
-    def _in_savepoint(self, work: _Work, rings: list[Ring]) -> tuple[_Work, Any, BaseException | None]:
+    def _write(self, group: list[Do]) -> tuple[list[Answer], list[Ring]]:
+        """Run a group in the open transaction and commit it; the answer of each, and who is to be rung."""
+        rings: list[Ring] = []
+        try:
+            alone = len(group) == 1
+            answers = [(do(self.runner, rings), None) if alone else self._in_savepoint(do, rings) for do in group]
+            began = time.monotonic()
+            self.runner.connection.execute("COMMIT")
+            self._commit_seconds += 0.05 * (time.monotonic() - began - self._commit_seconds)
+        except BaseException as error:
+            roll_back(self.runner.connection)
+            cause = translate(error, "write") if isinstance(error, apsw.Error) else error
+            return [(None, cause)] * len(group), []
+        return answers, rings
+
+    def _in_savepoint(self, do: Do, rings: list[Ring]) -> Answer:
         """One of several requests: if it fails, the others go on."""
         connection = self.runner.connection
         connection.execute("SAVEPOINT one")
-        value, failure = None, None
+        answer: Answer
         try:
-            value = work.do(self.runner, rings)
+            answer = do(self.runner, rings), None
         except (apsw.FullError, apsw.IOError, apsw.BusyError):
             raise
         except Exception as error:
             connection.execute("ROLLBACK TO one")
-            failure = translate(error, "write") if isinstance(error, apsw.Error) else error
+            answer = None, translate(error, "write") if isinstance(error, apsw.Error) else error
         connection.execute("RELEASE one")
-        return work, value, failure
+        return answer
 
     def _begin(self) -> None:
         """BEGIN IMMEDIATE, so that a busy database is met here and not in the middle; own retry with jitter on top."""
@@ -242,10 +250,14 @@ class Writer:
             else:
                 work.resolve(value)
                 if not connection.in_transaction:
-                    for bells in session.rings:
-                        ring(bells.bells, bells.what)
+                    _ring(session.rings)
             if not connection.in_transaction:
                 return
+
+
+def _ring(rings: list[Ring]) -> None:
+    for bells in rings:
+        ring(bells.bells, bells.what)
 
 
 class SqliteSession(BaseSession):
@@ -280,7 +292,7 @@ class SqliteSession(BaseSession):
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query."""
-        values = [_value(arg) for arg in args]
+        values = [bindable(arg) for arg in args]
         named = {str(n): value for n, value in enumerate(values, 1)}
         bindings: Any = named if "$1" in sql else tuple(values)
         return await self._do(lambda runner, rings: list[Row](runner.connection.execute(sql, bindings).fetchall()))
@@ -297,19 +309,3 @@ class SqliteSession(BaseSession):
         await self._do(lambda runner, rings: runner.connection.execute("ROLLBACK" if failed else how).fetchall())
         if failed is not None:  # as on PostgreSQL, where a failed statement undoes its whole transaction
             raise self.undone()
-
-
-def roll_back(connection: apsw.Connection) -> None:
-    # SQLITE_FULL and IOERR may have ended the transaction already; a blind ROLLBACK would hide the cause.
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-
-
-def translate(error: BaseException, doing: str) -> StoreError:
-    if isinstance(error, apsw.FullError):
-        return StorageFull(f"{doing}: the disk is full ({error}); reads work, writes resume when there is space")
-    if isinstance(error, apsw.IOError) and "WRITE" in str(error).upper():
-        return StorageFull(f"{doing}: the disk did not take the write ({error})")
-    if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError)):
-        return StoreUnavailable(f"{doing}: {error}")
-    return StoreError(f"{doing}: {error}")

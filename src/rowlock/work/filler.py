@@ -77,7 +77,9 @@ class Filler:
         self._prefetch = 0
         self._seconds = 1.0  # mean run time of late; slow until shown otherwise
         self.paused, self.closed = 0, False
-        self.hungry = False  # asked to be woken: the last claim came back short
+        self.hungry = False  # asked to be woken
+        self._drained = False  # nothing is left to claim, and we shall be told when there is
+        self._passed_over = False  # some lanes were not asked, for want of a free slot
         self._full_since: float | None = None
         self._looks: list[float] = []
         self._promoted, self._promote_at, self._stirred = -1.0, 0.0, True
@@ -91,14 +93,19 @@ class Filler:
 
     def stir(self) -> None:
         """Something may have become due or claimable: look now, and look at the future again."""
-        self._stirred = True
+        self._stirred, self._drained = True, False
         self._wake.set()
+
+    def settled(self) -> None:
+        """Outcomes were written; if claiming waited for that, look now."""
+        if not self._drained:
+            self._wake.set()
 
     def returned(self, seconds: float, waiting: int) -> None:
         """An attempt has returned after `seconds`; look when less waits here than would be finished soon."""
         self._returned += 1
         self._seconds += 0.1 * (seconds - self._seconds)
-        if waiting * 2 <= self._prefetch:
+        if waiting * 2 <= self._prefetch and not self._drained:
             self._wake.set()
 
     def close(self) -> None:
@@ -109,22 +116,25 @@ class Filler:
     # --- one round
 
     async def round(self) -> float:
-        """Promote, claim, start. Returns the delay before the next round."""
+        """Claim, start, promote. Returns the delay before the next round."""
         if self.paused or self.closed:
             return await self._sleep(0.05)
         try:
-            due = await self._promote()
             room = self._room()
+            self._drained = self._passed_over = False
+            more = await self._claim(room) if room > 0 else False
+            due = await self._promote()  # after the claim: whoever was woken should not wait for it
             if room <= 0:
                 await self._stop_asking()
                 return await self._sleep(min(due, PROMOTE_SECONDS))
-            if await self._claim(room):
+            if more or due <= 0:
                 return 0.0
             if not self.hungry:
                 await self._ask_to_be_woken()
                 self._looks = list(LOOKS)
             if self._looks:
                 return await self._sleep(min(due, self._looks.pop(0)))
+            self._drained = self._can_be_woken and not self._passed_over
         except StorageFull as error:
             log.error("claims have stopped: %s", error)
             return await self._sleep(FULL_SECONDS)
@@ -164,6 +174,7 @@ class Filler:
         """How many were claimed, and whether there may be more."""
         lanes = book.lanes(n)
         if not lanes or n <= 0:
+            self._passed_over = self._passed_over or bool(lanes)
             return 0, False
         token, sent = new_token(), boottime()
         try:
@@ -188,18 +199,18 @@ class Filler:
                 self._slots.take(adopted, sent)
 
     async def _promote(self) -> float:
-        """Make due jobs claimable when it is time to; returns the seconds until it is time again."""
+        """Make due jobs claimable when it is time to; returns the seconds until it is time again, none if some were."""
         now = time.monotonic()
         at = min(self._promote_at, self._promoted + PROMOTE_SECONDS) if self._stirred else self._promote_at
         if now < at:
             return at - now
         self._stirred = False
-        _, due = await self._store.run(jobs.promote(PROMOTE_BATCH))
+        count, due = await self._store.run(jobs.promote(PROMOTE_BATCH))
         self._promoted = time.monotonic()
         idle = self._settings.poll_interval_seconds if self.hungry else PROMOTE_SECONDS
         wait = min(idle, due if due is not None else idle)
         self._promote_at = self._promoted + wait
-        return wait
+        return 0.0 if count else wait
 
     async def _sleep(self, delay: float) -> float:
         """Sleep until woken, at most `delay`; the next round may then begin."""

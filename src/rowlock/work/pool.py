@@ -110,7 +110,7 @@ class WorkerPool:
             app.keep,
             before=lambda batch: self.progress.flush(batch),
             answered=self._answered,
-            flushed=lambda: self._filler.wake(),
+            flushed=lambda: self._filler.settled(),
         )
         self._stops = Stopping(self.running, lambda running, end: self.executor.settle(running, end), self._forget)
         self.progress = ProgressBook(self._store, self._stops.lost)

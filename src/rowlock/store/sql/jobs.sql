@@ -90,11 +90,31 @@ SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :toke
 WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
 RETURNING {claimed};
 
--- name: claim [sqlite]
--- Take up to :n ready jobs of the given lanes under one fresh token. SQLite has no LATERAL; a correlated
--- IN with LIMIT reads the same one index range per lane. The writer lock makes the rest atomic.
+-- name: front [sqlite]
+-- The best :n ready jobs of the given lanes, as they will be once claimed. SQLite has no LATERAL; a correlated IN with
+-- LIMIT reads the same one index range per lane. Read first and updated then, under the writer lock: RETURNING would
+-- cost as much again, and so would the two steps below for lanes that are looked into a little only.
+SELECT {claiming}, front.rowid
+FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
+CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
+    SELECT c.rowid
+    FROM rowlock_jobs_live c
+    WHERE c.ready
+      AND c.queue = lane.queue
+      AND c.task = lane.task
+      AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
+      AND c.priority < lane.high_priority
+      AND (c.expires_at IS NULL OR c.expires_at > {now})
+    ORDER BY c.priority, c.id
+    LIMIT :n)
+-- A paused queue has no lane.
+WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
+ORDER BY front.priority, front.id
+LIMIT :n;
+
+-- name: front_merged [sqlite]
+-- The same for many lanes, each of which is looked into only as far as it is likely to be needed.
 WITH lane AS MATERIALIZED (
-    -- A paused queue has no lane.
     SELECT lane.*
     FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
     WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
@@ -119,28 +139,29 @@ WITH lane AS MATERIALIZED (
     ORDER BY front.priority, front.id
     LIMIT 1
 )
-UPDATE rowlock_jobs_live AS j
+SELECT {claiming}, front.rowid
+FROM lane CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
+    SELECT c.rowid
+    FROM rowlock_jobs_live c
+    WHERE c.ready
+      AND c.queue = lane.queue
+      AND c.task = lane.task
+      AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
+      AND c.priority < lane.high_priority
+      AND (c.expires_at IS NULL OR c.expires_at > {now})
+    ORDER BY c.priority, c.id
+    LIMIT (SELECT n FROM depth))
+WHERE NOT EXISTS (SELECT 1 FROM horizon WHERE (front.priority, front.id) > (horizon.priority, horizon.id))
+ORDER BY front.priority, front.id
+LIMIT :n;
+
+-- name: claim [sqlite]
+-- Take the jobs of :front under one fresh token. The writer lock has kept them as they were read.
+UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
     locked_at = {now}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
     started_at = {now}, updated_at = {now}
-WHERE j.id IN (
-    SELECT front.id
-    FROM lane JOIN rowlock_jobs_live front ON front.rowid IN (
-        SELECT c.rowid
-        FROM rowlock_jobs_live c
-        WHERE c.ready
-          AND c.queue = lane.queue
-          AND c.task = lane.task
-          AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
-          AND c.priority < lane.high_priority
-          AND (c.expires_at IS NULL OR c.expires_at > {now})
-        ORDER BY c.priority, c.id
-        LIMIT (SELECT n FROM depth))
-    WHERE NOT EXISTS (SELECT 1 FROM horizon WHERE (front.priority, front.id) > (horizon.priority, horizon.id))
-    ORDER BY front.priority, front.id
-    LIMIT :n)
-  AND j.ready
-RETURNING {claimed};
+WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
 -- name: adopt
 -- The jobs that a claim took although its reply was lost.
@@ -207,8 +228,11 @@ WHERE rowid IN (
     SELECT j.rowid
     FROM {rows:done(id uuid, token uuid, result json)}
     CROSS JOIN rowlock_jobs_live j
-    WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running')
-RETURNING 1;
+    WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running');
+
+-- name: changed [sqlite]
+-- How many rows the statement before it changed.
+SELECT changes();
 
 -- name: lock_held
 -- The fence: of these leases, the ones that still hold, and whether a cancel was asked for. Locked in id order.

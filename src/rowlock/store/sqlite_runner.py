@@ -1,0 +1,110 @@
+"""Executes the named statements on one SQLite connection, and says its errors in our own words."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from rowlock.core.clock import FakeClock
+from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
+from rowlock.store.operation import Call, Row
+from rowlock.store.queries import Query, load
+
+BUSY_MILLISECONDS = 5000
+CHECKPOINT_PAGES = 1000
+BATCHES = (list, tuple)
+
+
+def bindable(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return value
+
+
+_batch = json.JSONEncoder(default=bindable).encode
+
+
+class Runner:
+    """Executes statements on one apsw connection. Used by one thread at a time."""
+
+    def __init__(self, file: Path, clock: FakeClock | None) -> None:
+        self.pid = os.getpid()
+        self.clock = clock
+        self.queries: dict[str, Query] = load("sqlite")
+        self.connection = apsw.Connection(str(file))
+        self.connection.set_busy_timeout(BUSY_MILLISECONDS)
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            "journal_size_limit=67108864",
+            "temp_store=MEMORY",  # each claim needs a few small tables of its own: half its time, if they are files
+        ):
+            self.connection.execute(f"PRAGMA {pragma}").fetchall()
+        self.connection.convert_binding = lambda cursor, number, value: bindable(value)  # what SQLite does not know
+        self.log_pages = 0  # of the write-ahead log, after the last commit
+        self.connection.set_wal_hook(self._committed)  # instead of SQLite's own checkpoints, inside of a COMMIT
+
+    def _committed(self, connection: Any, database: str, pages: int) -> int:
+        self.log_pages = pages
+        return apsw.SQLITE_OK
+
+    @property
+    def log_is_long(self) -> bool:
+        """Whether it is time to copy the log back."""
+        return self.log_pages >= CHECKPOINT_PAGES
+
+    def begin_at_once(self) -> bool:
+        """BEGIN IMMEDIATE, if no other connection is writing."""
+        self.connection.set_busy_timeout(0)
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return False
+        finally:
+            self.connection.set_busy_timeout(BUSY_MILLISECONDS)
+        return True
+
+    def checkpoint(self) -> None:
+        """Copy the log back once it has grown, as SQLite itself would: but not in a COMMIT, which somebody waits for.
+        Not later either: while the log file still grows, each fsync costs about twice as much."""
+        if self.log_is_long:
+            self.log_pages = 0
+            with contextlib.suppress(apsw.Error):  # busy, or no space: the log grows on until the next one
+                self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def execute(self, call: Call) -> list[Row]:
+        query = self.queries[call.name]
+        if query.sql is None:
+            return []
+        given = call.params.get
+        values = [_batch(value) if type(value := given(name)) in BATCHES else value for name, _ in query.binds]
+        if ("now", None) in query.binds:
+            values[query.binds.index(("now", None))] = self.clock.now().timestamp() if self.clock else time.time()
+        return list[Row](self.connection.execute(query.sql, values).fetchall())
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    # SQLITE_FULL and IOERR may have ended the transaction already; a blind ROLLBACK would hide the cause.
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def translate(error: BaseException, doing: str) -> StoreError:
+    if isinstance(error, apsw.FullError):
+        return StorageFull(f"{doing}: the disk is full ({error}); reads work, writes resume when there is space")
+    if isinstance(error, apsw.IOError) and "WRITE" in str(error).upper():
+        return StorageFull(f"{doing}: the disk did not take the write ({error})")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError)):
+        return StoreUnavailable(f"{doing}: {error}")
+    return StoreError(f"{doing}: {error}")
