@@ -82,7 +82,10 @@ def _first(row: tuple[Any, ...]) -> Any:
 
 
 def _add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
-    yield Call("enqueue", added=rows, **_options(new))
+    if len(rows) == 1:
+        yield Call("enqueue_one", id=rows[0][0], args=rows[0][1], **_options(new))
+    else:
+        yield Call("enqueue", added=rows, **_options(new))
     bells = yield Call("idle_bells")
     if bells:
         yield Ring(tuple(row[0] for row in bells))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import NoneType
@@ -16,6 +17,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
+from pydantic_core import to_json as plain_json
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict
 
@@ -51,12 +53,13 @@ class Arguments:
             extra="allow" if open_ended else "forbid", arbitrary_types_allowed=False
         )
         self._empty = not parameters
-        # Such arguments come back from JSON as they are; the second check below would only cost time.
+        # Such arguments come back from JSON as they are: they take a shorter way through `pack`.
         self._plain = not open_ended and all(hints.get(p.name) in PLAIN for p in parameters)
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(shape)
         except (PydanticSchemaGenerationError, PydanticUserError) as error:
             raise InvalidArguments(f"task {name!r} has an argument that JSON cannot carry: {error}") from error
+        self._validate = self._adapter.validator.validate_python
 
     def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Check the call and give its JSON text."""
@@ -68,12 +71,13 @@ class Arguments:
             except TypeError as error:
                 raise InvalidArguments(f"task {self._task!r}: {error}") from None
         try:
-            checked = self._adapter.validate_python(dict(kwargs))
+            checked = self._validate(kwargs if type(kwargs) is dict else dict(kwargs))
         except ValidationError as error:
             raise InvalidArguments(f"task {self._task!r}: {explain(error)}") from None
+        if self._plain and all(map(_plain, checked.values())):
+            return _within(plain_json(checked).decode(), f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
         text = to_json(checked, f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
-        if not self._plain or not all(map(_plain, checked.values())):
-            self._check_return(text, checked)
+        self._check_return(text, checked)
         return text
 
     def _check_return(self, text: str, checked: dict[str, Any]) -> None:
@@ -139,7 +143,10 @@ class RawArguments:
 
 def _plain(value: Any) -> bool:
     """Whether this is the same after JSON, whatever reads it: text may hold half of a surrogate pair."""
-    return type(value) in PLAIN and (type(value) is not str or value.isascii())
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    return kind is int or kind is bool or value is None or (kind is float and math.isfinite(value))
 
 
 def _same(given: Any, again: Any) -> bool:
@@ -179,6 +186,10 @@ def to_json(value: Any, what: str, limit: int) -> str:
         text = ENCODE(plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArguments(f"{what} must be JSON: {error}") from None
+    return _within(text, what, limit)
+
+
+def _within(text: str, what: str, limit: int) -> str:
     if len(text) > limit:
         raise InvalidArguments(
             f"{what} are {len(text):,} bytes of JSON; the limit is {limit:,}. Store it and pass its name"

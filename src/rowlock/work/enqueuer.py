@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rowlock.core.errors import InvalidArguments
@@ -11,7 +10,7 @@ from rowlock.store import foreign, jobs, reads
 from rowlock.store.ids import new_id
 from rowlock.store.operation import Operation
 from rowlock.work.context import joined
-from rowlock.work.handle import JobHandle, fresh_row
+from rowlock.work.handle import JobHandle
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
@@ -62,7 +61,7 @@ class Enqueuer:
             if new is not last:  # most often all share one: then it is hashed once
                 members, last = grouped.setdefault(new, []), new
             members.append((job_id, text))
-            handles.append(JobHandle(self._app, job_id, partial(fresh_row, job_id, text, new), task))
+            handles.append(JobHandle(self._app, job_id, (text, new), task))
         groups = [(members, new) for new, members in grouped.items()]
         if groups:
             await self._write(jobs.enqueue(*groups[0]) if len(groups) == 1 else jobs.enqueue_groups(groups), connection)
@@ -78,14 +77,14 @@ class Enqueuer:
         return await (await self._app.store()).run(op)
 
     def _handle(self, task: Task[..., Any, Any], job_id: str, text: str, new: NewJob) -> JobHandle[Any]:
-        return JobHandle(self._app, job_id, partial(fresh_row, job_id, text, new), task)
+        return JobHandle(self._app, job_id, (text, new), task)
 
     async def _met(
         self, task: Task[..., Any, Any], job_id: str, text: str, new: NewJob, connection: Any
     ) -> JobHandle[Any]:
         """The job that already has this id; its row may have been pruned, its id is still taken."""
         row = await self._write(reads.get(job_id), connection)
-        return JobHandle(self._app, job_id, row or partial(fresh_row, job_id, text, new), task, created=False)
+        return JobHandle(self._app, job_id, row or (text, new), task, created=False)
 
     def one_sync(
         self, task: Task[..., Any, Any], text: str, new: NewJob, job_id: str | None, connection: Any

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -32,7 +31,7 @@ class JobHandle(Generic[R]):
         self,
         app: Rowlock,
         job_id: str,
-        row: Job | Callable[[], Job],
+        row: Job | tuple[str, NewJob],
         task: Task[..., R, Any] | None,
         created: bool = True,
     ) -> None:
@@ -45,7 +44,7 @@ class JobHandle(Generic[R]):
     def record(self) -> Job:
         """The row as last read."""
         if not isinstance(self._row, Job):
-            self._row = self._row()
+            self._row = _fresh_row(self.id, *self._row)
         return self._row
 
     def __getattr__(self, name: str) -> Any:
@@ -103,7 +102,7 @@ class JobHandle(Generic[R]):
         return row.result  # type: ignore[no-any-return]
 
 
-def fresh_row(job_id: str, args: str, new: NewJob) -> Job:
+def _fresh_row(job_id: str, args: str, new: NewJob) -> Job:
     """The row of a job that was just enqueued, as far as the client knows it."""
     now = datetime.now(UTC)
     return Job(

@@ -120,7 +120,7 @@ class Bound(Generic[P, R]):
         rows: list[tuple[str, NewJob]] = []
         for number, kwargs in enumerate(arguments):
             try:
-                if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+                if not isinstance(kwargs, Mapping) or not _named(kwargs):
                     raise InvalidArguments(f"must be a mapping of argument names, not {kwargs!r:.100}")
                 text = pack((), kwargs)
             except InvalidArguments as error:
@@ -170,6 +170,10 @@ class Bound(Generic[P, R]):
         if not given and not callable(options.source) and options.on_success is None and options.on_dead is None:
             task.usual = new  # the same for every job that is enqueued without `using`
         return new
+
+
+def _named(arguments: Mapping[Any, Any]) -> bool:
+    return {str}.issuperset(map(type, arguments)) or all(isinstance(name, str) for name in arguments)
 
 
 def _source(task: Task[..., Any, Any], text: str) -> str | None:
