@@ -40,13 +40,14 @@ def pattern(name: ast.AST) -> str:
 
 
 def written_names() -> list[tuple[str, str | None]]:
-    """(name, engine) of every statement in the SQL files, in order."""
+    """(name, engine) of every statement in the SQL files, in order, and of the one that is made from another."""
     texts = [file.read_text("utf-8") for file in sorted((STORE / "sql").glob("*.sql"))]
-    return [
+    names = [
         (name, engine or None)
         for text in texts
         for name, engine in re.findall(r"^-- name: (\w+)(?: \[(\w+)\])?", text, re.MULTILINE)
     ]
+    return [*names, ("enqueue_one", "postgres"), ("enqueue_one", "sqlite")]
 
 
 # Tokens

@@ -28,7 +28,9 @@ Execute = Callable[[str, list[Any]], list[Row]]
 AsyncExecute = Callable[[str, list[Any]], Awaitable[list[Row]]]
 
 # Single parameters that are text here and something else in their column; batches have casts in the SQL.
-CASTS = {"job_id": "uuid", "token": "uuid"} | dict.fromkeys(("tags", "backoff", "on_success", "on_dead"), "json")
+CASTS = {"job_id": "uuid", "token": "uuid"} | dict.fromkeys(
+    ("args", "tags", "backoff", "on_success", "on_dead"), "json"
+)
 SQLITE_LIBRARIES = {"sqlite3", "pysqlite3", "apsw", "aiosqlite"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}  # no such table, schema, column
 
