@@ -56,9 +56,12 @@ class Tally:
         os.pwrite(self._slot, SLOT.pack(self._published, self._first, self._last), 0)
 
     async def publish_always(self) -> None:
+        """Often while jobs come; rarely in between, so that an idle worker's own cost can be measured."""
+        quiet = 0
         while True:
+            quiet = quiet + 1 if self.count == self._published else 0
             self.publish()
-            await asyncio.sleep(REPORT_SECONDS)
+            await asyncio.sleep(REPORT_SECONDS if quiet < 1 / REPORT_SECONDS else 0.1)
 
 
 def read_tally(slot_file: Path) -> tuple[int, int, int]:

@@ -51,17 +51,17 @@ class Described(Candidate):
     left_sql: str
 
 
-# PgQueuer claims half of its slots at a time, so a batch of 500 takes 1,000; Procrastinate and Huey are faster on
-# no-op jobs with few slots than with many.
+# Slots by short sweeps of each. PgQueuer claims half of its slots at a time, so a batch of 500 takes 1,000; Awa and
+# Chancy are faster with many; Procrastinate and Huey are faster on no-op jobs with few slots than with many.
 CANDIDATES = (
     Candidate("raw", "postgres", "raw_postgres", 50_000, decides=False),
     Candidate("rowlock", "postgres", "rowlock_variants", 30_000),
     Candidate("graphile", "postgres", "graphile/main.mjs", 25_000),
     Candidate("pgqueuer", "postgres", "pgqueuer", 17_000, slots=1_000),
-    Candidate("awa", "postgres", "awa", 5_000, decides=False),
-    Candidate("chancy", "postgres", "chancy", 4_000, decides=False),
+    Candidate("awa", "postgres", "awa", 6_000, slots=500, decides=False),
+    Candidate("chancy", "postgres", "chancy", 4_000, slots=500, decides=False),
     Candidate("procrastinate", "postgres", "procrastinate", 600, slots=10, decides=False),
     Candidate("raw", "sqlite", "raw_sqlite", 70_000, decides=False),
     Candidate("rowlock", "sqlite", "rowlock_variants", 30_000),
-    Candidate("huey", "sqlite", "huey", 3_000, slots=4, has_bulk=False),
+    Candidate("huey", "sqlite", "huey", 3_000, slots=1, has_bulk=False),
 )

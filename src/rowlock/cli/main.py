@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from rowlock.cli import demo, doctor, enqueue, jobs, migrate, queues, stats, up, worker, workers
+from rowlock.cli import bench, demo, doctor, enqueue, jobs, migrate, queues, stats, up, worker, workers
 from rowlock.cli.failures import FAILED, INTERRUPTED, explain
 
 # Help without rich: drawing boxes takes longer than everything else that --help does.
@@ -29,6 +29,7 @@ app.add_typer(workers.verbs, name="workers")
 app.command()(migrate.migrate)
 app.command()(stats.stats)
 app.command()(doctor.doctor)
+app.command()(bench.bench)
 
 
 def run() -> None:

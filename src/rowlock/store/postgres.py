@@ -17,7 +17,7 @@ from rowlock.store import jobs, migrate
 from rowlock.store.connections import Connections
 from rowlock.store.engine import Bell, Session, StoreOptions, redact
 from rowlock.store.listener import TROUBLE, Listener, NoBell, connect_options
-from rowlock.store.operation import Call, Operation, Ring, Row, Steps
+from rowlock.store.operation import Call, Operation, Row, Steps
 from rowlock.store.queries import bind, load
 from rowlock.store.session import BaseSession
 
@@ -124,7 +124,10 @@ class PostgresStore:
                 failure, again = _translate(error, op.name), True
             else:
                 try:
-                    return await self._once(connection, op)
+                    if op.single:
+                        return await self._drive(connection, op.start())
+                    async with connection.transaction():
+                        return await self._drive(connection, op.start())
                 except TROUBLE as error:
                     failure = _translate(error, op.name)
                     undone = getattr(error, "sqlstate", None) in RETRY_CODES
@@ -143,12 +146,6 @@ class PostgresStore:
             await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
         raise AssertionError("unreachable")
 
-    async def _once(self, connection: Any, op: Operation[T]) -> T:
-        if op.single:
-            return await self._drive(connection, op.start())
-        async with connection.transaction():
-            return await self._drive(connection, op.start())
-
     async def execute(self, sql: str) -> None:
         """One statement of the store's own, outside of any transaction."""
         try:
@@ -158,19 +155,16 @@ class PostgresStore:
             raise _translate(error, "execute") from error
 
     async def _drive(self, connection: Any, steps: Steps[T]) -> T:
+        queries = self._queries
         try:
             step = next(steps)
             while True:
-                rows: list[Row] = [] if isinstance(step, Ring) else await self._execute(connection, step)
+                rows: list[Row] = []
+                if isinstance(step, Call) and (query := queries[step.name]).sql is not None:
+                    rows = await connection.fetch(query.sql, *bind(query, step.params, self.clock))
                 step = steps.send(rows)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-
-    async def _execute(self, connection: Any, call: Call) -> list[Row]:
-        query = self._queries[call.name]
-        if query.sql is None:
-            return []
-        return await connection.fetch(query.sql, *bind(query, call.params, self.clock))  # type: ignore[no-any-return]
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:

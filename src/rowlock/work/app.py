@@ -177,12 +177,17 @@ class Rowlock:
         )
         return dataclasses.replace(options, **changes)
 
+    def opened_store(self) -> Store | None:
+        """The same if it is open already: nothing to wait for."""
+        opening = self._stores.get(asyncio.get_running_loop())
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        return opening.result()
+
     async def store(self) -> Store:
         """The open store of the running event loop; opened on first use."""
         loop = asyncio.get_running_loop()
         opening = self._stores.get(loop)
-        if opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None:
-            return opening.result()
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
             for old in [old for old in self._stores if old.is_closed()]:
                 del self._stores[old]  # a loop that ended took its connections with it

@@ -74,7 +74,7 @@ class Enqueuer:
         around = joined(self._app)
         if around is not None:
             return await around.run(op)
-        return await (await self._app.store()).run(op)
+        return await (self._app.opened_store() or await self._app.store()).run(op)
 
     def _handle(self, task: Task[..., Any, Any], job_id: str, text: str, new: NewJob) -> JobHandle[Any]:
         return JobHandle(self._app, job_id, (text, new), task)

@@ -48,6 +48,7 @@ class Task(Generic[P, R, C]):
         self.takes_context = not raw and _takes_context(function)
         self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
         self.usual: NewJob | None = None
+        self._plain: Bound[P, R] = Bound(self, {})
         self.result_type: TypeAdapter[Any] | None = None if raw else _result_type(function)
 
     def __repr__(self) -> str:
@@ -59,17 +60,17 @@ class Task(Generic[P, R, C]):
             return self.function(self.app._loose_context(self.name), *args, **kwargs)  # type: ignore[no-any-return]
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, JobHandle[R]]:
         """Make a job of this call. Returned means committed (or part of the transaction it joined)."""
-        return await Bound(self, {}).enqueue(*args, **kwargs)
+        return self._plain.enqueue(*args, **kwargs)
 
     async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """Make many jobs in one statement; all of them or none."""
-        return await Bound(self, {}).enqueue_many(arguments)
+        return await self._plain.enqueue_many(arguments)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` for code without an event loop."""
-        return Bound(self, {}).enqueue_sync(*args, **kwargs)
+        return self._plain.enqueue_sync(*args, **kwargs)
 
     def using(
         self,
