@@ -1,0 +1,128 @@
+"""Who writes on SQLite: the caller's own thread when it is alone and commits are quick, else the writer thread."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from rowlock.core.errors import StoreError
+from rowlock.core.job import NewJob
+from rowlock.store import jobs
+from rowlock.store.engine import StoreOptions, open_store
+from rowlock.store.ids import new_id
+from rowlock.store.sqlite_runner import CHECKPOINT_PAGES
+from rowlock.store.sqlite_writer import SMALL, Writer
+
+JOB = NewJob(task="t")
+
+
+def one(job_id: str | None = None) -> Any:
+    return jobs.enqueue([(job_id or new_id(), "{}")], JOB)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Any]:
+    store = await open_store(f"sqlite:///{tmp_path}/jobs.db", StoreOptions())
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the groups that the thread has committed."""
+    sizes: list[int] = []
+    commit = Writer._commit
+
+    def counted(self: Writer, group: list[Any]) -> None:
+        sizes.append(len(group))
+        commit(self, group)
+
+    monkeypatch.setattr(Writer, "_commit", counted)
+    return sizes
+
+
+async def count(store: Any) -> int:
+    async with store.transaction() as session:
+        ((found,),) = await session.fetch("SELECT count(*) FROM rowlock_jobs_live")
+        return int(found)
+
+
+async def test_a_small_write_that_comes_alone_needs_no_other_thread(store: Any, groups: list[int]) -> None:
+    for _ in range(20):
+        await store.run(one())
+    assert groups == []
+    assert await count(store) == 20
+
+
+async def test_a_large_write_goes_to_the_thread(store: Any, groups: list[int]) -> None:
+    await store.run(jobs.enqueue([(new_id(), "{}") for _ in range(SMALL + 1)], JOB))
+    assert groups == [1]
+
+
+async def test_a_crowd_shares_its_commits(store: Any, groups: list[int]) -> None:
+    await asyncio.gather(*(store.run(one()) for _ in range(50)))
+    assert sum(groups) == 50
+    assert len(groups) < 25
+    assert await count(store) == 50
+
+
+async def test_while_commits_are_slow_nobody_blocks_the_loop(store: Any, groups: list[int]) -> None:
+    store._writes._commit_seconds = 0.5
+    await store.run(one())
+    assert groups == [1]
+    assert store._writes._commit_seconds < 0.5  # quick ones are noticed
+
+
+async def test_another_writer_is_not_waited_for_in_the_loop(store: Any, groups: list[int], tmp_path: Path) -> None:
+    other = apsw.Connection(str(tmp_path / "jobs.db"))
+    other.execute("BEGIN IMMEDIATE")
+    writing = asyncio.create_task(store.run(one()))
+    for _ in range(10):
+        await asyncio.sleep(0.005)  # the loop turns meanwhile
+    assert not writing.done()
+    other.execute("ROLLBACK")
+    other.close()
+    await asyncio.wait_for(writing, 10)
+    assert groups == [1]
+
+
+async def test_a_users_transaction_is_not_entered(store: Any, groups: list[int]) -> None:
+    async with store.transaction() as session:
+        await session.execute("CREATE TABLE mine (n)")
+        writing = asyncio.create_task(store.run(one()))
+        await asyncio.sleep(0.02)
+        assert not writing.done()
+        await session.execute("INSERT INTO mine VALUES (1)")
+    await asyncio.wait_for(writing, 10)
+    assert groups == [1]
+
+
+async def test_a_failed_write_is_undone_and_the_next_one_works(store: Any, groups: list[int]) -> None:
+    taken = new_id()
+    await store.run(one(taken))
+    with pytest.raises(StoreError):
+        await store.run(one(taken))
+    await store.run(one())
+    assert groups == []
+    assert await count(store) == 2
+
+
+async def test_one_that_fails_in_a_group_takes_no_other_down(store: Any, groups: list[int]) -> None:
+    taken = new_id()
+    await store.run(one(taken))
+    answers = await asyncio.gather(*(store.run(one(taken if n == 3 else None)) for n in range(8)), return_exceptions=True)
+    assert [isinstance(answer, StoreError) for answer in answers] == [n == 3 for n in range(8)]
+    assert await count(store) == 8
+
+
+async def test_the_log_is_copied_back_although_nobody_waits_for_it(store: Any, groups: list[int]) -> None:
+    runner = store._writer
+    runner.log_pages = CHECKPOINT_PAGES
+    await store.run(one())
+    assert groups == [1], "whoever finds the log long leaves the work to the thread"
+    assert runner.log_pages < CHECKPOINT_PAGES
+    await store.run(one())
+    assert groups == [1]
