@@ -24,9 +24,7 @@ def check(found: dict) -> None:
     assert 0 < found["pickup_ms"]["p50"] <= found["pickup_ms"]["p99"]
 
 
-def test_a_file_is_measured_in_its_folder_and_nothing_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_measured_in_its_folder_and_nothing_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check(bench(capsys, f"sqlite:///{tmp_path}/jobs.db"))
     assert list(tmp_path.iterdir()) == []
 
@@ -59,15 +57,14 @@ def test_a_database_that_is_not_there_is_an_error(url: str, says: str, capsys: p
     assert says in capsys.readouterr().err
 
 
-def test_a_role_without_the_right_is_told_what_to_do(
-    postgres_url: str, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
-) -> None:
+def test_a_role_without_the_right_is_told_what_to_do(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     role = "bench_no_createdb"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"DROP ROLE IF EXISTS {role}")
         connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
     try:
-        assert execute(["bench", "--database", postgres_url.replace("//postgres@", f"//{role}:x@"), "--rounds", "1"]) != 0
+        url = postgres_url.replace("//postgres@", f"//{role}:x@")
+        assert execute(["bench", "--database", url, "--rounds", "1"]) != 0
         assert "CREATEDB" in capsys.readouterr().err
     finally:
         with psycopg.connect(postgres_url, autocommit=True) as connection:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 import uuid
 from collections.abc import AsyncIterator
 from datetime import date, timedelta
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from rowlock import Rowlock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
@@ -218,6 +220,27 @@ async def test_each_day_ahead_gets_its_partition_once(rig: Rig) -> None:
     assert await ensure_partitions(rig.store, 3) == Partitions()
     rig.clock.move(DAY)
     assert (await ensure_partitions(rig.store, 3)).created == (f"jobs_finished_{days(5, 5)[0]}",)
+
+
+async def test_a_worker_makes_its_partitions_before_its_first_claim(postgres_url: str) -> None:
+    """A first row in the default partition would keep its whole day there."""
+    app = Rowlock(postgres_url)
+
+    @app.task
+    async def done() -> None: ...
+
+    await app.migrate()
+    async with app:
+        await done.enqueue_many([{}] * 20)
+        async with app.worker() as pool:
+            deadline = time.monotonic() + 20
+            while not pool.idle:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+        async with app.transaction() as session:
+            ((in_default,),) = await session.fetch("SELECT count(*) FROM rowlock.jobs_finished_default")
+            ((finished,),) = await session.fetch("SELECT count(*) FROM rowlock.jobs_finished")
+    assert (in_default, finished) == (0, 20)
 
 
 @on_postgres

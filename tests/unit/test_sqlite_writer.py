@@ -113,7 +113,9 @@ async def test_a_failed_write_is_undone_and_the_next_one_works(store: Any, group
 async def test_one_that_fails_in_a_group_takes_no_other_down(store: Any, groups: list[int]) -> None:
     taken = new_id()
     await store.run(one(taken))
-    answers = await asyncio.gather(*(store.run(one(taken if n == 3 else None)) for n in range(8)), return_exceptions=True)
+    answers = await asyncio.gather(
+        *(store.run(one(taken if n == 3 else None)) for n in range(8)), return_exceptions=True
+    )
     assert [isinstance(answer, StoreError) for answer in answers] == [n == 3 for n in range(8)]
     assert await count(store) == 8
 

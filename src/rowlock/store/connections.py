@@ -65,7 +65,7 @@ class Connections:
             return
         now = time.monotonic()
         self._idle.append((now, connection))
-        while self._idle[0][0] < now - IDLE_SECONDS:
+        while self._idle and self._idle[0][0] < now - IDLE_SECONDS:
             self._close_soon(self._idle.popleft()[1])
 
     @asynccontextmanager

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from rowlock.core.errors import StoreError
+from rowlock.core.policy import DAY
 from rowlock.store.engine import Store
 from rowlock.store.jobs import NO_ID, Keep
 from rowlock.store.operation import Call, Row, Steps, operation
@@ -83,12 +84,22 @@ class Pace:
         await asyncio.sleep(took)
 
 
+async def first_partitions(store: Store, keep: Keep) -> Partitions:
+    """Make those that jobs which finish now will need. To be called before the first one does: with its row in the
+    default partition, that day can have none, and every other one must read it through when it is made."""
+    return await _ensure(store, sorted({int(seconds / DAY) + n for seconds in keep for n in (0, 1)}))
+
+
 async def ensure_partitions(store: Store, days_ahead: int = DAYS_AHEAD) -> Partitions:
     """Make partitions for jobs that are kept for up to `days_ahead` days. Many may call it at once."""
+    return await _ensure(store, range(days_ahead + 1))
+
+
+async def _ensure(store: Store, ahead: Iterable[int]) -> Partitions:
     if store.engine != "postgres":
         return Partitions()
     first, there = await store.run(_days())
-    missing = [day for n in range(days_ahead + 1) if _name(day := first + timedelta(n)) not in there]
+    missing = [day for n in ahead if _name(day := first + timedelta(n)) not in there]
     taken = await store.run(_default_days(first)) if missing else []
     created, skipped, answer = [], [], ""
     for day in missing:

@@ -22,7 +22,7 @@ from rowlock.core.outcome import Released
 from rowlock.core.policy import Transition
 from rowlock.core.states import State
 from rowlock.events.logs import JobLog
-from rowlock.store import jobs, workers
+from rowlock.store import jobs, retention, workers
 from rowlock.store.engine import Bell, Store
 from rowlock.work.executor import Executor
 from rowlock.work.filler import Filler
@@ -84,6 +84,7 @@ class WorkerPool:
         self._bell = await self._store.listen(self._heard) if settings.wakeups else None
         self._filler = self._build_filler()
         await self.register()
+        await retention.first_partitions(self._store, app.keep)
         self.heart.start()
         self.settler.start()
         self._started = True
