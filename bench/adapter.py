@@ -178,7 +178,7 @@ async def _ping(it: System, options: argparse.Namespace) -> None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{it.name}: a job was not picked up within 10 s")
             await asyncio.sleep(0.002)
-        await asyncio.sleep(random.uniform(0.02, 0.04))
+        await asyncio.sleep(random.uniform(0.01, 0.02))
     say(jobs=options.jobs)
 
 

@@ -73,7 +73,7 @@ QUICK = Plan(
     context_rounds=1,
     drain_jobs=60_000,
     slow_seconds=2,
-    singles=2_000,
+    singles=1_500,
     bulk_jobs=50_000,
     pings=100,
     delayed_jobs=200,
@@ -85,10 +85,10 @@ QUICK = Plan(
     pinned_rounds=2,
     waiting_jobs=5_000,
     idle_warmup_seconds=10,
-    idle_seconds=30,
+    idle_seconds=20,
     memory_jobs=300_000,
     memory_rounds=1,
-    enqueuers_seconds=1.5,
+    enqueuers_seconds=1,
 )
 
 FULL = Plan(

@@ -38,7 +38,7 @@ def single(bench: Bench, system: Described, listened: bool = False) -> Run:
             seconds = bench.run(system, "enqueue", url, jobs=jobs)["seconds"]
             bench.record(case, system.name, number, jobs / seconds, "jobs/s")
 
-    rounds = bench.plan.pairs if system.is_ours else bench.plan.context_rounds
+    rounds = bench.plan.pairs if system.is_ours and not listened else bench.plan.context_rounds
     return Run(f"{system.name}, {case}", system, once, rounds)
 
 
@@ -69,4 +69,4 @@ def keyed(bench: Bench, system: Described) -> Run:
             else:
                 bench.record(KEYED, system.name, number, jobs / said["seconds"], "jobs/s")
 
-    return Run(f"{system.name}, {KEYED}", system, once, bench.plan.pairs)
+    return Run(f"{system.name}, {KEYED}", system, once, bench.plan.context_rounds)

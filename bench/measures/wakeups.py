@@ -11,7 +11,6 @@ PRODUCERS, PROCESSES = 8, 4  # in several processes, so that the database and no
 ALONE = "no worker"
 FULL = "worker with all slots taken, wake-ups on"
 ON, OFF = "worker draining a backlog, wake-ups on", "worker draining a backlog, wake-ups off"
-PACE = "worker that keeps pace, wake-ups on"
 LONG_MS = 600_000
 QUIET_SECONDS = 2.5  # a worker without room stops asking to be woken after a second
 READY_SECONDS = 60.0
@@ -21,7 +20,7 @@ BACKLOG_RATE = 40_000  # jobs a second that a worker will hardly reach
 def postgres(bench: Bench) -> None:
     """Inserts a second by 8 concurrent enqueuers, without a worker and beside one."""
     system = bench.one("postgres", "rowlock")
-    bench.interleave([once_for(bench, system, case) for case in (ALONE, FULL, ON, OFF, PACE)])
+    bench.interleave([once_for(bench, system, case) for case in (ALONE, FULL, ON, OFF)])
 
 
 def once_for(bench: Bench, system: Described, case: str) -> Run:

@@ -9,7 +9,6 @@ import inspect
 import random
 import sys
 import time
-from importlib.metadata import version
 
 import uvloop
 
@@ -30,9 +29,6 @@ class Variant(RowlockPostgres):
         super().__init__(url)
         for number in range(1, self.tasks):
             self.app.task(f"{TASK}_{number}")(self.task.function)
-
-    def version(self) -> str:
-        return version("rowlock")
 
     async def work(self, tally: Tally, concurrency: int, stop: asyncio.Event) -> None:
         self.tally = tally

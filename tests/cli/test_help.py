@@ -5,7 +5,7 @@ import pytest
 
 from rowlock.cli.main import execute
 
-VERBS = ["demo", "up", "worker", "enqueue", "jobs", "queues", "workers", "migrate", "stats", "doctor"]
+VERBS = ["demo", "up", "worker", "enqueue", "jobs", "queues", "workers", "migrate", "stats", "doctor", "bench"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],

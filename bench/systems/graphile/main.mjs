@@ -116,7 +116,7 @@ async function ping(utils) {
       if (Date.now() > deadline) throw new Error("graphile-worker: a job was not picked up within 10 s");
       await sleep(2);
     }
-    await sleep(20 + Math.random() * 20);
+    await sleep(10 + Math.random() * 10);
   }
   say({ jobs });
 }

@@ -155,16 +155,19 @@ class PostgresStore:
             raise _translate(error, "execute") from error
 
     async def _drive(self, connection: Any, steps: Steps[T]) -> T:
-        queries = self._queries
         try:
             step = next(steps)
             while True:
-                rows: list[Row] = []
-                if isinstance(step, Call) and (query := queries[step.name]).sql is not None:
-                    rows = await connection.fetch(query.sql, *bind(query, step.params, self.clock))
+                rows = await self._execute(connection, step) if isinstance(step, Call) else []
                 step = steps.send(rows)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+
+    async def _execute(self, connection: Any, call: Call) -> list[Row]:
+        query = self._queries[call.name]
+        if query.sql is None:
+            return []
+        return await connection.fetch(query.sql, *bind(query, call.params, self.clock))  # type: ignore[no-any-return]
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
