@@ -32,6 +32,7 @@ class Plan:
     memory_jobs: int
     memory_rounds: int
     enqueuers_seconds: float
+    with_context: bool = True  # whether systems that decide no target are measured where that takes long, too
 
     def jobs_for(self, system: Candidate, jobs: int | None = None) -> int:
         """`jobs` for a fast system; what a slow one does in a few seconds."""
@@ -75,7 +76,7 @@ QUICK = Plan(
     slow_seconds=2,
     singles=1_500,
     bulk_jobs=50_000,
-    pings=100,
+    pings=80,
     delayed_jobs=200,
     ballast=200_000,
     depth_rounds=3,
@@ -89,6 +90,7 @@ QUICK = Plan(
     memory_jobs=300_000,
     memory_rounds=1,
     enqueuers_seconds=1,
+    with_context=False,
 )
 
 FULL = Plan(

@@ -33,7 +33,9 @@ def everyone(bench: Bench, engine: str) -> None:
         rounds = bench.plan.rounds_for(system) if decides else bench.plan.context_rounds
         return Run(f"{system.name}, {case}", system, once, rounds)
 
-    bench.interleave([run(system, processes) for system in bench.on(engine) for processes in (1, 2)])
+    runs = [run(system, 1) for system in bench.on(engine)]
+    runs += [run(system, 2) for system in bench.on(engine) if system.decides or bench.plan.with_context]
+    bench.interleave(runs)
 
 
 def drain(bench: Bench, system: Described, processes: int, jobs: int) -> float:

@@ -84,4 +84,4 @@ def lateness(bench: Bench, system: Described) -> Run:
         for case, share in (("p50", 0.5), ("p99", 0.99)):
             bench.record(f"{system.engine}, {case}", system.name, number, percentile(late, share) * 1000, "ms late")
 
-    return Run(f"{system.name} on {system.engine}, delayed", system, once, min(2, bench.plan.pairs))
+    return Run(f"{system.name} on {system.engine}, delayed", system, once, min(2, bench.plan.context_rounds))

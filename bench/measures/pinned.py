@@ -16,7 +16,8 @@ WARM_UP = 0.02  # of the jobs, on top: a slow start would flatter the ratio
 
 def postgres(bench: Bench) -> None:
     """Pinned horizon: the rate of the last tenth of the jobs against that of the first."""
-    bench.interleave([once_for(bench, system) for system in bench.on("postgres")])
+    systems = [system for system in bench.on("postgres") if system.decides or bench.plan.with_context]
+    bench.interleave([once_for(bench, system) for system in systems])
 
 
 def once_for(bench: Bench, system: Described) -> Run:
@@ -32,8 +33,6 @@ def once_for(bench: Bench, system: Described) -> Run:
         curves.setdefault(label, []).append(rates)
 
     rounds = bench.plan.rounds_for(system, bench.plan.pinned_rounds)
-    if bench.plan.mode == "quick" and not system.is_ours:
-        rounds = 1  # a peer takes a minute for it
     return Run(f"{system.name}, pinned", system, once, rounds)
 
 

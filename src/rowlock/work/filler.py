@@ -138,7 +138,7 @@ class Filler:
         except StorageFull as error:
             log.error("claims have stopped: %s", error)
             return await self._sleep(FULL_SECONDS)
-        return await self._sleep(min(due, self._settings.poll_interval_seconds * random.uniform(0.9, 1.0)))
+        return await self._sleep(min(due, self._settings.poll_interval_seconds))
 
     def _room(self) -> int:
         """How many to claim: free slots plus prefetch, less what waits here already."""
@@ -207,7 +207,9 @@ class Filler:
         self._stirred = False
         count, due = await self._store.run(jobs.promote(PROMOTE_BATCH))
         self._promoted = time.monotonic()
-        idle = self._settings.poll_interval_seconds if self.hungry else PROMOTE_SECONDS
+        # With the jitter of an idle worker's poll, so that one waking serves both.
+        poll = self._settings.poll_interval_seconds * random.uniform(0.9, 1.0)
+        idle = poll if self.hungry else PROMOTE_SECONDS
         wait = min(idle, due if due is not None else idle)
         self._promote_at = self._promoted + wait
         return 0.0 if count else wait
