@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rowlock.core.clock import FakeClock
     from rowlock.core.errors import (
+        BatchNotFound,
         ConfigError,
         HandlerNotFoundError,
         InvalidArguments,
         JobCancelled,
         JobDead,
         JobNotFound,
+        KeyConflict,
         LeaseLost,
         NotAllowed,
         Permanent,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         RowlockError,
         SchemaError,
         Snooze,
+        SourceError,
         StorageFull,
         StoreError,
         StoreUnavailable,
@@ -43,12 +46,14 @@ if TYPE_CHECKING:
 _MODULES = {
     "core.clock": ("FakeClock",),
     "core.errors": (
+        "BatchNotFound",
         "ConfigError",
         "HandlerNotFoundError",
         "InvalidArguments",
         "JobCancelled",
         "JobDead",
         "JobNotFound",
+        "KeyConflict",
         "LeaseLost",
         "NotAllowed",
         "Permanent",
@@ -56,6 +61,7 @@ _MODULES = {
         "RowlockError",
         "SchemaError",
         "Snooze",
+        "SourceError",
         "StorageFull",
         "StoreError",
         "StoreUnavailable",

@@ -11,6 +11,7 @@ from rowlock.core.job import NewJob
 from rowlock.core.outcome import Released
 from rowlock.core.policy import fixed
 from rowlock.store import jobs, open_store
+from rowlock.store.adding import NewRow
 from rowlock.store.engine import StoreOptions
 from support.rig import Rig, numbered, token
 
@@ -89,14 +90,13 @@ async def test_an_empty_bulk_stores_nothing(rig: Rig) -> None:
     assert await rig.rows() == {}
 
 
-async def test_groups_are_stored_together_or_not_at_all(rig: Rig) -> None:
-    first, second = ([(numbered(n), "{}") for n in span] for span in (range(3), range(3, 6)))
+async def test_a_bulk_of_several_sources_is_stored_together_or_not_at_all(rig: Rig) -> None:
+    rows = [NewRow(numbered(n), "{}", None, f"api:{n % 2}") for n in range(4)]
     with pytest.raises(StoreError):
-        groups = [(first, NewJob(task="a")), (second, NewJob(task="b", priority=1000))]
-        await rig.store.run(jobs.enqueue_groups(groups))
+        await rig.store.run(jobs.enqueue_rows(rows, NewJob(task="b", priority=1000)))
     assert await rig.rows() == {}
-    await rig.store.run(jobs.enqueue_groups([(first, NewJob(task="a")), (second, NewJob(task="b"))]))
-    assert [row["task"] for row in (await rig.rows()).values()] == ["a"] * 3 + ["b"] * 3
+    await rig.store.run(jobs.enqueue_rows(rows, NewJob(task="a")))
+    assert [row["source"] for row in (await rig.rows()).values()] == ["api:0", "api:1"] * 2
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ async def test_a_chosen_id_is_free_again_when_its_enqueue_fails(rig: Rig) -> Non
 async def test_a_running_attempt_may_enqueue_children(rig: Rig) -> None:
     job = await rig.running()
     child = rig.new_id()
-    await rig.store.run(jobs.enqueue_under((job.id, job.token), [(child, "{}")], NewJob(task="child")))
+    await rig.store.run(jobs.enqueue_rows([NewRow(child, "{}", None, None)], NewJob(task="child"), None, (job.id, job.token)))
     assert await rig.state(child) == "queued"
 
 
@@ -192,5 +192,6 @@ async def test_the_child_of_a_zombie_is_refused(rig: Rig) -> None:
     before = await rig.everything()
     for lease in ((zombie.id, zombie.token), (job.id, token()), (rig.new_id(), job.token)):
         with pytest.raises(LeaseLost):
-            await rig.store.run(jobs.enqueue_under(lease, [(rig.new_id(), "{}")], NewJob(task="child")))
+            child = NewRow(rig.new_id(), "{}", None, None)
+            await rig.store.run(jobs.enqueue_rows([child], NewJob(task="child"), None, lease))
     assert await rig.everything() == before

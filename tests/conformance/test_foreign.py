@@ -37,6 +37,7 @@ from rowlock.core.errors import InvalidArguments, SchemaError
 from rowlock.core.job import NewJob
 from rowlock.core.policy import fixed
 from rowlock.store import jobs, reads
+from rowlock.store.adding import NewRow
 from rowlock.store.engine import StoreOptions, open_store
 from rowlock.store.foreign import _as_text, is_async, run_on, run_on_sync
 from rowlock.store.operation import Call, Operation, Steps, drive, operation
@@ -661,11 +662,11 @@ async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:
     rows, new = [(new_id(), "{}")], NewJob("any")
     names = statements_of(
         jobs.enqueue(rows, new),
-        jobs.enqueue_groups([(rows, new)]),
+        jobs.enqueue_rows([NewRow(*rows[0], None, None)], new),
         jobs.enqueue_once(*rows[0], new),
         reads.get(new_id()),
     )
-    assert len(names) == 3
+    assert len(names) == 4
     connection = await asyncpg.connect(url)
     for name in names:
         statement = await connection.prepare(_as_text(load("postgres")[name]))

@@ -7,6 +7,7 @@ import sys
 import traceback
 
 from rowlock.core.errors import (
+    BatchNotFound,
     ConfigError,
     InvalidArguments,
     JobNotFound,
@@ -24,6 +25,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (InvalidArguments, BAD_INPUT),
     (TaskNotFound, BAD_INPUT),
     (JobNotFound, NOT_FOUND),
+    (BatchNotFound, NOT_FOUND),
     (NotAllowed, REFUSED),
     (RowlockError, FAILED),
 )

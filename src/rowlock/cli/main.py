@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from rowlock.cli import bench, demo, doctor, enqueue, jobs, migrate, queues, stats, up, worker, workers
+from rowlock.cli import batches, bench, demo, doctor, enqueue, jobs, migrate, queues, sources, stats, up, worker, workers
 from rowlock.cli.failures import FAILED, INTERRUPTED, explain
 
 # Help without rich: drawing boxes takes longer than everything else that --help does.
@@ -25,6 +25,8 @@ app.command()(worker.worker)
 app.command()(enqueue.enqueue)
 app.add_typer(jobs.verbs, name="jobs")
 app.add_typer(queues.verbs, name="queues")
+app.add_typer(batches.verbs, name="batches")
+app.add_typer(sources.verbs, name="sources")
 app.add_typer(workers.verbs, name="workers")
 app.command()(migrate.migrate)
 app.command()(stats.stats)

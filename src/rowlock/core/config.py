@@ -17,6 +17,7 @@ from pydantic import BeforeValidator as Before
 from pydantic_core import PydanticCustomError
 
 from rowlock.core.errors import ConfigError
+from rowlock.core.source import check_name, check_policy
 
 DAY = 86_400
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": DAY}
@@ -111,6 +112,29 @@ class WorkerSettings(_Section):
         return lease
 
 
+def _policies(value: object) -> object:
+    """Sources and classes with their settings; checked, and left as they were written."""
+    if isinstance(value, str):  # an environment variable
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('must be JSON such as {"api:ebay": {"rate": "30/min"}}') from None
+    if not isinstance(value, dict):
+        raise ValueError("must be a mapping of sources, such as api:ebay, to their settings")
+    policies: dict[str, dict[str, object]] = {}
+    for name, given in value.items():
+        if not isinstance(given, dict):
+            raise ValueError(f"source {name!r} must have settings such as {{concurrency: 2}}, not {given!r}")
+        policies[check_name(name)] = policy = dict(given)
+        if "cooldown" in policy:
+            policy["cooldown"] = _seconds(policy["cooldown"])
+        check_policy(name, policy)
+    return policies
+
+
+Policies = Annotated[dict[str, dict[str, Any]], Before(_policies)]
+
+
 class RetentionSettings(_Section):
     """How long finished jobs are kept, unless their task says otherwise."""
 
@@ -125,6 +149,7 @@ class Settings(_Section):
     pooler: Literal["session", "transaction"] = "session"  # the mode of PgBouncer or its like, if there is one
     direct_url: Server | None = None  # PostgreSQL past the pooler, for wake-ups
     app: AppPath | None = None  # module:attribute; the attribute is `app` if none is named
+    sources: Policies = Field(default_factory=dict)  # api:ebay or api: {concurrency, total, rate, burst, …}
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
 

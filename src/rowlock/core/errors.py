@@ -6,7 +6,9 @@ RowlockError
 ├── TaskNotFound                no task of that name in this app
 │   └── HandlerNotFoundError    no @handler class of that name
 ├── JobNotFound                 no job with that id
-├── NotAllowed                  the job's state does not permit that
+├── BatchNotFound               no batch with that id
+├── NotAllowed                  the state of a job or batch does not permit that
+├── KeyConflict                 a key was taken by a transaction that this one cannot see
 ├── LeaseLost                   this attempt no longer owns its job
 ├── JobDead, JobCancelled       raised by `job.wait()`
 └── StoreError
@@ -16,7 +18,8 @@ RowlockError
     ├── UnsupportedFilesystem   SQLite on a network filesystem
     └── TransactionTooLong      a SQLite transaction held the only writer lock for too long
 
-`Retry`, `Snooze` and `Permanent` are raised by handlers to say what happens next; they are not failures of Rowlock.
+`Retry`, `Snooze`, `Permanent` and `SourceError` are raised by handlers to say what happens next; they are not failures
+of Rowlock.
 """
 
 from __future__ import annotations
@@ -55,8 +58,20 @@ class JobNotFound(RowlockError, LookupError):
         self.job_id = job_id
 
 
+class BatchNotFound(RowlockError, LookupError):
+    """No batch with that id."""
+
+    def __init__(self, batch_id: str) -> None:
+        super().__init__(f"no batch with id {batch_id}")
+        self.batch_id = batch_id
+
+
 class NotAllowed(RowlockError):
-    """The job's state does not permit that."""
+    """The state of a job or batch does not permit that."""
+
+
+class KeyConflict(RowlockError):
+    """A key was taken by a transaction that this one, in REPEATABLE READ or SERIALIZABLE, cannot see: run it again."""
 
 
 class LeaseLost(RowlockError):
@@ -118,9 +133,12 @@ def seconds(value: float | timedelta, what: str) -> float:
 class Retry(Exception):
     """Raise to fail this attempt and try again after the given time, if tries are left."""
 
-    def __init__(self, reason: str = "retry asked for", *, after: float | timedelta | None = None) -> None:
+    def __init__(
+        self, reason: str = "retry asked for", *, after: float | timedelta | None = None, code: str = "RETRY"
+    ) -> None:
         super().__init__(reason)
         self.after = None if after is None else seconds(after, "Retry(after=)")
+        self.code = code
 
 
 class Snooze(Exception):
@@ -137,3 +155,15 @@ class Permanent(Exception):
     def __init__(self, reason: str, *, code: str = "PERMANENT") -> None:
         super().__init__(reason)
         self.code = code
+
+
+class SourceError(Exception):
+    """Raise when the job's source failed, not the handler: the attempt failed, and it counts against the source's
+    circuit breaker. `retry_after` is how long the source asks to be left alone by everybody."""
+
+    def __init__(
+        self, reason: str, *, code: str = "SOURCE_ERROR", retry_after: float | timedelta | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.retry_after = None if retry_after is None else seconds(retry_after, "SourceError(retry_after=)")

@@ -36,6 +36,9 @@ class NewJob:
     on_dead: str | None = None
     on_lost: str | None = None
     keep_seconds: float | None = None
+    batch_id: str | None = None
+    unique: str | None = None  # how its key holds: until_done, while_queued, forever or window
+    window: float | None = None  # for how long, of the last
 
 
 class Claimed(NamedTuple):
@@ -48,6 +51,9 @@ class Claimed(NamedTuple):
     args: str
     owner: str | None
     source: str | None
+    source_epoch: int | None  # of the source's breaker, when this attempt was claimed
+    batch_id: str | None
+    unique_mode: str | None
     attempt: int
     max_attempts: int
     releases: int

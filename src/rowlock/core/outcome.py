@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rowlock.core.source import Fault
+
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
@@ -14,13 +16,16 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler raised. `after` or `backoff` (its JSON) override the job's own; `permanent` means no further try."""
+    """The handler raised. `after` or `backoff` (its JSON) override the job's own; `permanent` means no further try.
+    `fault` is set when it says something about the job's source, which asks to be left alone for `retry_after`."""
 
     code: str
     message: str
     after: float | None = None
     permanent: bool = False
     backoff: str | None = None
+    fault: Fault | None = None
+    retry_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol, assert_never
 
 from rowlock.core.errors import InvalidArguments, seconds
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
+from rowlock.core.source import Fault
 from rowlock.core.states import Outcome, State
 
 DAY = 86_400.0
@@ -106,6 +107,8 @@ class Transition:
     released: int = 0
     lost: int = 0
     convicted: int = 0
+    fault: Fault | None = None  # what the attempt says about its source
+    retry_after: float | None = None
 
 
 PLAIN_SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # most jobs end so; made once
@@ -121,7 +124,8 @@ def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
         case Failed():
             return _after_failure(job, Outcome.FAILED, end, draw)
         case TimedOut(timeout):
-            return _after_failure(job, Outcome.TIMED_OUT, Failed("TIMEOUT", f"timed out after {timeout:g} s"), draw)
+            overran = Failed("TIMEOUT", f"timed out after {timeout:g} s", fault="source")
+            return _after_failure(job, Outcome.TIMED_OUT, overran, draw)
         case Released(after, reason):
             if job.cancel_requested:
                 return Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
@@ -138,13 +142,23 @@ def tries_used(job: Decidable) -> int:
 
 def _after_failure(job: Decidable, outcome: Outcome, end: Failed, draw: float) -> Transition:
     used = tries_used(job)
+    failed = Transition(
+        State.DEAD,
+        outcome,
+        error_code=end.code,
+        error_message=end.message,
+        fault=end.fault,
+        retry_after=end.retry_after,
+    )
     if end.permanent or used >= job.max_attempts:
-        return Transition(State.DEAD, outcome, error_code=end.code, error_message=end.message)
+        return failed
     if end.after is not None:
         delay = end.after * (1 + 0.2 * draw)
     else:
         delay = Backoff.from_json(end.backoff or job.backoff).delay(used, draw)
-    return Transition(State.RETRYABLE, outcome, delay=delay, error_code=end.code, error_message=end.message)
+    if end.retry_after is not None:
+        delay = max(delay, end.retry_after * (1 + 0.2 * draw))
+    return replace(failed, state=State.RETRYABLE, delay=delay)
 
 
 def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:

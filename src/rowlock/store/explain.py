@@ -10,9 +10,12 @@ from datetime import UTC, datetime
 
 from rowlock.core.job import Job
 from rowlock.core.states import State
+from rowlock.store.batches import batch_of
+from rowlock.store.explain_source import held_up_by_source
 from rowlock.store.ids import valid_id
 from rowlock.store.operation import Call, Row, Steps, operation
-from rowlock.store.reads import COUNT_LIMIT, LANES, job_of, moment
+from rowlock.store.reads import COUNT_LIMIT, LANES, job_of
+from rowlock.store.times import moment
 
 PLACES = 1_000  # places in line that are counted exactly
 
@@ -30,10 +33,16 @@ class Explanation:
     expired     its latest start has passed; the next sweep cancels it
     time        it waits for its time
     paused      its queue is paused
+    saturated   its source, or the class of it, runs as many jobs as it may
+    rate        its source has no token left
+    breaker     its source failed too often and is left alone
+    probe       its source is tried out by another job
+    stopped     its source is paused or disabled
     unserved    no live worker serves its queue
     unknown     no live worker of its queue knows its task
     line        other ready jobs come first
     next        none comes first: it waits for a free slot
+    batch       (of a batch's id) the batch waits for its jobs
     """
 
     job_id: str
@@ -45,6 +54,7 @@ class Explanation:
     place: int | None = None  # how many ready jobs come first
     place_exact: bool = True  # False: that many or more
     held_by: str | None = None
+    busy_with: tuple[str, ...] = ()  # the jobs that take up its source
     held_since: datetime | None = None
     error: str | None = None  # what went wrong last
 
@@ -55,7 +65,7 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     known = valid_id(job_id)
     rows = (yield Call("read_job", job_id=known)) if known else []
     if not rows:
-        return None
+        return (yield from explain_batch(known)) if known else None
     job = job_of(rows[0])
     if job.final:
         return _finished(job)
@@ -67,15 +77,54 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     serving = [row for row in (yield Call("live_workers")) if job.queue in json.loads(row[1])]
     knowing = [row for row in serving if job.task in json.loads(row[2])]
     found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row[0]) for row in paused], serving, knowing)]
+    held_up = (yield from held_up_by_source(job.source, now)) if job.source is not None else None
     if found:
         (reason, text), *others = found
-        also = tuple(other for other, _ in others)
+        also = tuple(other for other, _ in others) + ((held_up.reason,) if held_up else ())
         until = job.run_after if job.run_after > now else None
         return Explanation(job.id, job.state, reason, text, also, waits_until=until, error=_error(job))
+    if held_up is not None:
+        return Explanation(
+            job.id,
+            job.state,
+            held_up.reason,
+            held_up.text,
+            waits_until=held_up.until,
+            busy_with=held_up.busy_with,
+            error=_error(job),
+        )
+    if job.source is not None:
+        ((ahead,),) = yield Call(
+            "line_of_source",
+            queue=job.queue,
+            task=job.task,
+            priority=job.priority,
+            source=job.source,
+            id=job.id,
+            n=PLACES + 1,
+        )
+        return _in_line(job, knowing, int(ahead))
     tasks = {task for row in serving for task in json.loads(row[2])}
     lanes = [(job.queue, task) for task in sorted(tasks)]
     ((ahead,),) = yield Call("line", lane=lanes, priority=job.priority, id=job.id, n=PLACES + 1)
     return _in_line(job, knowing, int(ahead))
+
+
+def explain_batch(batch_id: str) -> Steps[Explanation | None]:
+    """What a batch, and so its `on_end`, waits for."""
+    rows = yield Call("read_batch", batch_id=batch_id)
+    if not rows:
+        return None
+    batch = batch_of(rows[0])
+    left = batch.total - batch.processed
+    if batch.over:
+        text = f"Batch {batch.name!r} {batch.state} at {_when(batch.finished_at or batch.created_at)}."
+        return Explanation(batch.id, State.SUCCEEDED, "finished", text, error=batch.last_error)
+    parts = [f"{_many(left, 'job')} of {batch.total} are not final" if left else "all of its jobs are final"]
+    if not batch.sealed:
+        parts.append("more may be added until it is sealed")
+    text = f"Batch {batch.name!r} is {batch.state}: {'; '.join(parts)}."
+    return Explanation(batch.id, State.QUEUED, "batch", text, error=batch.last_error)
 
 
 def _finished(job: Job) -> Explanation:
@@ -147,8 +196,9 @@ def _in_line(job: Job, knowing: Sequence[Row], ahead: int) -> Explanation:
     if place == 0:
         text = f"It is next in line for {by}."
     else:
-        first = f"{place:,}{'' if exact else '+'} ready {'job comes' if place == 1 else 'jobs come'}"
-        text = f"{first} first in line for {by}."
+        of = f" of its source {job.source!r}" if job.source is not None else ""
+        first = f"{place:,}{'' if exact else '+'} ready {'job' if place == 1 else 'jobs'}{of}"
+        text = f"{first} {'comes' if place == 1 else 'come'} first in line for {by}."
     reason = "line" if place else "next"
     return Explanation(job.id, job.state, reason, text, place=place, place_exact=exact, error=_error(job))
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from rowlock.core.clock import FakeClock
-from rowlock.core.errors import InvalidArguments, SchemaError
+from rowlock.core.errors import InvalidArguments, KeyConflict, SchemaError
 from rowlock.store.operation import Call, Operation, Ring, Row, drive
 from rowlock.store.queries import Query, bind, load
 
@@ -28,11 +28,17 @@ Execute = Callable[[str, list[Any]], list[Row]]
 AsyncExecute = Callable[[str, list[Any]], Awaitable[list[Row]]]
 
 # Single parameters that are text here and something else in their column; batches have casts in the SQL.
-CASTS = {"job_id": "uuid", "token": "uuid"} | dict.fromkeys(
+CASTS = {"job_id": "uuid", "token": "uuid", "batch_id": "uuid"} | dict.fromkeys(
     ("args", "tags", "backoff", "on_success", "on_dead"), "json"
 )
 SQLITE_LIBRARIES = {"sqlite3", "pysqlite3", "apsw", "aiosqlite"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}  # no such table, schema, column
+SERIALIZATION = "40001"
+KEYED = {"enqueue_rows", "enqueue_once"}
+KEY_CONFLICT = (
+    "a key or id was taken by a transaction that this one (REPEATABLE READ or SERIALIZABLE) cannot see;"
+    " roll back and run it again"
+)
 
 _PLACE = re.compile(r"\$(\d+)")
 
@@ -248,14 +254,17 @@ def _plain_value(value: Any) -> Any:
 
 @contextmanager
 def _schema_explained(op: Operation[Any]) -> Iterator[None]:
-    """Say what to do about a missing schema. Every other error stays the driver's own: the transaction is the
-    caller's, and so is the code that waits for its errors (to repeat a serialization failure, say)."""
+    """Say what to do about a missing schema, and about a key that the caller's snapshot is too old for. Every other
+    error stays the driver's own: the transaction is the caller's, and so is the code that waits for its errors."""
     try:
         yield
     except Exception as error:
         # SQLAlchemy keeps the driver's error in `orig`, Django in `__cause__`; psycopg2 has `pgcode`.
         for cause in (error, getattr(error, "orig", None), error.__cause__):
-            if (getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)) in SCHEMA_CODES:
+            code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+            if code == SERIALIZATION and op.name in KEYED:
+                raise KeyConflict(KEY_CONFLICT) from error
+            if code in SCHEMA_CODES:
                 reason = str(cause).partition("\n")[0]
                 raise SchemaError(f"{op.name}: {reason}; run: rowlock migrate --database URL") from error
         raise

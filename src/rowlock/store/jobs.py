@@ -1,11 +1,11 @@
 """Every write to a job: enqueue, claim, settle, beat, progress, reclaim, promote, expire, cancel, retry.
 
-Each function builds an operation for `Store.run`. Lock order everywhere: jobs by id.
+Each function builds an operation for `Store.run`. Lock order everywhere: jobs by id, then batches, then sources.
+Jobs that have a source are claimed in turns.py.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
@@ -15,6 +15,8 @@ from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.outcome import Lost
 from rowlock.core.policy import DAY, Transition, decide
 from rowlock.core.states import FINAL, Outcome, State
+from rowlock.store import batches, health, keys
+from rowlock.store.adding import NewRow, add, add_rows, ring
 from rowlock.store.follow_ups import follow_ups
 from rowlock.store.operation import Call, Ring, Row, Steps, operation
 
@@ -56,71 +58,60 @@ class Lane(NamedTuple):
     take: int = 1_000_000
 
 
-def _options(new: NewJob) -> dict[str, Any]:
-    return {
-        "task": new.task,
-        "queue": new.queue,
-        "priority": new.priority,
-        "owner": new.owner,
-        "source": new.source,
-        "tags": json.dumps(new.tags) if new.tags else None,
-        "max_attempts": new.max_attempts,
-        "backoff": new.backoff,
-        "timeout_seconds": new.timeout_seconds,
-        "run_after": new.run_after,
-        "delay": new.delay,
-        "expires_at": new.expires_at,
-        "on_success": new.on_success,
-        "on_dead": new.on_dead,
-        "on_lost": new.on_lost,
-        "keep_seconds": new.keep_seconds,
-    }
-
-
 def _first(row: tuple[Any, ...]) -> Any:
     return row[0]
 
 
-def _add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
-    if len(rows) == 1:
-        yield Call("enqueue_one", id=rows[0][0], args=rows[0][1], **_options(new))
-    else:
-        yield Call("enqueue", added=rows, **_options(new))
-    bells = yield Call("idle_bells")
-    if bells:
-        yield Ring(tuple(row[0] for row in bells))
-
-
 @operation(single=True, hot=True, size=lambda rows, new: len(rows))
 def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
-    """Insert jobs (id, JSON arguments) that share their options."""
-    yield from _add(rows, new)
+    """Insert jobs (id, JSON arguments) that share their options: no key, no batch."""
+    yield from add(rows, new)
 
 
 @operation()
-def enqueue_groups(groups: Sequence[tuple[Sequence[tuple[str, str]], NewJob]]) -> Steps[None]:
-    """Insert several groups of jobs together."""
-    for rows, new in groups:
-        yield from _add(rows, new)
+def enqueue_rows(
+    rows: Sequence[NewRow], new: NewJob, own: tuple[str, str] | None = None, under: tuple[str, str] | None = None
+) -> Steps[dict[str, str]]:
+    """Insert jobs with keys, of a batch, or of different sources; answers the job that holds each key, an older one
+    perhaps. Of two rows with the same key the first is it. `own` is the lease of the attempt that adds to its own
+    batch; with `under`, that lease must hold."""
+    if under is not None and not (yield Call("lock_held", mine=[under])):
+        raise LeaseLost(f"job {under[0]} is no longer held by this attempt; its child job was not enqueued")
+    fresh, holders = rows, dict[str, str]()
+    if new.unique is not None:
+        first: dict[str | None, NewRow] = {}
+        for row in rows:
+            first.setdefault(row.key, row)
+        holders = yield from _take_keys(list(first.values()), new)
+        fresh = [row for row in first.values() if holders[row.key or ""] == row.id]
+    if fresh and new.batch_id is not None:
+        yield from batches.join(new.batch_id, len(fresh), own or under)
+    yield from add_rows(fresh, new)
+    return holders
+
+
+def _take_keys(rows: Sequence[NewRow], new: NewJob) -> Steps[dict[str, str]]:
+    wanted = [(row.key or "", row.id) for row in rows]
+    return (yield from keys.take_keys(keys.scope_of(new.task, new.owner), wanted, new.unique or "", new.window))
 
 
 @operation()
-def enqueue_once(job_id: str, args: str, new: NewJob) -> Steps[bool]:
-    """Insert a job under a client-chosen id; False when that id was used before, finished or not."""
+def enqueue_once(job_id: str, args: str, new: NewJob, key: str | None = None) -> Steps[bool | str]:
+    """Insert a job under a client-chosen id; False when that id was used before, finished or not, and the id of the
+    other job when that one has its key."""
     taken = yield Call("take_id", key=job_id, job_id=job_id)
     if not taken:
         return False
-    yield from _add([(job_id, args)], new)
+    row = NewRow(job_id, args, key, new.source)
+    if new.unique is not None:
+        holders = yield from _take_keys([row], new)
+        if holders[key or ""] != job_id:
+            yield Call("give_id_back", key=job_id)
+            return holders[key or ""]
+    if new.batch_id is not None:
+        yield from batches.join(new.batch_id, 1, None)
+    yield from add_rows([row], new)
     return True
-
-
-@operation()
-def enqueue_under(lease: tuple[str, str], rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
-    """Insert jobs on behalf of a running attempt; a zombie's children are refused."""
-    held = yield Call("lock_held", mine=[lease])
-    if not held:
-        raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued")
-    yield from _add(rows, new)
 
 
 @operation(single=True, hot=True, size=lambda worker, token, lanes, n, lease: n)
@@ -134,17 +125,21 @@ def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) 
     rows = yield Call(
         "claim", worker=worker, token=token, lane=lanes, n=n, lease=lease, front=[row[-1] for row in front]
     )
-    return _in_claim_order([row[:-1] for row in front] or rows, token, worker)
+    claimed = in_claim_order([row[:-1] for row in front] or rows, token, worker)
+    if front:  # on PostgreSQL a part of the claim
+        yield from keys.let_go([job.id for job in claimed if job.unique_mode == "while_queued"])
+    return claimed
 
 
 @operation(read=True)
 def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
     """What a claim took whose reply was lost."""
     rows = yield Call("adopt", worker=worker, token=token)
-    return _in_claim_order(rows, token, worker)
+    return in_claim_order(rows, token, worker)
 
 
-def _in_claim_order(rows: list[Row], token: str, worker: str) -> list[Claimed]:
+def in_claim_order(rows: Sequence[Row], token: str, worker: str) -> list[Claimed]:
+    """Rows of the columns `{claimed}` as records."""
     return sorted([Claimed._make((*row, token, worker)) for row in rows], key=_PRIORITY_AND_ID)
 
 
@@ -152,6 +147,29 @@ def _in_claim_order(rows: list[Row], token: str, worker: str) -> list[Claimed]:
 def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[bool]:
     """Plain successes (id, token, result) by the shortest way; answers whether all of them were applied. If not,
     `settle` tells for each what became of it."""
+    return (yield from _succeed(done, keep))
+
+
+class Marks(NamedTuple):
+    """What a success must be told to, beyond the job's own row."""
+
+    sources: Sequence[tuple[str, int]] = ()  # and the epoch of its breaker
+    keyed: Sequence[str] = ()  # jobs with a key
+    batches: Sequence[str] = ()  # one for each job
+
+
+@operation(repeatable=True, hot=True, size=lambda done, keep, marks: len(done))
+def succeed_marked(done: Sequence[tuple[str, str, str | None]], keep: Keep, marks: Marks) -> Steps[bool]:
+    """The same for jobs with a source, a key or a batch: all of them, with their marks, or none."""
+    if not (yield from _succeed(done, keep)):
+        raise LeaseLost("not all of these attempts hold their jobs")
+    yield from keys.done(marks.keyed)
+    yield from batches.count([batches.ended(batch_id, State.SUCCEEDED, None) for batch_id in marks.batches])
+    yield from health.succeeded(marks.sources)
+    return True
+
+
+def _succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[bool]:
     once = {row[:2]: row for row in done}
     rows = sorted(once.values(), key=_first)
     counted = yield Call("succeed", done=rows, keep=keep.succeeded)
@@ -170,6 +188,7 @@ def settle(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Ans
 def _settle(settlements: Sequence[Settlement], keep: Keep, by_holder: bool = True) -> Steps[dict[str, Answer]]:
     rows = yield Call("lock_held", mine=[(s.id, s.token) for s in settlements])
     held = {(row[0], row[1]): bool(row[2]) for row in rows}
+    sources = {row[0]: (row[3], row[4]) for row in rows if row[3] is not None}
     applied: dict[str, Settlement] = {}
     for s in settlements:
         if (s.id, s.token) in held:
@@ -182,6 +201,7 @@ def _settle(settlements: Sequence[Settlement], keep: Keep, by_holder: bool = Tru
         for s in missed:
             answers[s.id] = "duplicate" if tokens.get(s.id) == s.token else "lost"
     yield from _apply(list(applied.values()), keep, by_holder)
+    yield from health.tell([(*sources[s.id], s.transition) for s in applied.values() if s.id in sources])
     return answers
 
 
@@ -206,7 +226,7 @@ def _apply(held: Sequence[Settlement], keep: Keep, by_holder: bool) -> Steps[Non
         yield from _finish([_final(s.id, s.transition, keep) for s in final], by_holder)
     for s in held:
         for job_id, args, new in s.follow_ups:
-            yield from _add([(job_id, args)], new)
+            yield from add([(job_id, args)], new)
 
 
 def _ended(job_id: str, t: Transition) -> tuple[Any, ...]:
@@ -223,8 +243,17 @@ def _final(job_id: str, t: Transition, keep: Keep) -> tuple[Any, ...]:
 
 
 def _finish(rows: list[tuple[Any, ...]], by_holder: bool = False) -> Steps[None]:
+    """Move rows of `_final` that the caller has locked, and tell their batches and keys."""
+    states = {row[0]: State(row[1]) for row in rows}
+    errors = {row[0]: ": ".join(filter(None, (row[3], row[4]))) or None for row in rows}
+    marked = yield Call("ending", asked=[(row[0],) for row in rows])
     yield Call("finish_copy", final=[(*row, int(by_holder)) for row in rows])
     yield Call("finish_remove", gone=[(row[0],) for row in rows])
+    keyed = [row[0] for row in marked if row[2] is not None]
+    yield from keys.done([job_id for job_id in keyed if states[job_id] is State.SUCCEEDED])
+    yield from keys.given_up([job_id for job_id in keyed if states[job_id] is not State.SUCCEEDED])
+    counted = [(row[1], row[0]) for row in marked if row[1] is not None]
+    yield from batches.count([batches.ended(batch, states[job_id], errors[job_id]) for batch, job_id in counted])
 
 
 @operation(read=True)
@@ -287,10 +316,10 @@ def promote(n: int) -> Steps[tuple[int, float | None]]:
 
 
 @operation(read=True)
-def to_sweep() -> Steps[tuple[bool, bool]]:
-    """Whether there are leases that ran out, and waiting jobs that are past their latest start."""
-    ((lapsed, overdue),) = yield Call("to_sweep")
-    return bool(lapsed), bool(overdue)
+def to_sweep() -> Steps[tuple[bool, bool, bool]]:
+    """Whether there are leases that ran out, waiting jobs that are past their latest start, and open batches."""
+    ((lapsed, overdue, batched),) = yield Call("to_sweep")
+    return bool(lapsed), bool(overdue), bool(batched)
 
 
 @operation()
@@ -334,17 +363,33 @@ def cancel(ids: Sequence[str], keep: Keep) -> Steps[dict[str, CancelAnswer]]:
 
 @operation()
 def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
-    """An operator's retry: dead and cancelled jobs go back to queued with `tries` more tries; answers their ids."""
+    """An operator's retry: dead and cancelled jobs go back to queued with `tries` more tries; answers their ids. One
+    whose key another job has taken meanwhile stays as it is."""
     rows = yield Call("lock_finished", asked=[(job_id,) for job_id in sorted(set(ids))])
-    revived = [(row[0],) for row in rows]
+    revived = []
+    for row in rows:
+        if (yield from _takes_key_back(row)):
+            revived.append(row)
     if revived:
-        yield Call("revive", asked=revived, tries=tries)
-        yield Call("revive_remove", gone=revived)
+        asked = [(row[0],) for row in revived]
+        yield Call("revive", asked=asked, tries=tries)
+        yield Call("revive_remove", gone=asked)
+        counted = [(row[6], State(row[3])) for row in revived if row[6] is not None]
+        yield from batches.count([batches.revived(batch, state) for batch, state in counted])
+        if counted:
+            yield Call("reopen_batches", asked=[(batch,) for batch in sorted({batch for batch, _ in counted})])
         yield Call("wake")
-        bells = yield Call("idle_bells")
-        if bells:
-            yield Ring(tuple(row[0] for row in bells))
-    return {job_id for (job_id,) in revived}
+        yield from ring()
+    return {row[0] for row in revived}
+
+
+def _takes_key_back(finished: Row) -> Steps[bool]:
+    """Whether a finished job may run again: its key, if it has one that lasts, must be free."""
+    job_id, task, owner, _, key, mode, _ = finished
+    if mode not in ("until_done", "forever"):
+        return True
+    holders = yield from keys.take_keys(keys.scope_of(task, owner), [(key, job_id)], mode, None)
+    return holders[key] == job_id
 
 
 @operation(single=True, repeatable=True)

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from rowlock.core.errors import SchemaError, StorageFull, StoreError, StoreUnavailable
+from rowlock.core.errors import KeyConflict, RowlockError, SchemaError, StorageFull, StoreError, StoreUnavailable
 from rowlock.store import jobs, migrate
 from rowlock.store.connections import Connections
 from rowlock.store.engine import Bell, Session, StoreOptions, redact
+from rowlock.store.foreign import KEY_CONFLICT, KEYED, SERIALIZATION
 from rowlock.store.listener import TROUBLE, Listener, NoBell, connect_options
 from rowlock.store.operation import Call, Operation, Row, Steps
 from rowlock.store.queries import bind, load
@@ -136,6 +137,8 @@ class PostgresStore:
                         failure.may_have_happened = True
                     if not isinstance(error, asyncpg.PostgresError):
                         connection.terminate()  # whatever state it is in, nobody else must get it
+                except RowlockError:
+                    raise  # the operation's own answer: its transaction was rolled back
                 except BaseException:
                     connection.terminate()  # cut off in the middle: waiting for it to be usable may take for ever
                     raise
@@ -216,7 +219,12 @@ class _PostgresSession(BaseSession):
     async def run(self, op: Operation[T]) -> T:
         """Run an operation inside this transaction."""
         self.enqueued = self.enqueued or op.name.startswith("enqueue")
-        return await self._do(self._store._drive(self.connection, op.start()))
+        try:
+            return await self._do(self._store._drive(self.connection, op.start()))
+        except StoreError as error:
+            if op.name in KEYED and getattr(error.__cause__, "sqlstate", None) == SERIALIZATION:
+                raise KeyConflict(KEY_CONFLICT) from error
+            raise
 
     async def execute(self, sql: str, *args: Any) -> None:
         """The user's own statement; parameters are $1, $2, …"""

@@ -17,6 +17,8 @@ Tokens, all of them:
     {greatest(a, b)}         the larger one
     {contains(a, b)}         the JSON array a has the text b
     {up_for(x)}              the server has been up for x seconds (true where there is no server)
+    {class(x)}               the class of a source: what stands before its colon
+    {gate}                   how the source `named` stands, as core.source.Gate, from its row `s` and its class's `c`
     {claimed}                the columns of core.job.Claimed, but for its token and worker
     {claiming}               the same of a row `front` that is about to be claimed
     {job}                    the columns of core.job.Job, from the view `jobs j`; JSON as text
@@ -36,20 +38,32 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.job import Job
 
 CLAIMED_COLUMNS = (
-    *("task", "queue", "priority", "args", "owner", "source", "attempt", "max_attempts", "releases", "losses"),
-    *(
-        "convictions",
-        "backoff",
-        "timeout_seconds",
-        "on_success",
-        "on_dead",
-        "on_lost",
-        "cancel_requested_at IS NOT NULL",
-    ),
+    *("id", "task", "queue", "priority", "args", "owner", "source", "source_epoch", "batch_id", "unique_mode"),
+    *("attempt", "max_attempts", "releases", "losses", "convictions", "backoff", "timeout_seconds"),
+    *("on_success", "on_dead", "on_lost", "cancel_requested_at IS NOT NULL"),
 )
-# The id as text: a driver's own UUID type costs more to read than all other columns together.
-CLAIMED = ", ".join(("CAST(id AS text)", *CLAIMED_COLUMNS))
-CLAIMING = ", ".join(f"front.{column}" for column in ("id", *CLAIMED_COLUMNS)).replace("attempt,", "attempt + 1,", 1)
+# Ids as text: a driver's own UUID type costs more to read than all other columns together.
+CLAIMED = ", ".join(f"CAST({c} AS text)" if c in ("id", "batch_id") else c for c in CLAIMED_COLUMNS)
+CLAIMING = ", ".join(f"front.{column}" for column in CLAIMED_COLUMNS).replace("attempt,", "attempt + 1,", 1)
+
+# How a source stands, from its row `s`, its class's row `c` and the running jobs; in the order of core.source.Gate.
+GATE = """coalesce(s.concurrency, c.concurrency), c.total,
+       coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
+       CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END,
+       coalesce(s.enabled, TRUE) AND coalesce(c.enabled, TRUE),
+       {seconds_until({greatest(coalesce(s.paused_until, c.paused_until), coalesce(c.paused_until, s.paused_until))})},
+       s.opened_at IS NOT NULL,
+       (SELECT 1 FROM {t}jobs_live p
+        WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running') IS NOT NULL,
+       s.tokens, -{seconds_until(s.tokens_at)}, coalesce(s.epoch, 0),
+       CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
+            SELECT count(*) FROM {t}jobs_live r
+            WHERE r.state = 'running' AND r.source IS NOT NULL
+              AND {class(r.source)} = {class(named.source)} AND r.source = named.source) END,
+       CASE WHEN c.total IS NOT NULL THEN (
+            SELECT count(*) FROM {t}jobs_live r
+            WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = c.name) END,
+       s.name IS NOT NULL, c.name IS NOT NULL"""
 
 # JSON as text: a caller's own connection may parse it, and then a parsed string looks like unparsed text.
 JSON = {"args", "tags", "backoff", "result"}
@@ -138,6 +152,7 @@ POSTGRES = Dialect(
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
         "among": lambda x: f"= ANY(ARRAY({x}))",
         "greatest": lambda x: f"greatest({x})",
+        "class": lambda x: f"split_part({x}, ':', 1)",
         "contains": lambda x: "({}::jsonb ? {})".format(*x.split(", ")),
         "up_for": lambda x: (
             f"(CAST({x} AS double precision) <= 0 "
@@ -162,6 +177,7 @@ SQLITE = Dialect(
         "skip_locked": lambda _: "",
         "among": lambda x: f"IN ({x})",
         "greatest": lambda x: f"max({x})",
+        "class": lambda x: f"substr({x}, 1, instr({x} || ':', ':') - 1)",
         "contains": lambda x: "EXISTS (SELECT 1 FROM json_each({}) WHERE value = {})".format(*x.split(", ")),
         "up_for": lambda x: f"({x} IS NOT NULL)",
     },
@@ -188,16 +204,22 @@ def _texts() -> dict[tuple[str, str | None], str]:
                 found[key] = ""
             elif key and not (line.startswith("--") and not found[key].strip()):
                 found[key] += line + "\n"
-    # A single job needs no arrays, which cost it a quarter of its time; for the rest the two must not differ.
+    # A single job needs no arrays, which cost it a quarter of its time, and keys and sources may differ from job to job;
+    # for the rest the texts must not differ.
     for engine in ("postgres", "sqlite"):
-        found["enqueue_one", engine] = found["enqueue", engine].replace("{rows:added(", "{row:added(")
+        many = found["enqueue", engine]
+        found["enqueue_one", engine] = many.replace("{rows:added(", "{row:added(")
+        rows = many.replace("args json)}", "args json, unique_key text, source text)}")
+        rows = rows.replace(":unique_key", "added.unique_key").replace(":source", "added.source")
+        found["enqueue_rows", engine] = rows
     return found
 
 
 def fill(text: str, dialect: Dialect) -> str:
     """Replace every token by the dialect's SQL."""
-    text = text.replace("{claimed}", CLAIMED).replace("{claiming}", CLAIMING).replace("{t}", dialect.prefix)
-    text = text.replace("{job}", JOB).replace("{filter}", FILTER)
+    text = text.replace("{claimed}", CLAIMED).replace("{claiming}", CLAIMING)
+    text = text.replace("{job}", JOB).replace("{filter}", FILTER).replace("{gate}", GATE)
+    text = text.replace("{t}", dialect.prefix)
     text = _ROWS.sub(lambda m: (dialect.rows if m[1] == "rows" else dialect.row)(m[2], _columns(m[3])), text)
     while (start := _innermost_call(text)) is not None:
         begin, end, name, inside = start

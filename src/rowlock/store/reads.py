@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, overload
+from typing import Any
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import Attempt, Job
@@ -19,6 +19,7 @@ from rowlock.core.states import State
 from rowlock.store.ids import valid_id
 from rowlock.store.jobs import NO_ID
 from rowlock.store.operation import Call, Row, Steps, operation
+from rowlock.store.times import moment
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 COUNT_LIMIT = 10_000
@@ -84,15 +85,6 @@ class Stats:
     finished_exact: bool
     workers: int
     slots: int
-
-
-@overload
-def moment(value: datetime | str) -> datetime: ...
-@overload
-def moment(value: datetime | str | None) -> datetime | None: ...
-def moment(value: datetime | str | None) -> datetime | None:
-    """A time as either engine gives it."""
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
 def job_of(row: Row) -> Job:

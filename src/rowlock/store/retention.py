@@ -18,6 +18,7 @@ from typing import Any
 
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
+from rowlock.store import batches, sources
 from rowlock.store.engine import Store
 from rowlock.store.jobs import NO_ID, Keep
 from rowlock.store.operation import Call, Row, Steps, operation
@@ -151,6 +152,9 @@ async def prune(store: Store, keep: Keep | None = None) -> Pruned:
     jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
     attempts = await _prune_attempts(store, longest)
     keys = await _prune_keys(store)
+    for forget in (batches.prune, sources.prune):
+        while await store.run(forget(longest, BATCH)) == BATCH:
+            await asyncio.sleep(BATCH_SECONDS)
     return Pruned(tuple(dropped), jobs, attempts, keys, busy="busy" in answers)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rowlock.store.operation import Call, Ring, Steps, operation
-from rowlock.store.reads import moment
+from rowlock.store.times import moment
 
 
 @dataclass(frozen=True, slots=True)

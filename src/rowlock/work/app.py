@@ -8,7 +8,7 @@ import inspect
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import NoneType
@@ -16,19 +16,22 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
-from rowlock.core.errors import InvalidArguments, JobNotFound, NotAllowed
+from rowlock.core.errors import BatchNotFound, InvalidArguments, JobNotFound, NotAllowed
 from rowlock.core.job import Claimed
 from rowlock.core.policy import DAY, Backoff
-from rowlock.store import jobs, reads
+from rowlock.core.states import State
+from rowlock.governance.sources import Sources
+from rowlock.store import batches, jobs, reads
 from rowlock.store.engine import Session, Store, StoreOptions, open_store
 from rowlock.store.explain import Explanation, explain
 from rowlock.store.ids import valid_id
+from rowlock.work.batch import Batch, collecting
 from rowlock.work.context import Context, joined, joining
 from rowlock.work.enqueuer import Enqueuer
 from rowlock.work.handle import JobHandle
 from rowlock.work.options import Rule, name, task_options
 from rowlock.work.settings import read_settings
-from rowlock.work.tasks import AsyncTask, Registry, Task, TaskDecorator
+from rowlock.work.tasks import AsyncTask, Bound, Registry, Task, TaskDecorator
 
 if TYPE_CHECKING:
     from rowlock.work.pool import WorkerPool
@@ -57,6 +60,7 @@ class Rowlock:
         self.clock = clock
         self.registry = Registry(self)
         self.enqueuer = Enqueuer(self)
+        self.sources = Sources(self.store)
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self.error_hooks: list[ErrorHook] = []
@@ -147,15 +151,15 @@ class Rowlock:
         self.error_hooks.append(function)
         return function
 
-    def _follow_up(self, task: Task[..., Any, Any] | str | None) -> str | None:
-        """What a job's row must carry to enqueue its follow-up without this app's code."""
+    def _follow_up(self, task: Task[..., Any, Any] | str | None, argument: str = "finished") -> str | None:
+        """What a row must carry to enqueue its follow-up without this app's code."""
         if task is None:
             return None
         known = task if isinstance(task, Task) else self.registry.all().get(task)
         if known is None:
             return json.dumps({"task": str(task)})
-        if known.arguments.names not in ((), ("finished",)):
-            raise InvalidArguments(f"task {known.name!r} is a follow-up: it must take one argument named `finished`")
+        if known.arguments.names not in ((), (argument,)):
+            raise InvalidArguments(f"task {known.name!r} is a follow-up: it must take one argument named `{argument}`")
         options: dict[str, Any] = {"task": known.name, "queue": known.options.queue}
         options |= {"max_attempts": known.options.max_attempts, "priority": known.options.priority}
         if known.options.backoff:
@@ -226,14 +230,13 @@ class Rowlock:
 
     async def _enqueue_by_name(
         self,
-        task: Task[..., Any, Any] | str,
+        task: Task[..., Any, Any] | Bound[..., Any] | str,
         args: tuple[Any, ...],
         arguments: Mapping[str, Any],
         under: tuple[str, str] | None,
     ) -> JobHandle[Any]:
-        known = task if isinstance(task, Task) else self.registry.get(task)
-        text, new = known.using()._prepare(args, arguments)
-        return await self.enqueuer.one(known, text, new, None, None, under)
+        bound = task if isinstance(task, Bound) else (task if isinstance(task, Task) else self.registry.get(task)).using()
+        return await bound._enqueue(args, arguments, under)
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of this app from sync code, with or without an event loop running in this thread."""
@@ -279,8 +282,28 @@ class Rowlock:
             row = await store.run(reads.get(_id(job_id)))
             if row is None:
                 raise JobNotFound(str(job_id))
+            if row.state in (State.DEAD, State.CANCELLED):
+                raise NotAllowed(f"job {job_id} cannot be retried: its key is held by a newer job")
             raise NotAllowed(f"job {job_id} is {row.state}; only dead and cancelled jobs can be retried")
         return await self.job(job_id)
+
+    # --- batches
+
+    def batch(
+        self, name: str, *, owner: str | None = None, on_end: Task[..., Any, Any] | str | None = None
+    ) -> AbstractAsyncContextManager[Batch]:
+        """A block that collects jobs (`task.using(batch=batch)`); sealed when it ends, cancelled when it raises.
+        `on_end` is enqueued once, when all of them are final."""
+        if on_end is not None and not isinstance(on_end, (str, Task)):
+            raise InvalidArguments(f"on_end must be a task or its name, not {on_end!r}")
+        return collecting(self, name, owner, on_end)
+
+    async def find_batch(self, batch_id: str) -> Batch:
+        """A batch by its id."""
+        row = await (await self.store()).run(batches.get(str(batch_id)))
+        if row is None:
+            raise BatchNotFound(str(batch_id))
+        return Batch(self, row.id, row.name, row.owner, row)
 
     async def explain(self, job_id: str) -> Explanation:
         """Why a job is not running, and what it waits for."""
@@ -312,8 +335,8 @@ class Rowlock:
     def _loose_context(self, task: str) -> Context:
         """The context of a plain call, outside of any job."""
         nobody = Claimed(
-            id="", task=task, queue="", priority=0, args="{}", owner=None, source=None, attempt=1, max_attempts=1,
-            releases=0, losses=0, convictions=0, backoff=None, timeout_seconds=None, on_success=None, on_dead=None,
+            id="", task=task, queue="", priority=0, args="{}", owner=None, source=None, source_epoch=None,
+            batch_id=None, unique_mode=None, attempt=1, max_attempts=1, releases=0, losses=0, convictions=0, backoff=None, timeout_seconds=None, on_success=None, on_dead=None,
             on_lost=None, cancel_requested=False, token="", worker="",
         )  # fmt: skip
         return Context(None, nobody)

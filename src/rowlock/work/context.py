@@ -16,16 +16,17 @@ from rowlock.store.engine import Session
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
     from rowlock.work.handle import JobHandle
-    from rowlock.work.tasks import Task
+    from rowlock.work.tasks import Bound, Task
 
 
 class Joined:
-    """A transaction that enqueues in this context join, for as long as it is open."""
+    """A transaction that enqueues in this context join, for as long as it is open; `lease` is that of the attempt whose
+    transaction it is."""
 
-    __slots__ = ("app", "open", "session")
+    __slots__ = ("app", "lease", "open", "session")
 
-    def __init__(self, app: Any, session: Session) -> None:
-        self.app, self.session, self.open = app, session, True
+    def __init__(self, app: Any, session: Session, lease: tuple[str, str] | None = None) -> None:
+        self.app, self.session, self.lease, self.open = app, session, lease, True
 
 
 _joined: ContextVar[Joined | None] = ContextVar("rowlock_transaction", default=None)
@@ -35,6 +36,11 @@ def joined(app: Any) -> Session | None:
     """The open transaction of `app` around here. A task that outlives it has a copy of this, and is on its own."""
     around = _joined.get()
     return around.session if around is not None and around.open and around.app is app else None
+
+
+def joined_lease(app: Any) -> tuple[str, str] | None:
+    """The lease of the attempt whose transaction that is."""
+    return around.lease if joined(app) is not None and (around := _joined.get()) is not None else None
 
 
 @asynccontextmanager
@@ -73,7 +79,7 @@ class Context:
         blocking: bool = False,
     ) -> None:
         self.job_id, self.task, self.attempt, self.token = job.id, job.task, job.attempt, job.token
-        self.owner, self.source, self.queue = job.owner, job.source, job.queue
+        self.owner, self.source, self.queue, self.batch_id = job.owner, job.source, job.queue, job.batch_id
         self.resources: Mapping[str, Any] = resources or {}
         self.should_stop = False
         self._app, self._job, self._report, self._blocking = app, job, report, blocking
@@ -107,8 +113,11 @@ class Context:
             self._report(None if percent is None else int(percent), phase, message)
         return Told()
 
-    async def enqueue(self, task: Task[..., Any, Any] | str, /, **arguments: Any) -> JobHandle[Any]:
-        """Enqueue a job on behalf of this attempt; refused once the lease is lost. Joins `ctx.transaction()`."""
+    async def enqueue(
+        self, task: Task[..., Any, Any] | Bound[..., Any] | str, /, **arguments: Any
+    ) -> JobHandle[Any]:
+        """Enqueue a job on behalf of this attempt; refused once the lease is lost. Joins `ctx.transaction()`. A job of
+        a batch adds to it so: `ctx.enqueue(task.using(batch=ctx.batch_id), …)`."""
         if self._app is None:
             raise InvalidArguments("ctx.enqueue() needs an app")
         under = None if joined(self._app) else (self._job.id, self._job.token)
@@ -121,7 +130,8 @@ class Context:
             raise InvalidArguments("ctx.transaction() is for async handlers that run under a worker")
         if self._open is None:
             manager = (await self._app.store()).transaction()
-            self._open = (manager, Joined(self._app, await manager.__aenter__()))
+            lease = (self._job.id, self._job.token)
+            self._open = (manager, Joined(self._app, await manager.__aenter__(), lease))
             # For the rest of the handler: an enqueue after the block would otherwise wait for the block's own locks.
             _joined.set(self._open[1])
         session = self._open[1].session

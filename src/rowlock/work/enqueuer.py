@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import NewJob
 from rowlock.store import foreign, jobs, reads
+from rowlock.store.adding import NewRow
 from rowlock.store.ids import new_id
 from rowlock.store.operation import Operation
-from rowlock.work.context import joined
+from rowlock.work.context import joined, joined_lease
 from rowlock.work.handle import JobHandle
 
 if TYPE_CHECKING:
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
     from rowlock.work.tasks import Task
 
 T = TypeVar("T")
+Lease = tuple[str, str]
+
+
+class Wanted(NamedTuple):
+    """One job to be made: arguments, options, and what it has for itself."""
+
+    text: str
+    new: NewJob
+    key: str | None = None
+    job_id: str | None = None
 
 
 class Enqueuer:
@@ -26,49 +38,42 @@ class Enqueuer:
         self._app = app
 
     async def one(
-        self,
-        task: Task[..., Any, Any],
-        text: str,
-        new: NewJob,
-        job_id: str | None,
-        connection: Any,
-        under: tuple[str, str] | None = None,
+        self, task: Task[..., Any, Any], wanted: Wanted, connection: Any, under: Lease | None = None
     ) -> JobHandle[Any]:
         """Make one job; under a lease when an attempt makes it."""
-        if under is not None:
+        text, new, key, job_id = wanted
+        if under is None and job_id is None and key is None and new.batch_id is None:
             fresh = new_id()
-            await (await self._app.store()).run(jobs.enqueue_under(under, [(fresh, text)], new))
-            return self._handle(task, fresh, text, new)
-        if job_id is not None:
-            created = await self._write(jobs.enqueue_once(job_id, text, new), connection)
-            return (
-                self._handle(task, job_id, text, new)
-                if created
-                else await self._met(task, job_id, text, new, connection)
-            )
-        fresh = new_id()
-        await self._write(jobs.enqueue([(fresh, text)], new), connection)
-        return self._handle(task, fresh, text, new)
+            await self.write(jobs.enqueue([(fresh, text)], new), connection)
+            return JobHandle(self._app, fresh, (text, new), task)
+        row = NewRow(job_id or new_id(), text, key, new.source)
+        answer = await self.write(_one(row, wanted, joined_lease(self._app), under), connection)
+        found, created = _found(row, answer)
+        if created:
+            return JobHandle(self._app, found, (text, new), task)
+        older = await self.write(reads.get(found), connection)  # none if it was pruned: the id or key is still taken
+        return JobHandle(self._app, found, older or (text, new), task, created=False)
 
     async def many(
-        self, task: Task[..., Any, Any], rows: list[tuple[str, NewJob]], connection: Any
+        self, task: Task[..., Any, Any], rows: list[NewRow], new: NewJob, connection: Any
     ) -> list[JobHandle[Any]]:
-        """Make many jobs, all or none, in the order given."""
-        handles, grouped = [], dict[NewJob, list[tuple[str, str]]]()
-        last: NewJob | None = None
-        for text, new in rows:
-            job_id = new_id()
-            if new is not last:  # most often all share one: then it is hashed once
-                members, last = grouped.setdefault(new, []), new
-            members.append((job_id, text))
-            handles.append(JobHandle(self._app, job_id, (text, new), task))
-        groups = [(members, new) for new, members in grouped.items()]
-        if groups:
-            await self._write(jobs.enqueue(*groups[0]) if len(groups) == 1 else jobs.enqueue_groups(groups), connection)
+        """Make many jobs that share their options, all or none, in the order given."""
+        app, written = self._app, [row._replace(id=new_id()) for row in rows]
+        if not written:
+            return []
+        if new.unique is None and new.batch_id is None and all(row.source == new.source for row in written):
+            await self.write(jobs.enqueue([row[:2] for row in written], new), connection)
+            return [JobHandle(app, row.id, (row.args, new), task) for row in written]
+        holders = await self.write(jobs.enqueue_rows(written, new, joined_lease(app)), connection)
+        handles = []
+        for row in written:
+            job_id = holders.get(row.key or "", row.id) if new.unique is not None else row.id
+            fresh = (row.args, replace(new, source=row.source))
+            handles.append(JobHandle(app, job_id, fresh, task, created=job_id == row.id))
         return handles
 
-    async def _write(self, op: Operation[T], connection: Any) -> T:
-        """Run an enqueue where it belongs: the caller's connection, the transaction around it, or on its own."""
+    async def write(self, op: Operation[T], connection: Any = None) -> T:
+        """Run an operation where it belongs: the caller's connection, the transaction around it, or on its own."""
         if connection is not None:
             return await foreign.run_on(connection, op, self._app.clock)
         around = joined(self._app)
@@ -76,31 +81,32 @@ class Enqueuer:
             return await around.run(op)
         return await (self._app.opened_store() or await self._app.store()).run(op)
 
-    def _handle(self, task: Task[..., Any, Any], job_id: str, text: str, new: NewJob) -> JobHandle[Any]:
-        return JobHandle(self._app, job_id, (text, new), task)
-
-    async def _met(
-        self, task: Task[..., Any, Any], job_id: str, text: str, new: NewJob, connection: Any
-    ) -> JobHandle[Any]:
-        """The job that already has this id; its row may have been pruned, its id is still taken."""
-        row = await self._write(reads.get(job_id), connection)
-        return JobHandle(self._app, job_id, row or (text, new), task, created=False)
-
-    def one_sync(
-        self, task: Task[..., Any, Any], text: str, new: NewJob, job_id: str | None, connection: Any
-    ) -> JobHandle[Any]:
+    def one_sync(self, task: Task[..., Any, Any], wanted: Wanted, connection: Any) -> JobHandle[Any]:
         """Make one job from sync code."""
         if connection is None:
             if joined(self._app) is not None:
                 raise InvalidArguments(
                     "inside a transaction of the app, await enqueue(): its connection is not this thread's"
                 )
-            return self._app.run_sync(self.one(task, text, new, job_id, None))
-        fresh = job_id or new_id()
-        if job_id is None:
-            foreign.run_on_sync(connection, jobs.enqueue([(fresh, text)], new), self._app.clock)
-            return self._handle(task, fresh, text, new)
-        created = foreign.run_on_sync(connection, jobs.enqueue_once(fresh, text, new), self._app.clock)
-        handle = self._handle(task, fresh, text, new)
-        handle.created = created
-        return handle
+            return self._app.run_sync(self.one(task, wanted, None))
+        text, new, key, job_id = wanted
+        row = NewRow(job_id or new_id(), text, key, new.source)
+        if job_id is None and key is None and new.batch_id is None:
+            foreign.run_on_sync(connection, jobs.enqueue([row[:2]], new), self._app.clock)
+            return JobHandle(self._app, row.id, (text, new), task)
+        found, created = _found(row, foreign.run_on_sync(connection, _one(row, wanted, None, None), self._app.clock))
+        return JobHandle(self._app, found, (text, new), task, created=created)
+
+
+def _one(row: NewRow, wanted: Wanted, own: Lease | None, under: Lease | None) -> Operation[Any]:
+    if wanted.job_id is not None:
+        return jobs.enqueue_once(row.id, row.args, wanted.new, row.key)
+    return jobs.enqueue_rows([row], wanted.new, own, under)
+
+
+def _found(row: NewRow, answer: dict[str, str] | bool | str) -> tuple[str, bool]:
+    """The job that stands for `row`, and whether it is new."""
+    if isinstance(answer, dict):
+        found = row.id if row.key is None else answer[row.key]
+        return found, found == row.id
+    return (answer, False) if isinstance(answer, str) else (row.id, answer)

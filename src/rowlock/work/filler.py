@@ -1,7 +1,7 @@
 """Fills the slots: makes due jobs claimable, claims for the room there is, and sleeps when there is nothing.
 
 A claim takes the free slots plus an adaptive prefetch (what this worker finished in the last 100 ms), so that slow work
-is never hoarded and fast work never waits for a round trip. A claim that comes back short means the queue is empty: the
+is never hoarded and fast work never waits for a round trip. Jobs with a source come by `Turns`, for free slots only. A claim that comes back short means the queue is empty: the
 worker then says so in its row, looks once more (work may have come in between) and sleeps until it is woken, a delayed
 job is due, or the poll interval has passed.
 """
@@ -14,7 +14,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StorageFull, StoreUnavailable
@@ -22,10 +22,13 @@ from rowlock.core.job import Claimed
 from rowlock.store import jobs, workers
 from rowlock.store.engine import Store
 from rowlock.store.ids import new_token
+from rowlock.store.turns import Taken
 from rowlock.work.heartbeat import boottime
 from rowlock.work.lanes import LaneBook
+from rowlock.work.turns import Turns
 
 log = logging.getLogger("rowlock.worker")
+T = TypeVar("T")
 
 PREFETCH_SECONDS = 0.1
 PROMOTE_SECONDS = 0.2
@@ -70,7 +73,8 @@ class Filler:
         self._can_be_woken, self._idle_round = can_be_woken, idle_round
         self._every = LaneBook(settings.queues, prompt + slow)
         self._prompt = LaneBook(settings.queues, prompt)
-        self._slow = LaneBook(settings.queues, slow)  # sourced and process tasks: claimed for free slots only
+        self._slow = LaneBook(settings.queues, slow)  # process tasks: claimed for free slots only
+        self._turns = Turns(store, settings, slots.id, prompt + slow)
         self._wake = asyncio.Event()
         self._returned = 0  # attempts that have returned, ever
         self._marks: deque[tuple[float, int]] = deque()  # (when, how many had returned by then), at each look
@@ -80,6 +84,7 @@ class Filler:
         self.hungry = False  # asked to be woken
         self._drained = False  # nothing is left to claim, and we shall be told when there is
         self._passed_over = False  # some lanes were not asked, for want of a free slot
+        self._plain_at = 0.0  # not before this is there any use in a claim without sources
         self._full_since: float | None = None
         self._looks: list[float] = []
         self._promoted, self._promote_at, self._stirred = -1.0, 0.0, True
@@ -93,12 +98,14 @@ class Filler:
 
     def stir(self) -> None:
         """Something may have become due or claimable: look now, and look at the future again."""
-        self._stirred, self._drained = True, False
+        self._stirred, self._drained, self._plain_at = True, False, 0.0
+        self._turns.stir()
         self._wake.set()
 
     def settled(self) -> None:
         """Outcomes were written; if claiming waited for that, look now."""
-        if not self._drained:
+        self._turns.settled()
+        if not self._drained or self._turns.closed:
             self._wake.set()
 
     def returned(self, seconds: float, waiting: int) -> None:
@@ -120,9 +127,8 @@ class Filler:
         if self.paused or self.closed:
             return await self._sleep(0.05)
         try:
-            room = self._room()
             self._drained = self._passed_over = False
-            more = await self._claim(room) if room > 0 else False
+            room, more = await self._claim_all()
             due = await self._promote()  # after the claim: whoever was woken should not wait for it
             if room <= 0:
                 await self._stop_asking()
@@ -133,17 +139,61 @@ class Filler:
                 await self._ask_to_be_woken()
                 self._looks = list(LOOKS)
             if self._looks:
+                self._turns.stir()
                 return await self._sleep(min(due, self._looks.pop(0)))
             self._drained = self._can_be_woken and not self._passed_over
+            poll = self._settings.poll_interval_seconds
+            if self._drained and time.monotonic() >= self._plain_at:
+                self._plain_at = time.monotonic() + 0.9 * poll
+            due = min(due, self._turns.sleep)
         except StorageFull as error:
             log.error("claims have stopped: %s", error)
             return await self._sleep(FULL_SECONDS)
         return await self._sleep(min(due, self._settings.poll_interval_seconds))
 
+    async def _claim_all(self) -> tuple[int, bool]:
+        """The room there was, and whether there may be more to claim for it. Jobs with a source come first where some
+        are known to wait, because they may be of a better priority; else last, so that nobody waits for the look."""
+        room, more = self._room(), False
+        first = self._turns.waiting
+        if first:
+            more = await self._claim_turns()
+        if not more and (left := self._room() if first else room) > 0 and time.monotonic() >= self._plain_at:
+            more = await self._claim(left)
+        if not first:
+            more = await self._claim_turns() or more
+        return room, more
+
+    async def _claim_turns(self) -> bool:
+        """Claim jobs with a source for the free slots, if it is time to; answers whether there may be more."""
+        free = min(self._slots.free - self._slots.waiting, self._settings.claim_batch_size)
+        return free > 0 and self._turns.wait <= 0 and await self._turns.claim(free, self._run_claim)
+
+    async def _run_claim(self, token: str, claim: Callable[[], Awaitable[Taken]]) -> Taken:
+        """A claim of jobs with a source; what it took is started."""
+        await self.adopt_lost_claims()
+        sent = boottime()
+        taken = await self._not_lost(token, claim())
+        if taken.jobs:
+            self._stirred, self._plain_at = True, 0.0
+            self._slots.take(taken.jobs, sent)
+        return taken
+
+    async def _not_lost(self, token: str, claim: Awaitable[T]) -> T:
+        """Remember a claim whose reply does not come: it may have taken jobs."""
+        try:
+            return await claim
+        except (StoreUnavailable, asyncio.CancelledError) as error:
+            if getattr(error, "may_have_happened", True):
+                self._lost_claims.append(token)
+            raise
+
     def _room(self) -> int:
         """How many to claim: free slots plus prefetch, less what waits here already."""
-        # Slow work is not prefetched: it would wait here for a slot while another worker has one.
-        self._prefetch = self._returned_lately() if self._seconds <= PREFETCH_SECONDS else 0
+        # Slow work is not prefetched: it would wait here for a slot while another worker has one. Nor is anything
+        # while jobs with a source wait for one, for those are never claimed ahead, and would wait for ever.
+        hoarding = self._seconds > PREFETCH_SECONDS or self._turns.open
+        self._prefetch = 0 if hoarding else self._returned_lately()
         waiting = self._slots.waiting
         if self._prefetch and waiting > self._prefetch // 2:
             return 0  # enough for now; many small claims would cost more than they bring
@@ -177,15 +227,11 @@ class Filler:
             self._passed_over = self._passed_over or bool(lanes)
             return 0, False
         token, sent = new_token(), boottime()
-        try:
-            claimed = await self._store.run(jobs.claim(self._slots.id, token, lanes, n, self._settings.lease_seconds))
-        except (StoreUnavailable, asyncio.CancelledError) as error:
-            if getattr(error, "may_have_happened", True):
-                self._lost_claims.append(token)
-            raise
+        claim = jobs.claim(self._slots.id, token, lanes, n, self._settings.lease_seconds)
+        claimed = await self._not_lost(token, self._store.run(claim))
         more = book.learn(claimed, n)
         if claimed:
-            self._stirred = True
+            self._stirred, self._plain_at = True, 0.0
             self._slots.take(claimed, sent)
         return len(claimed), more
 

@@ -12,7 +12,10 @@ from typing import Any, Literal
 from rowlock.core.errors import InvalidArguments, seconds
 from rowlock.core.job import MAX_PRIORITY, MIN_PRIORITY
 from rowlock.core.policy import Backoff
+from rowlock.core.source import check_name
+from rowlock.store.ids import valid_id
 
+Unique = Literal["until_done", "while_queued", "forever"]
 RunsIn = Literal["async", "thread", "process"]
 Rule = Literal["dead"] | Backoff | float | timedelta
 NAME = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
@@ -112,3 +115,52 @@ def moment(value: Any, what: str) -> datetime | None:
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidArguments(f"{what} must be a datetime with a time zone, not {value!r}")
     return value.astimezone(UTC)
+
+
+MAX_KEY_BYTES = 512
+
+
+def key_text(value: Any) -> str:
+    """A unique key."""
+    if not isinstance(value, str) or not value or "\x00" in value:
+        raise InvalidArguments(f"key must be a string that is not empty, not {value!r:.100}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidArguments(f"key must be text that UTF-8 can encode, not {value!r:.100}") from None
+    if size > MAX_KEY_BYTES:
+        raise InvalidArguments(f"key has {size} bytes; at most {MAX_KEY_BYTES} are stored (hash a longer one)")
+    return value
+
+
+def uniqueness(key: Any, unique: Any) -> tuple[str | None, float | None]:
+    """How a key holds, and for how long if for a time."""
+    if key is None:
+        if unique is not None:
+            raise InvalidArguments("unique says how a key holds; give key= too")
+        return None, None
+    if isinstance(unique, timedelta):
+        window = seconds(unique, "unique")
+        if window <= 0:
+            raise InvalidArguments(f"unique must be a time greater than zero, not {unique!r}")
+        return "window", window
+    if unique not in (None, "until_done", "while_queued", "forever"):
+        raise InvalidArguments(
+            f"unique must be 'until_done', 'while_queued', 'forever' or a timedelta, not {unique!r}"
+        )
+    return unique or "until_done", None
+
+
+def source_name(value: Any) -> str | None:
+    """The source of a job."""
+    return None if value is None else check_name(value)
+
+
+def batch_id(value: Any) -> str | None:
+    """A batch, by itself or by its id."""
+    if value is None:
+        return None
+    found = valid_id(str(getattr(value, "id", value)))
+    if found is None:
+        raise InvalidArguments(f"batch must be a batch or its id, not {value!r:.100}")
+    return found

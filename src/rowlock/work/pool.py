@@ -22,7 +22,7 @@ from rowlock.core.outcome import Released
 from rowlock.core.policy import Transition
 from rowlock.core.states import State
 from rowlock.events.logs import JobLog
-from rowlock.store import jobs, retention, workers
+from rowlock.store import batches, jobs, retention, workers
 from rowlock.store.engine import Bell, Store
 from rowlock.work.executor import Executor
 from rowlock.work.filler import Filler
@@ -62,6 +62,7 @@ class WorkerPool:
         self.running: dict[str, Running] = {}  # claimed and not yet settled, by job id
         self._occupied = 0  # slots with an attempt that has not returned
         self._buffer: deque[Running] = deque()  # claimed, waiting for a slot
+        self._batches: set[str] = set()  # known to have started
         self._started = self._stopping = False
         self._deadline = 0.0
         self._one_alone = asyncio.Lock()
@@ -84,6 +85,8 @@ class WorkerPool:
         self._bell = await self._store.listen(self._heard) if settings.wakeups else None
         self._filler = self._build_filler()
         await self.register()
+        if app.settings.sources:
+            await app.sources.declare(app.settings.sources)
         await retention.first_partitions(self._store, app.keep)
         self.heart.start()
         self.settler.start()
@@ -147,7 +150,7 @@ class WorkerPool:
 
     def _build_filler(self) -> Filler:
         tasks = self.app.registry.all()
-        slow = [name for name, task in tasks.items() if task.runs_in == "process" or task.options.source is not None]
+        slow = [name for name, task in tasks.items() if task.runs_in == "process"]
         return Filler(
             self._store,
             self.settings,
@@ -262,6 +265,9 @@ class WorkerPool:
         """Own these jobs from the moment their claim was sent, and start what has a slot."""
         self.log.claimed(claimed)
         running, buffer = self.running, self._buffer
+        if fresh := {job.batch_id for job in claimed if job.batch_id is not None} - self._batches:
+            self._batches |= fresh
+            self._loops.spawn(self._store.run(batches.start(sorted(fresh))))
         for job in claimed:
             attempt = running[job.id] = Running(job, sent)
             buffer.append(attempt)
@@ -331,8 +337,10 @@ class WorkerPool:
         self._forget(running)
         if running.reason == "lost":
             self.stale_refused += 1
-        else:
-            self.log.succeeded(running.job, time.monotonic() - running.started)
+            return
+        self.log.succeeded(running.job, time.monotonic() - running.started)
+        if running.job.batch_id is not None:
+            self._loops.spawn(self.settler.end_batches({running.job.batch_id}))
 
     def _forget(self, running: Running) -> None:
         if self.running.get(running.job.id) is running:

@@ -14,6 +14,7 @@ from rowlock.core.errors import (
     Permanent,
     Retry,
     Snooze,
+    SourceError,
     StoreUnavailable,
     TaskNotFound,
     seconds,
@@ -26,6 +27,7 @@ from rowlock.store.follow_ups import follow_ups
 from rowlock.work.arguments import to_json
 from rowlock.work.context import Context, Report
 from rowlock.work.errors import CODE_LIMIT, clean, describe
+from rowlock.work.faults import verdict
 from rowlock.work.running import Running
 
 if TYPE_CHECKING:
@@ -171,9 +173,11 @@ class Runner(ABC):
             case Snooze():
                 return Released(error.after, clean(str(error)))
             case Retry():
-                return Failed("RETRY", describe(error), after=error.after)
+                code = clean(str(error.code), CODE_LIMIT)
+                return Failed(code, describe(error), after=error.after, **self._verdict(running, error))
             case Permanent():
-                return Failed(clean(str(error.code), CODE_LIMIT), describe(error), permanent=True)
+                code = clean(str(error.code), CODE_LIMIT)
+                return Failed(code, describe(error), permanent=True, **self._verdict(running, error))
             case Overran():
                 return TimedOut(error.timeout)
             case TaskNotFound():
@@ -185,16 +189,23 @@ class Runner(ABC):
 
     def _by_rule(self, running: Running, error: BaseException) -> Failed:
         code, message = type(error).__name__, describe(error)
+        if isinstance(error, SourceError):
+            code = clean(str(error.code), CODE_LIMIT)
+        said = self._verdict(running, error)
         rules = self._app.registry.get(running.job.task).options.rules
         for kind in type(error).__mro__:
             rule = rules.get(kind)
             if rule == "dead":
-                return Failed(code, message, permanent=True)
+                return Failed(code, message, permanent=True, **said)
             if isinstance(rule, Backoff):
-                return Failed(code, message, backoff=rule.to_json())
+                return Failed(code, message, backoff=rule.to_json(), **said)
             if rule is not None:
-                return Failed(code, message, after=seconds(rule, "rules"))
-        return Failed(code, message)
+                return Failed(code, message, after=seconds(rule, "rules"), **said)
+        return Failed(code, message, **said)
+
+    def _verdict(self, running: Running, error: BaseException) -> dict[str, Any]:
+        """What the failure says about the job's source; nothing for a job without one."""
+        return verdict(error)._asdict() if running.job.source is not None else {}
 
     def _tell_hooks(self, running: Running, error: BaseException) -> None:
         for hook in self._app.error_hooks:

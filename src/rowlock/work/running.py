@@ -18,13 +18,15 @@ class Running:
     """A claimed job from its claim to its settlement."""
 
     __slots__ = (
-        "abandoned", "begun", "blocking", "ctx", "ended", "fenced", "job", "reason", "renewed", "started", "task",
-        "token",
+        "abandoned", "begun", "blocking", "ctx", "ended", "fenced", "job", "plain", "reason", "renewed", "started",
+        "task", "token",
     )  # fmt: skip
 
     def __init__(self, job: Claimed, claimed: float = 0.0) -> None:
         self.job = job
         self.token = job.token
+        # Nothing but its own row is touched when it succeeds.
+        self.plain = job.source is None and job.batch_id is None and job.unique_mode is None and job.on_success is None
         self.renewed = claimed  # when its lease was last renewed
         self.fenced = False
         self.task: asyncio.Task[Any] | None = None

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
-from rowlock.store import jobs, retention
+from rowlock.store import batches, jobs, retention
 from rowlock.store.engine import Store
 from rowlock.work.heartbeat import Heart, boottime
 
@@ -46,9 +46,11 @@ class Sweeper:
         pause = self._settings.sweep_seconds * random.uniform(0.8, 1.2)
         may_reclaim = self._may_reclaim()
         try:
-            lapsed, overdue = await self._store.run(jobs.to_sweep())
+            lapsed, overdue, batched = await self._store.run(jobs.to_sweep())
             expired = await self._store.run(jobs.expire(BATCH, self._keep)) if overdue else 0
             reclaimed = await self._reclaim() if lapsed and may_reclaim else []
+            if batched:
+                await self._end_batches()
         except StoreError:
             self._in_touch_since = boottime()
             raise
@@ -70,6 +72,14 @@ class Sweeper:
         if reclaimed:
             self._on_reclaimed(reclaimed)
         return reclaimed
+
+    async def _end_batches(self) -> None:
+        """Batches whose last outcome was written by a worker that died before it could look."""
+        after = jobs.NO_ID
+        while found := await self._store.run(batches.still_open(after, BATCH)):
+            if complete := await self._store.run(batches.complete(found)):
+                await self._store.run(batches.end(complete))
+            after = found[-1]
 
     async def tidy(self) -> float:
         """Retention: partitions for the days to come, and what is past its time. Returns the delay before the next."""

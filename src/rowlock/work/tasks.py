@@ -13,15 +13,33 @@ from pydantic import TypeAdapter
 
 from rowlock.core.errors import InvalidArguments, TaskNotFound, seconds
 from rowlock.core.job import NewJob
+from rowlock.store.adding import NewRow
 from rowlock.store.ids import valid_id
 from rowlock.work import handlers
 from rowlock.work.arguments import Arguments, RawArguments, hints_of
 from rowlock.work.context import Context
+from rowlock.work.enqueuer import Wanted
 from rowlock.work.handle import JobHandle
-from rowlock.work.options import RunsIn, TaskOptions, attempts, moment, name, priority, tags, task_options, text_or_none
+from rowlock.work.options import (
+    RunsIn,
+    TaskOptions,
+    Unique,
+    attempts,
+    batch_id,
+    key_text,
+    moment,
+    name,
+    priority,
+    source_name,
+    tags,
+    task_options,
+    text_or_none,
+    uniqueness,
+)
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
+    from rowlock.work.batch import Batch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,6 +95,9 @@ class Task(Generic[P, R, C]):
         *,
         queue: str | None = None,
         source: str | None = None,
+        key: str | Callable[..., str] | None = None,
+        unique: Unique | timedelta | None = None,
+        batch: Batch | str | None = None,
         owner: str | None = None,
         priority: int | None = None,
         delay: float | timedelta | None = None,
@@ -88,7 +109,8 @@ class Task(Generic[P, R, C]):
         job_id: str | None = None,
         connection: Any = None,
     ) -> Bound[P, R]:
-        """This task with other options, for the next enqueue."""
+        """This task with other options, for the next enqueue. A function as `key` makes each job's key from its
+        arguments."""
         given = {key: value for key, value in locals().items() if key != "self" and value is not None}
         return Bound(self, given)
 
@@ -104,35 +126,46 @@ class Bound(Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Make a job of this call with these options."""
-        text, new = self._prepare(args, kwargs)
-        return await self._task.app.enqueuer.one(self._task, text, new, self._job_id(), self._given.get("connection"))
+        return await self._enqueue(args, kwargs, None)
+
+    async def _enqueue(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], under: tuple[str, str] | None
+    ) -> JobHandle[R]:
+        task = self._task
+        return await task.app.enqueuer.one(task, self._wanted(args, kwargs), self._given.get("connection"), under)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` for code without an event loop."""
-        text, new = self._prepare(args, kwargs)
-        return self._task.app.enqueuer.one_sync(self._task, text, new, self._job_id(), self._given.get("connection"))
+        task = self._task
+        return task.app.enqueuer.one_sync(task, self._wanted(args, kwargs), self._given.get("connection"))
 
     async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """Make many jobs with these options in one statement; all of them or none."""
         if self._given.get("job_id"):
             raise InvalidArguments("job_id names one job; enqueue_many makes many")
-        pack, shared = self._task.arguments.pack, None
-        derived = callable(self._task.options.source) and "source" not in self._given
-        rows: list[tuple[str, NewJob]] = []
+        task, key = self._task, self._given.get("key")
+        if isinstance(key, str):
+            raise InvalidArguments("one key for many jobs would leave one of them; give a function of their arguments")
+        pack, derived = task.arguments.pack, callable(task.options.source) and "source" not in self._given
+        new = self._new(None if derived else "{}")
+        rows: list[NewRow] = []
         for number, kwargs in enumerate(arguments):
             try:
                 if not isinstance(kwargs, Mapping) or not _named(kwargs):
                     raise InvalidArguments(f"must be a mapping of argument names, not {kwargs!r:.100}")
                 text = pack((), kwargs)
+                source = source_name(_derived(task, text, task.options.source, "source")) if derived else new.source
+                rows.append(NewRow("", text, None if key is None else key_text(_derived(task, text, key, "key")), source))
             except InvalidArguments as error:
                 raise InvalidArguments(f"item {number}: {error}") from None
-            shared = self._new(text) if shared is None or derived else shared
-            rows.append((text, shared))
-        return await self._task.app.enqueuer.many(self._task, rows, self._given.get("connection"))
+        return await task.app.enqueuer.many(task, rows, new, self._given.get("connection"))
 
-    def _prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, NewJob]:
-        text = self._task.arguments.pack(args, kwargs)
-        return text, self._new(text)
+    def _wanted(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Wanted:
+        task, key = self._task, self._given.get("key")
+        text = task.arguments.pack(args, kwargs)
+        if callable(key):
+            key = _derived(task, text, key, "key")
+        return Wanted(text, self._new(text), None if key is None else key_text(key), self._job_id())
 
     def _job_id(self) -> str | None:
         given = self._given.get("job_id")
@@ -142,7 +175,8 @@ class Bound(Generic[P, R]):
             raise InvalidArguments(f"job_id must be a UUID, not {given!r} (uuid.uuid5 makes one from any name)")
         return job_id
 
-    def _new(self, text: str) -> NewJob:
+    def _new(self, text: str | None) -> NewJob:
+        """The options of a job with these arguments; without them, those that do not depend on any."""
         task, given = self._task, self._given
         options = task.options
         if not given and task.usual is not None:
@@ -150,12 +184,19 @@ class Bound(Generic[P, R]):
         if given.get("delay") is not None and given.get("run_after") is not None:
             raise InvalidArguments("give delay or run_after, not both")
         timeout = given.get("timeout", options.timeout)
+        unique, window = uniqueness(given.get("key"), given.get("unique"))
+        source = given.get("source", options.source)
+        if callable(source):
+            source = None if text is None else _derived(task, text, source, "source")
         new = NewJob(
             task=task.name,
             queue=name(given.get("queue", options.queue), "queue"),
             priority=priority(given.get("priority", options.priority)),
             owner=text_or_none(given.get("owner"), "owner"),
-            source=text_or_none(given["source"] if "source" in given else _source(task, text), "source"),
+            source=source_name(source),
+            batch_id=batch_id(given.get("batch")),
+            unique=unique,
+            window=window,
             tags=tags(given.get("tags", ())),
             max_attempts=attempts(given.get("max_attempts", options.max_attempts)),
             backoff=options.backoff.to_json() if options.backoff else None,
@@ -177,20 +218,17 @@ def _named(arguments: Mapping[Any, Any]) -> bool:
     return {str}.issuperset(map(type, arguments)) or all(isinstance(name, str) for name in arguments)
 
 
-def _source(task: Task[..., Any, Any], text: str) -> str | None:
-    """The source that a task derives from its arguments; its function may name only those that it needs."""
-    source = task.options.source
-    if not callable(source):
-        return source
+def _derived(task: Task[..., Any, Any], text: str, function: Any, what: str) -> Any:
+    """What a function derives from a job's arguments; it may name only those that it needs."""
     arguments = task.arguments.with_defaults(text)
-    parameters = inspect.signature(source).parameters.values()
+    parameters = inspect.signature(function).parameters.values()
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
     try:
-        return source(**arguments)
+        return function(**arguments)
     except Exception as error:
         raise InvalidArguments(
-            f"task {task.name!r}: its source cannot be derived from the arguments: {error!r}"
+            f"task {task.name!r}: its {what} cannot be derived from the arguments: {error!r}"
         ) from error
 
 

@@ -7,11 +7,13 @@
 -- NOTIFY takes a database-wide lock at commit; unconditional, it halves what ten producers can insert.
 WITH added AS (
     INSERT INTO rowlock.jobs_live (
-        id, args, task, queue, ready, priority, owner, source, tags, max_attempts, backoff, timeout_seconds,
-        run_after, expires_at, on_success, on_dead, on_lost, keep_seconds, created_at, updated_at)
+        id, args, task, queue, ready, priority, owner, source, tags, batch_id, unique_key, unique_mode, max_attempts,
+        backoff, timeout_seconds, run_after, expires_at, on_success, on_dead, on_lost, keep_seconds, created_at,
+        updated_at)
     SELECT added.id, added.args, :task, :queue,
            coalesce(:run_after, {after(:delay)}) <= {now},
-           :priority, :owner, :source, :tags, :max_attempts, :backoff, :timeout_seconds,
+           :priority, :owner, :source, :tags, :batch_id, :unique_key, :unique_mode, :max_attempts, :backoff,
+           :timeout_seconds,
            coalesce(:run_after, {after(:delay)}),
            :expires_at, :on_success, :on_dead, :on_lost, :keep_seconds, {now}, {now}
     FROM {rows:added(id uuid, args json)}
@@ -22,11 +24,12 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});
 -- name: enqueue [sqlite]
 -- Insert one job or many that share their options.
 INSERT INTO rowlock_jobs_live (
-    id, args, task, queue, ready, priority, owner, source, tags, max_attempts, backoff, timeout_seconds,
-    run_after, expires_at, on_success, on_dead, on_lost, keep_seconds, created_at, updated_at)
+    id, args, task, queue, ready, priority, owner, source, tags, batch_id, unique_key, unique_mode, max_attempts,
+    backoff, timeout_seconds, run_after, expires_at, on_success, on_dead, on_lost, keep_seconds, created_at, updated_at)
 SELECT added.id, added.args, :task, :queue,
        coalesce(:run_after, {after(:delay)}) <= {now},
-       :priority, :owner, :source, :tags, :max_attempts, :backoff, :timeout_seconds,
+       :priority, :owner, :source, :tags, :batch_id, :unique_key, :unique_mode, :max_attempts, :backoff,
+       :timeout_seconds,
        coalesce(:run_after, {after(:delay)}),
        :expires_at, :on_success, :on_dead, :on_lost, :keep_seconds, {now}, {now}
 FROM {rows:added(id uuid, args json)};
@@ -42,8 +45,12 @@ VALUES ('id', :key, :job_id, 'id')
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING job_id;
 
+-- name: give_id_back
+-- The same again, when the job is not made after all.
+DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
+
 -- name: claim [postgres]
--- Take up to :n ready jobs of the given lanes under one fresh token.
+-- Take up to :n ready jobs of the given lanes under one fresh token. Jobs with a source: see sources.sql.
 WITH open_lanes AS (
     -- A paused queue has no lane.
     SELECT lane.*
@@ -53,13 +60,14 @@ WITH open_lanes AS (
     -- One index range per lane: a task that this worker does not know is never in the way. Each lane gives no more than
     -- it is likely to be needed for: fifty deep lanes that lock :n rows each would cost fifty times as much.
     -- MATERIALIZED, because a re-run of this query would lock more rows.
-    SELECT front.id, front.priority, front.nth = least(open_lanes.take, :n) AS may_have_more
+    SELECT front.id, front.priority, front.unique_mode, front.nth = least(open_lanes.take, :n) AS may_have_more
     FROM open_lanes CROSS JOIN LATERAL (
-        SELECT locked.id, locked.priority, row_number() OVER () AS nth
+        SELECT locked.id, locked.priority, locked.unique_mode, row_number() OVER () AS nth
         FROM (
-            SELECT j.id, j.priority
+            SELECT j.id, j.priority, j.unique_mode
             FROM rowlock.jobs_live j
             WHERE j.ready
+              AND j.source IS NULL
               AND j.queue = open_lanes.queue
               AND j.task = open_lanes.task
               AND (j.priority, j.id) > (open_lanes.low_priority, open_lanes.low_id)
@@ -75,11 +83,15 @@ WITH open_lanes AS (
     SELECT priority, id FROM found WHERE may_have_more ORDER BY priority, id LIMIT 1
 ), picked AS MATERIALIZED (
     -- The lanes merged.
-    SELECT found.id
+    SELECT found.id, found.unique_mode
     FROM found LEFT JOIN horizon ON TRUE
     WHERE horizon.id IS NULL OR (found.priority, found.id) <= (horizon.priority, horizon.id)
     ORDER BY found.priority, found.id
     LIMIT :n
+), let_go AS (
+    -- Keys that hold only while their job is queued.
+    DELETE FROM rowlock.job_keys
+    WHERE mode = 'while_queued' AND job_id = ANY(ARRAY(SELECT id FROM picked WHERE unique_mode = 'while_queued'))
 )
 UPDATE rowlock.jobs_live j
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
@@ -100,6 +112,7 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT c.rowid
     FROM rowlock_jobs_live c
     WHERE c.ready
+      AND c.source IS NULL
       AND c.queue = lane.queue
       AND c.task = lane.task
       AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
@@ -128,6 +141,7 @@ WITH lane AS MATERIALIZED (
         SELECT c.rowid
         FROM rowlock_jobs_live c
         WHERE c.ready
+          AND c.source IS NULL
           AND c.queue = lane.queue
           AND c.task = lane.task
           AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
@@ -144,6 +158,7 @@ FROM lane CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT c.rowid
     FROM rowlock_jobs_live c
     WHERE c.ready
+      AND c.source IS NULL
       AND c.queue = lane.queue
       AND c.task = lane.task
       AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
@@ -190,11 +205,13 @@ WITH held AS MATERIALIZED (
     DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
 ), kept AS (
     INSERT INTO rowlock.jobs_finished (
-        id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+        id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+        unique_key, unique_mode, attempt, max_attempts,
         releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token,
         cancel_requested_at, progress, phase, message, result, result_uri, result_checksum,
         on_success, on_dead, on_lost, keep_seconds, last_worker, created_at, started_at, finished_at, updated_at, drop_on)
-    SELECT id, task, queue, 'succeeded', priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+    SELECT id, task, queue, 'succeeded', priority, args, owner, source, tags, batch_id, schedule_id, tick,
+           unique_key, unique_mode, attempt, max_attempts,
            releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, lease_token,
            cancel_requested_at, 100, phase, message, outcome, result_uri, result_checksum,
            on_success, on_dead, on_lost, keep_seconds, locked_by, created_at, started_at, {now}, {now},
@@ -208,11 +225,13 @@ SELECT count(*) FROM kept;
 -- name: succeed [sqlite]
 -- Plain successes, the hot path: fence and copy. The writer lock keeps the rows as they are until they are removed.
 INSERT INTO rowlock_jobs_finished (
-    id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+    id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+    unique_key, unique_mode, attempt, max_attempts,
     releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token,
     cancel_requested_at, progress, phase, message, result, result_uri, result_checksum,
     on_success, on_dead, on_lost, keep_seconds, last_worker, created_at, started_at, finished_at, updated_at, drop_on)
-SELECT j.id, task, queue, 'succeeded', priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+SELECT j.id, task, queue, 'succeeded', priority, args, owner, source, tags, batch_id, schedule_id, tick,
+       unique_key, unique_mode, attempt, max_attempts,
        releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, lease_token,
        cancel_requested_at, 100, phase, message, done.result, result_uri, result_checksum,
        on_success, on_dead, on_lost, keep_seconds, locked_by, created_at, started_at, {now}, {now},
@@ -235,8 +254,9 @@ WHERE rowid IN (
 SELECT changes();
 
 -- name: lock_held
--- The fence: of these leases, the ones that still hold, and whether a cancel was asked for. Locked in id order.
-SELECT j.id, j.lease_token, j.cancel_requested_at IS NOT NULL
+-- The fence: of these leases, the ones that still hold, whether a cancel was asked for, and their source. Locked in
+-- id order.
+SELECT j.id, j.lease_token, j.cancel_requested_at IS NOT NULL, j.source, coalesce(j.source_epoch, 0)
 FROM {rows:mine(id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
@@ -270,14 +290,22 @@ SET state = back.state, ready = (back.delay <= 0), run_after = {after(back.delay
 FROM {rows:back(id uuid, state text, delay float, released int, lost int, convicted int, error_code text, error_message text, by_holder int)}
 WHERE {t}jobs_live.id = back.id;
 
+-- name: ending
+-- What must be told of the end of these jobs, before they go: their batches and keys.
+SELECT id, CAST(batch_id AS text), unique_mode
+FROM {t}jobs_live
+WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND (batch_id IS NOT NULL OR unique_mode IS NOT NULL);
+
 -- name: finish_copy
 -- Into jobs_finished with the final state. The caller holds the rows and removes them right after.
 INSERT INTO {t}jobs_finished (
-    id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+    id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+    unique_key, unique_mode, attempt, max_attempts,
     releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token,
     cancel_requested_at, progress, phase, message, result, result_uri, result_checksum, error_code, error_message,
     on_success, on_dead, on_lost, keep_seconds, last_worker, created_at, started_at, finished_at, updated_at, drop_on)
-SELECT j.id, task, queue, final.state, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+SELECT j.id, task, queue, final.state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+       unique_key, unique_mode, attempt, max_attempts,
        releases + final.released, losses + final.lost, convictions + final.convicted, backoff, timeout_seconds,
        run_after, expires_at, CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END,
        cancel_requested_at, CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END, phase, message,
@@ -376,8 +404,8 @@ SELECT changes(), (
     LIMIT 1);
 
 -- name: to_sweep
--- Whether there are leases that ran out, and waiting jobs whose latest start has passed: one look instead of two
--- transactions, for most rounds find nothing.
+-- Whether there are leases that ran out, waiting jobs whose latest start has passed, and batches that are not over: one
+-- look instead of three transactions, for most rounds find nothing.
 SELECT (
     -- The order, here and below, is that of the index: without it, a plan may read the whole table.
     SELECT 1 FROM {t}jobs_live
@@ -389,6 +417,8 @@ SELECT (
     WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now}
     ORDER BY expires_at
     LIMIT 1
+) IS NOT NULL, (
+    SELECT 1 FROM {t}batches WHERE finished_at IS NULL ORDER BY id LIMIT 1
 ) IS NOT NULL;
 
 -- name: overdue
@@ -426,8 +456,8 @@ SELECT w.bell FROM rowlock_workers w JOIN {rows:told(worker text)} ON w.id = tol
 SELECT id, state FROM {t}jobs_finished WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
 
 -- name: lock_finished
--- Dead and cancelled jobs for an operator's retry, locked in id order.
-SELECT id, queue FROM {t}jobs_finished
+-- Dead and cancelled jobs for an operator's retry, with what must be taken back for them, locked in id order.
+SELECT id, task, owner, state, unique_key, unique_mode, CAST(batch_id AS text) FROM {t}jobs_finished
 WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND state IN ('dead', 'cancelled')
 ORDER BY id
 {lock()};
@@ -436,10 +466,12 @@ ORDER BY id
 -- Back to the live table with id, attempt and history; `max_attempts` is raised so that :tries are left. Convictions
 -- are forgotten: the operator has presumably mended what took the worker down.
 INSERT INTO {t}jobs_live (
-    id, task, queue, state, ready, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt, max_attempts,
+    id, task, queue, state, ready, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+    unique_key, unique_mode, attempt, max_attempts,
     releases, losses, convictions, backoff, timeout_seconds, run_after, settled_token,
     on_success, on_dead, on_lost, keep_seconds, created_at, started_at, updated_at)
-SELECT j.id, task, queue, 'queued', TRUE, priority, args, owner, source, tags, batch_id, schedule_id, tick, attempt,
+SELECT j.id, task, queue, 'queued', TRUE, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+       unique_key, unique_mode, attempt,
        {greatest(max_attempts, attempt - releases - losses + :tries)},
        releases, losses, 0, backoff, timeout_seconds, {now}, settled_token,
        on_success, on_dead, on_lost, keep_seconds, created_at, started_at, {now}

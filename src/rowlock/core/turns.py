@@ -1,0 +1,86 @@
+"""Whose turn it is: priority first, then one job of each source in turn, then the oldest of a source.
+
+Jobs without a source have one turn together. Pure, and the only place that knows the order; the claim looks up what
+there is, and asks here what to take.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rowlock.core.source import UNLIMITED, class_of
+
+
+class Found(NamedTuple):
+    """A claimable job."""
+
+    id: str
+    priority: int
+    source: str | None
+    queue: str
+    task: str
+
+
+class Dealt(NamedTuple):
+    """What to take, in order, and whether there may be more that could have been taken."""
+
+    picks: list[Found]
+    more: bool
+
+
+def deal(
+    found: Iterable[Found],
+    n: int,
+    *,
+    order: Sequence[str],
+    room: Mapping[str, int],
+    class_room: Mapping[str, int],
+    take: Mapping[tuple[str, str, int, str], int],
+) -> Dealt:
+    """Up to `n` of what was found. `order` are the sources in this round's order ("" are the jobs without one); `room`
+    and `class_room` what each lets in; `take` how many were looked for in each (queue, task, priority, source): where
+    all of them were found there may be more, and nothing of a lower priority may come first."""
+    levels: dict[int, dict[str, list[Found]]] = defaultdict(lambda: defaultdict(list))
+    counts: dict[tuple[str, str, int, str], int] = defaultdict(int)
+    for job in found:
+        levels[job.priority][job.source or ""].append(job)
+        counts[job.queue, job.task, job.priority, job.source or ""] += 1
+    left, class_left, picks = dict(room), dict(class_room), list[Found]()
+    for priority in sorted(levels):
+        waiting = {source: sorted(jobs, key=_age, reverse=True) for source, jobs in levels[priority].items()}
+        turns = [source for source in order if source in waiting]
+        while turns and len(picks) < n:
+            turns = [source for source in turns if _one(source, waiting[source], left, class_left, picks, n)]
+        if len(picks) >= n:
+            return Dealt(picks, True)
+        cut = [
+            source
+            for (queue, task, level, source), count in counts.items()
+            if level == priority and count >= take.get((queue, task, level, source), UNLIMITED)
+        ]
+        if any(_open(source, left, class_left) for source in cut):
+            return Dealt(picks, True)
+    return Dealt(picks, False)
+
+
+def _age(job: Found) -> str:
+    return job.id
+
+
+def _open(source: str, left: Mapping[str, int], class_left: Mapping[str, int]) -> bool:
+    return left.get(source, UNLIMITED) > 0 and class_left.get(class_of(source), UNLIMITED) > 0
+
+
+def _one(
+    source: str, waiting: list[Found], left: dict[str, int], class_left: dict[str, int], picks: list[Found], n: int
+) -> bool:
+    """Take the oldest job of a source, if it may have one more; answers whether it may have yet another turn."""
+    if not waiting or len(picks) >= n or not _open(source, left, class_left):
+        return False
+    picks.append(waiting.pop())
+    left[source] = left.get(source, UNLIMITED) - 1
+    if (group := class_of(source)) in class_left:
+        class_left[group] -= 1
+    return bool(waiting)

@@ -1,0 +1,1 @@
+"""How often and when outside sources may be asked, and what they answered."""

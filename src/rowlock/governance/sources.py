@@ -1,0 +1,70 @@
+"""Sources for people and programs: read and change what outside services are limited to, while workers run.
+
+Policy is data in the database, so it is the same for every worker, whatever its version or config. What a config file
+says is written there when a worker starts, unless an operator has set it since.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.source import check_name, check_policy
+from rowlock.store import sources
+from rowlock.store.engine import Store
+from rowlock.store.sources import Source
+
+log = logging.getLogger("rowlock.governance")
+
+
+class Sources:
+    """The sources of one database."""
+
+    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
+        self._store = store
+
+    async def set(self, name: str, **changes: Any) -> Source:
+        """Change settings of a source (`api:ebay`) or of all sources of a class (`api`): `concurrency`, `total` (of a
+        class), `rate` ("30/min"), `burst`, `threshold`, `cooldown`, `factor`, `block_after`. None takes one back."""
+        if isinstance(changes.get("cooldown"), timedelta):
+            changes["cooldown"] = changes["cooldown"].total_seconds()
+        checked = check_policy(check_name(name), changes)
+        await (await self._store()).run(sources.set_policy(name, checked))
+        return await self.get(name)
+
+    async def reset(self, name: str) -> None:
+        """Take every setting of a source or class back: the class's, or the config's at the next start, hold again."""
+        if not await (await self._store()).run(sources.reset_policy(check_name(name))):
+            raise InvalidArguments(f"no source or class named {name!r}")
+
+    async def get(self, name: str) -> Source:
+        """One source or class."""
+        found = await (await self._store()).run(sources.sources(1, only=check_name(name)))
+        if not found:
+            raise InvalidArguments(f"no source or class named {name!r}")
+        return found[0]
+
+    async def list(self, limit: int = 1000, *, after: str = "", refused: int = 0) -> list[Source]:
+        """Sources and classes by name; with `refused`, the block candidates that refused so often in a row."""
+        return await (await self._store()).run(sources.sources(limit, after, None, refused))
+
+    async def pause(self, name: str, duration: float | timedelta | None = None) -> Source:
+        """No more claims of a source or class, for a time or until it is resumed; running jobs go on."""
+        limit = None if duration is None else seconds(duration, "a pause")
+        await (await self._store()).run(sources.pause(check_name(name), limit))
+        return await self.get(name)
+
+    async def resume(self, name: str) -> Source:
+        """Let claims go on, with a closed breaker."""
+        await (await self._store()).run(sources.resume(check_name(name)))
+        return await self.get(name)
+
+    async def declare(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write what a config says. Classes first, so that a source of a new class is not a slip."""
+        for name in sorted(policies, key=lambda name: (":" in name, name)):
+            checked = check_policy(check_name(name), dict(policies[name]))
+            if not await (await self._store()).run(sources.set_policy(name, checked, by="config")):
+                log.info("source %s keeps what an operator has set; `rowlock sources set %s --reset` ends that", name, name)

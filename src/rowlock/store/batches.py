@@ -1,0 +1,236 @@
+"""Jobs that belong together: what is counted, when a batch ends, and who may still add to it.
+
+`total`, `processed` (final in any way) and `failed` (dead) are added up in the transactions that change them, in a row
+of this process, so that a batch of many thousand jobs makes no row hot. A batch ends when it is sealed and processed =
+total; whoever wrote the last outcome looks after its commit, and the sweeper looks for those whose worker died there.
+Lock order: jobs, then batches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from typing_extensions import TypedDict
+
+from rowlock.core.errors import BatchNotFound, NotAllowed
+from rowlock.core.job import NewJob
+from rowlock.core.states import State
+from rowlock.store.adding import add
+from rowlock.store.ids import new_id, valid_id
+from rowlock.store.operation import Call, Row, Steps, operation
+from rowlock.store.times import moment
+
+SHARDS = 16
+OVER = frozenset({"succeeded", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One batch, as a reader sees it."""
+
+    id: str
+    name: str
+    owner: str | None
+    state: str  # queued, running, succeeded, failed, cancelled
+    sealed: bool
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    total: int
+    processed: int
+    failed: int
+    last_error: str | None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, unless an operator retries one of its jobs."""
+        return self.state in OVER
+
+
+class EndedBatch(TypedDict):
+    """What an `on_end` task gets as its one argument `batch`."""
+
+    batch_id: str
+    name: str
+    owner: str | None
+    state: str
+    total: int
+    processed: int
+    failed: int
+    last_error: str | None
+
+
+class Count(NamedTuple):
+    """A change of a batch's counters."""
+
+    batch_id: str
+    total: int = 0
+    processed: int = 0
+    failed: int = 0
+    last_error: str | None = None
+
+
+# --- parts of other operations
+
+
+def join(batch_id: str, number: int, own: tuple[str, str] | None) -> Steps[None]:
+    """Count `number` new jobs into a batch, if it takes any: from outside until it is sealed, from its own jobs
+    (`own` is such a one's lease) until it ends."""
+    rows = yield Call("batch_of", job_id=own[0], token=own[1]) if own else Call("batch_open", batch_id=batch_id)
+    inside = own is not None and bool(rows) and rows[0][0] == batch_id
+    if own is not None:
+        rows = yield Call("batch_open", batch_id=batch_id)
+    if not rows:
+        raise BatchNotFound(batch_id)
+    sealed, finished, cancelled, name = rows[0]
+    if finished or cancelled:
+        raise NotAllowed(f"batch {name!r} ({batch_id}) {'has ended' if finished else 'is cancelled'}: no job was added")
+    if sealed and not inside:
+        raise NotAllowed(f"batch {name!r} ({batch_id}) is sealed: only its own jobs may add to it, by ctx.enqueue()")
+    yield from count([Count(batch_id, total=number)])
+
+
+def count(changes: Sequence[Count]) -> Steps[None]:
+    """Change counters. In the order of ids, so that two who do it cannot wait for each other."""
+    sums: dict[str, Count] = {}
+    for change in changes:
+        so_far = sums.get(change.batch_id, Count(change.batch_id))
+        sums[change.batch_id] = Count(
+            change.batch_id,
+            so_far.total + change.total,
+            so_far.processed + change.processed,
+            so_far.failed + change.failed,
+            change.last_error or so_far.last_error,
+        )
+    if sums:
+        yield Call("count_batches", counted=[sums[key] for key in sorted(sums)], shard=os.getpid() % SHARDS)
+
+
+def ended(batch_id: str, state: State, error: str | None) -> Count:
+    """The change when a job gets its final state."""
+    dead = state is State.DEAD
+    return Count(batch_id, processed=1, failed=int(dead), last_error=error if dead else None)
+
+
+def revived(batch_id: str, state: State) -> Count:
+    """The change when an operator retries a job."""
+    return Count(batch_id, processed=-1, failed=-int(state is State.DEAD))
+
+
+# --- operations
+
+
+@operation(single=True)
+def make(batch_id: str, name: str, owner: str | None, on_end: str | None) -> Steps[None]:
+    """A new batch."""
+    yield Call("make_batch", batch_id=batch_id, name=name, owner=owner, on_end=on_end)
+
+
+@operation(single=True, repeatable=True, hot=True)
+def start(ids: Sequence[str]) -> Steps[None]:
+    """The first jobs of these batches were claimed."""
+    yield Call("start_batches", asked=[(batch_id,) for batch_id in sorted(ids)])
+
+
+@operation(repeatable=True)
+def seal(batch_id: str) -> Steps[list[str]]:
+    """No more jobs from outside; ends the batch if nothing is left to do."""
+    if not (yield Call("seal_batch", batch_id=batch_id)):
+        raise BatchNotFound(batch_id)
+    return (yield from _end([batch_id]))
+
+
+@operation(read=True, hot=True)
+def complete(ids: Sequence[str]) -> Steps[list[str]]:
+    """Of these batches, those that can end."""
+    return [row[0] for row in (yield Call("complete_batches", asked=[(batch_id,) for batch_id in sorted(ids)]))]
+
+
+@operation(repeatable=True)
+def end(ids: Sequence[str]) -> Steps[list[str]]:
+    """End those of these batches that are complete; answers which."""
+    return (yield from _end(ids))
+
+
+def _end(ids: Sequence[str]) -> Steps[list[str]]:
+    asked = [(batch_id,) for batch_id in sorted(set(ids))]
+    rows = yield Call("complete_batches", asked=asked)
+    if not rows:
+        return []
+    # Once more behind the lock: a retry, or a job that was added, may have come in between.
+    rows = yield Call("lock_batches", asked=[(row[0],) for row in rows])
+    rows = (yield Call("complete_batches", asked=[(row[0],) for row in rows])) if rows else []
+    if not rows:
+        return []
+    complete = [(row[0],) for row in rows]
+    fresh = {row[0] for row in (yield Call("fresh_ends", asked=complete))}
+    for batch_id, on_end in (yield Call("end_batches", asked=complete)):
+        if on_end is not None and batch_id in fresh:
+            batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
+            options = json.loads(on_end)
+            yield from add([(new_id(), json.dumps({"batch": _told(batch)}))], NewJob(owner=batch.owner, **options))
+    return [batch_id for (batch_id,) in complete]
+
+
+def _told(batch: BatchRow) -> EndedBatch:
+    return {
+        "batch_id": batch.id,
+        "name": batch.name,
+        "owner": batch.owner,
+        "state": batch.state,
+        "total": batch.total,
+        "processed": batch.processed,
+        "failed": batch.failed,
+        "last_error": batch.last_error,
+    }
+
+
+@operation(repeatable=True)
+def mark_cancelled(batch_id: str) -> Steps[bool]:
+    """Take no more jobs; False when the batch is over or unknown."""
+    return bool((yield Call("cancel_batch", batch_id=batch_id)))
+
+
+@operation(read=True)
+def left(batch_id: str, n: int) -> Steps[list[str]]:
+    """Up to `n` jobs of a batch that are neither final nor asked to stop."""
+    return [row[0] for row in (yield Call("batch_left", batch_id=batch_id, n=n))]
+
+
+@operation(read=True)
+def still_open(after: str, n: int) -> Steps[list[str]]:
+    """The next `n` batches that are not over."""
+    return [row[0] for row in (yield Call("open_batches", batch_id=after, n=n))]
+
+
+@operation(read=True)
+def get(batch_id: str) -> Steps[BatchRow | None]:
+    """One batch."""
+    known = valid_id(batch_id)
+    rows = (yield Call("read_batch", batch_id=known)) if known else []
+    return batch_of(rows[0]) if rows else None
+
+
+@operation(read=True)
+def newest(n: int, before: str, owner: str | None = None, state: str | None = None) -> Steps[list[BatchRow]]:
+    """The newest batches before an id."""
+    rows = yield Call("list_batches", n=n, batch_id=before, owner=owner, state=state)
+    return [batch_of(row) for row in rows]
+
+
+@operation(single=True, repeatable=True)
+def prune(ago: float, n: int) -> Steps[int]:
+    """Forget up to `n` batches that ended so long ago."""
+    return len((yield Call("prune_batches", ago=-ago, n=n)))
+
+
+def batch_of(row: Row) -> BatchRow:
+    """A row of `read_batch` as a record."""
+    counts = (int(row[8]), int(row[9]), int(row[10]))
+    times = (moment(row[5]), moment(row[6]), moment(row[7]))
+    return BatchRow(*row[:4], bool(row[4]), *times, *counts, row[11])

@@ -1,0 +1,142 @@
+"""Sources as operators see them: policy, pauses, health, block candidates. The claim's side is turns.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.source import Policy, class_of
+from rowlock.store.adding import ring
+from rowlock.store.operation import Call, Row, Steps, operation
+from rowlock.store.times import moment
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source or class: its own settings, and how it stands."""
+
+    name: str
+    policy: Policy
+    set_by: str | None
+    enabled: bool
+    paused_until: datetime | None
+    failure_streak: int
+    opened_at: datetime | None
+    opens: int
+    last_success_at: datetime | None
+    last_failure_at: datetime | None
+    last_error: str | None
+    refusals: int
+    refused_at: datetime | None
+    refusal_code: str | None
+    running: int
+    concurrency: int | None  # with its class's
+    rate_limit_per_minute: float | None
+
+    @property
+    def is_class(self) -> bool:
+        """Whether its settings are the defaults of others."""
+        return ":" not in self.name
+
+    def state(self, now: datetime) -> str:
+        """open (to jobs), paused, disabled, broken or half-open."""
+        if not self.enabled:
+            return "disabled"
+        paused = self.paused_until is not None and self.paused_until > now
+        if self.opened_at is not None:
+            return "broken" if paused else "half-open"
+        return "paused" if paused else "open"
+
+
+@operation()
+def set_policy(name: str, changes: Mapping[str, float | int | None], by: str = "operator") -> Steps[bool]:
+    """Change settings of a source or class; None takes one back. What an operator has set, a config does not change:
+    False then. The class of a new source must be known."""
+    yield from _known(name)
+    yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
+    ((*values, set_by),) = yield Call("lock_policy", name=name)
+    if by == "config" and set_by == "operator":
+        return False
+    policy = replace(Policy() if by == "config" else Policy(*values), **changes)
+    yield Call("write_policy", name=name, set_by=by, **asdict(policy))
+    yield Call("wake")
+    yield from ring()
+    return True
+
+
+@operation()
+def reset_policy(name: str) -> Steps[bool]:
+    """Take all settings of a source or class back; False when it is unknown."""
+    if not (yield Call("lock_policy", name=name)):
+        return False
+    yield Call("write_policy", name=name, set_by=None, **asdict(Policy()))
+    yield Call("wake")
+    yield from ring()
+    return True
+
+
+@operation()
+def pause(name: str, seconds: float | None) -> Steps[None]:
+    """No more claims of a source, or of a whole class, for a time or until it is resumed."""
+    yield from _known(name)
+    yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
+    yield Call("pause_source", name=name, seconds=seconds)
+
+
+@operation()
+def resume(name: str) -> Steps[None]:
+    """Let claims go on, with a closed breaker."""
+    if not (yield Call("resume_source", name=name)):
+        yield from _known(name)
+    yield Call("wake")
+    yield from ring()
+
+
+def _known(name: str) -> Steps[None]:
+    """A class by itself may be new; a source of a class that nobody has ever named is most likely a slip."""
+    if ":" not in name:
+        return
+    if not (yield Call("source_known", name=name, group=class_of(name))):
+        classes = ", ".join(row[0] for row in (yield Call("source_classes"))) or "none"
+        group = class_of(name)
+        raise InvalidArguments(
+            f"source {name!r}: no class {group!r}; known: {classes}. To make it: rowlock sources set {group}"
+        )
+
+
+@operation(read=True)
+def sources(n: int, after: str = "", only: str | None = None, refused: int = 0) -> Steps[list[Source]]:
+    """Up to `n` sources and classes by name; `refused`: only those that refused so often in a row."""
+    rows = yield Call("list_sources", n=n, name=after, only=only, refused=refused)
+    return [_source(row) for row in rows]
+
+
+def _source(row: Row) -> Source:
+    is_class = ":" not in row[0]
+    return Source(
+        name=row[0],
+        policy=Policy(*row[1:9]),
+        set_by=row[9],
+        enabled=bool(row[10]),
+        paused_until=moment(row[11]),
+        failure_streak=row[12],
+        opened_at=moment(row[13]),
+        opens=row[14],
+        last_success_at=moment(row[15]),
+        last_failure_at=moment(row[16]),
+        last_error=row[17],
+        refusals=row[18],
+        refused_at=moment(row[19]),
+        refusal_code=row[20],
+        running=int(row[22] if is_class else row[21]),
+        concurrency=row[23],
+        rate_limit_per_minute=row[24],
+    )
+
+
+@operation(single=True, repeatable=True)
+def prune(ago: float, n: int) -> Steps[int]:
+    """Forget up to `n` sources that have not been used for so long."""
+    return len((yield Call("prune_sources", ago=-ago, n=n)))

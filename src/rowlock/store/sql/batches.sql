@@ -1,0 +1,135 @@
+-- Batches, in the order of store/batches.py. What is counted is the sum over a few rows, so that workers do not wait for
+-- each other; a batch's own row is written only when its state changes.
+
+-- name: make_batch
+-- A new batch, open for jobs.
+INSERT INTO {t}batches (id, name, owner, on_end, created_at) VALUES (:batch_id, :name, :owner, :on_end, {now});
+
+-- name: batch_open [postgres]
+-- Whether jobs may be added. Locked against sealing and ending, but not against others that add.
+SELECT sealed_at IS NOT NULL, finished_at IS NOT NULL, cancelled_at IS NOT NULL, name
+FROM rowlock.batches WHERE id = :batch_id
+FOR SHARE;
+
+-- name: batch_open [sqlite]
+-- Whether jobs may be added.
+SELECT sealed_at IS NOT NULL, finished_at IS NOT NULL, cancelled_at IS NOT NULL, name
+FROM rowlock_batches WHERE id = :batch_id;
+
+-- name: batch_of
+-- The batch of a running attempt, which may add to it as long as it holds its lease. Not locked.
+SELECT CAST(batch_id AS text) FROM {t}jobs_live WHERE id = :job_id AND lease_token = :token AND state = 'running';
+
+-- name: count_batches
+-- Add to the counters of batches, in the caller's own row of each.
+INSERT INTO {t}batch_counts (batch_id, shard, total, processed, failed, last_error, last_error_at)
+SELECT counted.batch_id, :shard, counted.total, counted.processed, counted.failed, counted.last_error,
+       CASE WHEN counted.last_error IS NOT NULL THEN {now} END
+FROM {rows:counted(batch_id uuid, total int, processed int, failed int, last_error text)}
+WHERE TRUE
+ON CONFLICT (batch_id, shard) DO UPDATE
+SET total = {t}batch_counts.total + excluded.total,
+    processed = {t}batch_counts.processed + excluded.processed,
+    failed = {t}batch_counts.failed + excluded.failed,
+    last_error = coalesce(excluded.last_error, {t}batch_counts.last_error),
+    last_error_at = coalesce(excluded.last_error_at, {t}batch_counts.last_error_at);
+
+-- name: start_batches
+-- The first of their jobs was claimed.
+UPDATE {t}batches SET state = 'running', started_at = coalesce(started_at, {now})
+WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND state = 'queued';
+
+-- name: seal_batch
+-- No more jobs from outside.
+UPDATE {t}batches SET sealed_at = coalesce(sealed_at, {now}) WHERE id = :batch_id RETURNING CAST(id AS text);
+
+-- name: cancel_batch
+-- No more jobs at all; those that are left are cancelled by the caller.
+UPDATE {t}batches SET cancelled_at = coalesce(cancelled_at, {now}), sealed_at = coalesce(sealed_at, {now})
+WHERE id = :batch_id AND finished_at IS NULL
+RETURNING CAST(id AS text);
+
+-- name: batch_left
+-- Jobs of a batch that are not final and not asked to stop.
+SELECT CAST(id AS text) FROM {t}jobs_live
+WHERE batch_id = :batch_id AND cancel_requested_at IS NULL
+ORDER BY batch_id, id
+LIMIT :n;
+
+-- name: complete_batches
+-- Of these batches, the sealed ones whose jobs are all final.
+SELECT CAST(b.id AS text)
+FROM {t}batches b
+WHERE b.id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+  AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL
+  AND (SELECT coalesce(sum(n.total - n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) <= 0;
+
+-- name: open_batches
+-- Batches that are not over, after :batch_id.
+SELECT CAST(id AS text) FROM {t}batches
+WHERE finished_at IS NULL AND id > :batch_id
+ORDER BY id
+LIMIT :n;
+
+-- name: lock_batches
+-- Batches that are about to end, locked in order.
+SELECT CAST(id AS text) FROM {t}batches
+WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND finished_at IS NULL
+ORDER BY id
+{lock()};
+
+-- name: end_batches
+-- Write the end of batches that are locked and complete; answers what their `on_end` needs to know, once.
+UPDATE {t}batches
+SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+                 WHEN (SELECT sum(n.failed) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN 'failed'
+                 ELSE 'succeeded' END,
+    started_at = coalesce(started_at, {now}), finished_at = {now}, ended_once = TRUE
+WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+RETURNING CAST(id AS text), on_end;
+
+-- name: fresh_ends
+-- Of these batches, the ones whose end will be their first.
+SELECT CAST(id AS text) FROM {t}batches
+WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND NOT ended_once;
+
+-- name: reopen_batches
+-- An operator retries jobs of batches that were over.
+UPDATE {t}batches
+SET state = 'running', finished_at = NULL, cancelled_at = NULL
+WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND finished_at IS NOT NULL;
+
+-- name: read_batch
+-- One batch with its counters.
+SELECT CAST(b.id AS text), b.name, b.owner, b.state, b.sealed_at IS NOT NULL, {time(b.created_at)},
+       {time(b.started_at)}, {time(b.finished_at)},
+       (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
+        ORDER BY n.last_error_at DESC LIMIT 1)
+FROM {t}batches b
+WHERE b.id = :batch_id;
+
+-- name: list_batches
+-- The newest batches before :batch_id, with their counters.
+SELECT CAST(b.id AS text), b.name, b.owner, b.state, b.sealed_at IS NOT NULL, {time(b.created_at)},
+       {time(b.started_at)}, {time(b.finished_at)},
+       (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
+        ORDER BY n.last_error_at DESC LIMIT 1)
+FROM {t}batches b
+WHERE b.id < :batch_id
+  AND CASE WHEN CAST(:owner AS text) IS NULL THEN TRUE ELSE b.owner = :owner END
+  AND CASE WHEN CAST(:state AS text) IS NULL THEN TRUE ELSE b.state = :state END
+ORDER BY b.id DESC
+LIMIT :n;
+
+-- name: prune_batches
+-- Batches that ended more than -:ago seconds ago, with their counters.
+DELETE FROM {t}batches
+WHERE id IN (
+    SELECT id FROM {t}batches WHERE finished_at < {after(:ago)} ORDER BY finished_at LIMIT :n)
+RETURNING CAST(id AS text);

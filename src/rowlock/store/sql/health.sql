@@ -1,0 +1,42 @@
+-- How outcomes change sources, in the order of store/health.py.
+
+-- name: source_succeeded
+-- Successes under one epoch: they end a streak, close a breaker that is half open, and leave their time, which is
+-- written at most once a second.
+UPDATE {t}sources
+SET failure_streak = 0, refusals = 0, last_success_at = {now},
+    epoch = epoch + CASE WHEN opened_at IS NULL THEN 0 ELSE 1 END,
+    paused_until = CASE WHEN opened_at IS NULL THEN paused_until END,
+    opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
+WHERE name {among(SELECT done.name FROM {rows:done(name text)})} AND epoch = :epoch
+  AND (failure_streak > 0 OR refusals > 0 OR opened_at IS NOT NULL
+       OR last_success_at IS NULL OR last_success_at <= {after(-1)});
+
+-- name: lock_health
+-- The breakers of these sources with the settings of their classes, locked in order.
+SELECT s.name, s.failure_streak, coalesce(s.failure_threshold, c.failure_threshold),
+       coalesce(s.cooldown_seconds, c.cooldown_seconds), coalesce(s.cooldown_factor, c.cooldown_factor), s.epoch,
+       s.opened_at IS NOT NULL, s.opens, s.refusals, coalesce(s.block_after, c.block_after), s.enabled,
+       {seconds_until(s.paused_until)}
+FROM {t}sources s
+LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})}
+ORDER BY s.name
+{lock(s)};
+
+-- name: write_health
+-- What became of them. A pause that did not change keeps its moment; a breaker that changed forgets its probe.
+UPDATE {t}sources
+SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, enabled = (told.enabled = 1),
+    opened_at = CASE WHEN told.opened = 1 THEN coalesce(opened_at, {now}) END,
+    probe_job = CASE WHEN epoch = told.epoch THEN probe_job END,
+    probe_token = CASE WHEN epoch = told.epoch THEN probe_token END,
+    epoch = told.epoch,
+    paused_until = CASE WHEN told.repaused = 1 THEN {after(told.paused_for)} ELSE paused_until END,
+    last_success_at = CASE WHEN told.succeeded = 1 THEN {now} ELSE last_success_at END,
+    last_failure_at = CASE WHEN told.failed = 1 THEN {now} ELSE last_failure_at END,
+    last_error = coalesce(told.error, last_error),
+    refused_at = CASE WHEN told.refused = 1 THEN {now} ELSE refused_at END,
+    refusal_code = coalesce(told.refusal_code, refusal_code)
+FROM {rows:told(name text, streak int, opens int, refusals int, enabled int, opened int, epoch int, repaused int, paused_for float, succeeded int, failed int, error text, refused int, refusal_code text)}
+WHERE {t}sources.name = told.name;

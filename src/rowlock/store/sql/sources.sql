@@ -1,0 +1,88 @@
+-- Policy and health of sources for people, in the order of store/sources.py.
+
+-- name: source_known
+-- Whether the source, its class, or a job of it is there. The last one reads all live jobs, and only for a name that
+-- is otherwise unknown.
+SELECT 1 WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :group)
+            OR EXISTS (SELECT 1 FROM {t}jobs_live WHERE source = :name);
+
+-- name: source_classes
+-- The classes that are there.
+SELECT name FROM {t}sources WHERE name NOT LIKE '%:%' ORDER BY name LIMIT 50;
+
+-- name: lock_policy
+-- The settings of one source or class, locked.
+SELECT concurrency, total, rate_limit_per_minute, burst, failure_threshold, cooldown_seconds, cooldown_factor,
+       block_after, set_by
+FROM {t}sources WHERE name = :name
+{lock()};
+
+-- name: write_policy
+-- New settings of one source or class.
+UPDATE {t}sources
+SET concurrency = :concurrency, total = :total, rate_limit_per_minute = :rate, burst = :burst,
+    failure_threshold = :threshold, cooldown_seconds = :cooldown, cooldown_factor = :factor,
+    block_after = :block_after, set_by = :set_by
+WHERE name = :name;
+
+-- name: pause_source
+-- No more claims, for :seconds or until it is resumed.
+UPDATE {t}sources
+SET enabled = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN FALSE ELSE enabled END,
+    paused_until = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN paused_until ELSE {after(:seconds)} END
+WHERE name = :name
+RETURNING name;
+
+-- name: resume_source
+-- Claims go on: no pause, a closed breaker, no block. Its epoch grows, so that what still runs from before says
+-- nothing about it any more.
+UPDATE {t}sources
+SET enabled = TRUE, paused_until = NULL, opened_at = NULL, opens = 0, failure_streak = 0, refusals = 0,
+    epoch = epoch + 1, probe_job = NULL, probe_token = NULL
+WHERE name = :name
+RETURNING name;
+
+-- name: list_sources
+-- Sources after :name, with their own settings, those of their class, how they stand and how many jobs run.
+SELECT s.name, s.concurrency, s.total, s.rate_limit_per_minute, s.burst, s.failure_threshold, s.cooldown_seconds,
+       s.cooldown_factor, s.block_after, s.set_by, s.enabled, {time(s.paused_until)}, s.failure_streak,
+       {time(s.opened_at)}, s.opens, {time(s.last_success_at)}, {time(s.last_failure_at)}, s.last_error, s.refusals,
+       {time(s.refused_at)}, s.refusal_code,
+       (SELECT count(*) FROM {t}jobs_live r
+        WHERE r.state = 'running' AND r.source IS NOT NULL
+          AND {class(r.source)} = {class(s.name)} AND r.source = s.name),
+       (SELECT count(*) FROM {t}jobs_live r
+        WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = s.name),
+       coalesce(s.concurrency, c.concurrency), coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute)
+FROM {t}sources s
+LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+WHERE s.name > :name
+  AND CASE WHEN CAST(:only AS text) IS NULL THEN TRUE ELSE s.name = :only END
+  AND (:refused = 0 OR s.refusals >= :refused)
+ORDER BY s.name
+LIMIT :n;
+
+-- name: source_running
+-- The jobs that run on a source, oldest first.
+SELECT CAST(r.id AS text), r.locked_by FROM {t}jobs_live r
+WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = {class(:source)} AND r.source = :source
+ORDER BY r.id
+LIMIT :n;
+
+-- name: class_running
+-- The jobs that run on all sources of a class, oldest first.
+SELECT CAST(r.id AS text), r.locked_by FROM {t}jobs_live r
+WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = :group
+ORDER BY r.id
+LIMIT :n;
+
+-- name: prune_sources
+-- Sources that nobody has set, that are well, and were last used more than -:ago seconds ago.
+DELETE FROM {t}sources
+WHERE name IN (
+    SELECT name FROM {t}sources
+    WHERE name LIKE '%:%' AND set_by IS NULL AND enabled AND opened_at IS NULL AND paused_until IS NULL AND refusals = 0
+      AND coalesce(last_success_at, last_failure_at, created_at) < {after(:ago)}
+      AND coalesce(last_failure_at, last_success_at, created_at) < {after(:ago)}
+    LIMIT :n)
+RETURNING name;

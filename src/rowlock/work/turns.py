@@ -1,0 +1,122 @@
+"""The jobs with a source, seen from a worker: when to look for them, where the round goes on, and what is closed.
+
+A look is one statement and takes no lock; only if a source seems open is there a claim. A look goes through a bounded
+number of sources from a cursor on. If none of them is open and there are more, the next look goes on behind them; once
+round, with nothing open, the worker waits for what will open first: a token, the end of a pause, a slot.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from rowlock.core.config import WorkerSettings
+from rowlock.core.job import MIN_PRIORITY
+from rowlock.core.source import Admission, admit
+from rowlock.store import turns
+from rowlock.store.engine import Store
+from rowlock.store.ids import new_token
+from rowlock.store.jobs import Lane
+
+LOOK_SECONDS = 0.1  # between looks while there is nothing
+SATURATED_SECONDS = 1.0  # until another worker may have freed a slot; our own tell us
+SECONDS_PER_STATEMENT = 0.5  # a round of many looks is repeated the less often
+BUSY_SECONDS = 0.02  # another worker had the sources locked
+FEWEST, MOST = 32, 256  # sources in one look
+
+# Runs a claim with its token, so that a lost reply is not a lost job, and starts what it took.
+Claim = Callable[[str, Callable[[], Awaitable[turns.Taken]]], Awaitable[turns.Taken]]
+
+
+class Turns:
+    """A worker's round through the sources."""
+
+    def __init__(self, store: Store, settings: WorkerSettings, worker: str, tasks: Sequence[str]) -> None:
+        self._store, self._settings, self._worker = store, settings, worker
+        self._lanes = [(queue, task) for queue in settings.queues for task in sorted(tasks)]
+        self._plain = [Lane(queue, task) for queue, task in self._lanes]
+        self._cursor = ""
+        self._looked = 0.0  # when
+        self._look_at = 0.0  # a round after this looks
+        self._wake_at = math.inf  # a sleeping worker wakes for it
+        self.waiting = True  # the last look saw jobs with a source; nobody knows before the first
+        self.open = False  # something with a source could start, if there were a slot
+        self.closed = False  # there are jobs with a source, and none of them may start
+        self._start_round()
+
+    def _start_round(self) -> None:
+        self._floor = MIN_PRIORITY - 1
+        self._passed: set[tuple[int, str]] = set()  # the ends of looks that found nothing open
+        self._looks = 0
+
+    def stir(self) -> None:
+        """Something may have come or opened. Where no job has a source, looks are not worth more than ten a second."""
+        self._look_at = self._wake_at = 0.0 if self.waiting else self._looked + LOOK_SECONDS
+
+    def settled(self) -> None:
+        """Slots of sources may be free again."""
+        if self.closed:
+            self._look_at = self._wake_at = 0.0
+
+    @property
+    def wait(self) -> float:
+        """Seconds until it is time to look, if there is a round anyway."""
+        return max(0.0, self._look_at - time.monotonic())
+
+    @property
+    def sleep(self) -> float:
+        """Seconds until a look is worth a round."""
+        return max(0.0, self._wake_at - time.monotonic())
+
+    async def claim(self, n: int, claim: Claim) -> bool:
+        """Claim for `n` free slots, jobs without a source among them in their turn; answers whether there is more."""
+        most = min(max(2 * n, FEWEST), MOST)
+        heads = await self._store.run(turns.look(self._lanes, self._cursor, most, self._floor))
+        self._looked, self._wake_at = time.monotonic(), math.inf
+        self._looks += 1
+        self.waiting = bool(heads) or bool(self._passed)
+        admissions = [(head, admit(head.gate)) for head in heads]
+        candidates = [head for head, admission in admissions if admission.room > 0]
+        self.open = bool(candidates)
+        if not candidates:
+            return self._nothing_open(heads, [admission for _, admission in admissions])
+        token = new_token()
+        lease = self._settings.lease_seconds
+        taken = await claim(
+            token,
+            lambda: self._store.run(turns.take(self._worker, token, candidates, self._plain, n, lease)),
+        )
+        self.closed = False
+        self._start_round()
+        if not taken.jobs:
+            self._look_at = self._wake_at = self._looked + BUSY_SECONDS
+            return False
+        self._cursor = taken.last_source or ""
+        self.open = taken.more or any(head.last for head in heads)
+        self._look_at = 0.0 if self.open else self._looked + LOOK_SECONDS
+        # What was left out may be closed only for now: a full source, an empty bucket.
+        self._wake_at = self._look_at
+        return self.open
+
+    def _nothing_open(self, heads: Sequence[turns.Head], admissions: Sequence[Admission]) -> bool:
+        """Answers whether to look on at once."""
+        ends = [head for head in heads if head.last]
+        if ends:
+            again = [head.priority for head in ends if (head.priority, head.source) in self._passed]
+            if again:
+                self._floor = max(again)  # round: every source of this priority is closed
+            self._passed.update((head.priority, head.source) for head in heads)
+            self._cursor = ends[-1].source
+            self._look_at = 0.0
+            return True
+        self.closed = self.waiting
+        if self.closed:
+            waits = [SATURATED_SECONDS if a.wait is None else a.wait for a in admissions if a.why != "disabled"]
+            pause = min([*waits, SATURATED_SECONDS if self._passed else self._settings.poll_interval_seconds])
+            slow = SECONDS_PER_STATEMENT * self._looks if self._looks > 2 else BUSY_SECONDS
+            self._look_at = self._wake_at = self._looked + max(pause, slow)
+        else:
+            self._look_at = self._looked + LOOK_SECONDS
+        self._start_round()
+        return False
