@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from rowlock.core.job import Finished
     from rowlock.core.policy import Backoff, exponential, fixed
     from rowlock.core.states import Outcome, State
+    from rowlock.store.batches import EndedBatch
     from rowlock.work.app import Rowlock
+    from rowlock.work.batch import Batch
     from rowlock.work.context import Context
     from rowlock.work.handle import JobHandle
     from rowlock.work.handlers import BaseHandler, get_handler, handler
@@ -71,7 +73,9 @@ _MODULES = {
     "core.job": ("Finished",),
     "core.policy": ("Backoff", "exponential", "fixed"),
     "core.states": ("Outcome", "State"),
+    "store.batches": ("EndedBatch",),
     "work.app": ("Rowlock",),
+    "work.batch": ("Batch",),
     "work.context": ("Context",),
     "work.handle": ("JobHandle",),
     "work.handlers": ("BaseHandler", "get_handler", "handler"),
@@ -84,8 +88,11 @@ _PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for n
 __all__ = [
     "Backoff",
     "BaseHandler",
+    "Batch",
+    "BatchNotFound",
     "ConfigError",
     "Context",
+    "EndedBatch",
     "FakeClock",
     "Finished",
     "HandlerNotFoundError",
@@ -94,6 +101,7 @@ __all__ = [
     "JobDead",
     "JobHandle",
     "JobNotFound",
+    "KeyConflict",
     "LeaseLost",
     "NotAllowed",
     "Outcome",
@@ -103,6 +111,7 @@ __all__ = [
     "RowlockError",
     "SchemaError",
     "Snooze",
+    "SourceError",
     "State",
     "StorageFull",
     "StoreError",

@@ -181,7 +181,8 @@ async def test_a_chosen_id_is_free_again_when_its_enqueue_fails(rig: Rig) -> Non
 async def test_a_running_attempt_may_enqueue_children(rig: Rig) -> None:
     job = await rig.running()
     child = rig.new_id()
-    await rig.store.run(jobs.enqueue_rows([NewRow(child, "{}", None, None)], NewJob(task="child"), None, (job.id, job.token)))
+    row, lease = NewRow(child, "{}", None, None), (job.id, job.token)
+    await rig.store.run(jobs.enqueue_rows([row], NewJob(task="child"), None, lease))
     assert await rig.state(child) == "queued"
 
 

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from rowlock.core.clock import FakeClock
-from rowlock.store import jobs, migrate
+from rowlock.store import jobs, migrate, turns
 from rowlock.store.jobs import Lane
 from rowlock.store.postgres import HOT
 from rowlock.store.queries import Query, bind, load
@@ -29,7 +29,8 @@ ROWS = 100_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "00000000-0000-4000-8000-000000000001"
 BATCH = 200
-FIRST_RUNNING, FIRST_FINISHED, FIRST_LATER = 1_000_000, 2_000_000, 3_000_000
+FIRST_RUNNING, FIRST_FINISHED, FIRST_LATER, FIRST_SOURCED = 1_000_000, 2_000_000, 3_000_000, 4_000_000
+BATCH_ID = "00000000-0000-7000-9000-000000000001"
 
 BULK = """
 INSERT INTO {t}jobs_live (
@@ -37,6 +38,14 @@ INSERT INTO {t}jobs_live (
     attempt, lease_token, locked_by, locked_at, lease_expires_at)
 SELECT {id}, 'task' || n % 7, 'default', {state}, {ready}, {priority}, '{{"n": 1}}', 5, {run_after}, {now}, {now},
        1, {lease}
+FROM {series}
+"""
+SOURCED = """
+INSERT INTO {t}jobs_live (
+    id, task, queue, state, ready, priority, args, max_attempts, run_after, created_at, updated_at,
+    attempt, source, batch_id, lease_token, locked_by, locked_at, lease_expires_at)
+SELECT {id}, 'task' || n % 7, 'default', {state}, {ready}, {priority}, '{{"n": 1}}', 5, {now}, {now}, {now},
+       1, 'domain:' || n % 500, {batch}, {lease}
 FROM {series}
 """
 FINISHED = """
@@ -50,8 +59,11 @@ FROM {series}
 NO_LEASE, LEASE = "NULL, NULL, NULL, NULL", f"'{TOKEN}', 'w', {{now}}, {{now}}"
 
 
+# The claim of jobs with a source.
+TURNS = ("look", "lock_classes", "lock_sources", "gates", "find_turns", "find_plain", "take", "spend", "let_go")
+TURNS += ("keys_done", "source_succeeded", "complete_batches", "start_batches", "count_batches", "make_sources")
 # Which statements keep their plans, and the settings under which each kind is planned. A pooler sets nothing.
-KEPT = {"claim", "succeed"}
+KEPT = {"claim", "succeed", *TURNS}
 PLANNING = {
     "hot": [
         {"plan_cache_mode": "force_custom_plan"},
@@ -104,6 +116,12 @@ class Database:
         self.fill(
             BULK, FIRST_RUNNING, 500, state="'running'", ready="FALSE", priority="0", run_after="{now}", lease=LEASE
         )
+
+    def load_sourced(self) -> None:
+        ready = {"state": "'queued'", "ready": "TRUE", "priority": "n % 3", "lease": NO_LEASE}
+        self.fill(SOURCED, FIRST_SOURCED, ROWS, batch="NULL", **ready)
+        running = {"state": "'running'", "ready": "FALSE", "priority": "0", "lease": LEASE}
+        self.fill(SOURCED, FIRST_SOURCED + ROWS, 500, batch=f"'{BATCH_ID}'", **running)
 
     def load_finished_and_later(self) -> None:
         self.fill(FINISHED, FIRST_FINISHED, ROWS)
@@ -270,6 +288,36 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "lock_finished": ({"asked": FEW}, None),
     "revive": ({"asked": FEW, "tries": 1}, None),
     "revive_remove": ({"gone": FEW}, None),
+    "ending": ({"asked": ids()}, None),
+    "keys_given_up": ({"gone": ids()}, None),
+    "batch_left": ({"batch_id": BATCH_ID, "n": 100}, "jobs_live_batch"),
+    "source_running": ({"source": "domain:1", "n": 10}, "jobs_live_slots"),
+    "class_running": ({"group": "domain", "n": 10}, "jobs_live_slots"),
+    "line_of_source": (
+        {"queue": "default", "task": "task1", "priority": 0, "source": "domain:1", "id": numbered(5_000_000), "n": 10},
+        "jobs_live_turns",
+    ),
+    "look": ({"lane": [("default", f"task{n}", 50, -101) for n in range(7)], "cursor": "domain:2"}, "jobs_live_turns"),
+    "lock_classes": ({"asked": [("domain",), ("api",)]}, None),
+    "lock_sources": ({"asked": [(f"domain:{n}",) for n in range(50)]}, None),
+    "gates": ({"named": [(f"domain:{n}",) for n in range(50)]}, "jobs_live_slots"),
+    "find_turns": (
+        {"turn": [("default", "task1", n % 3, f"domain:{n}", 2) for n in range(50)], "n": 2},
+        "jobs_live_turns",
+    ),
+    "find_plain": ({"lane": lanes(7), "n": 20}, "jobs_live_claim"),
+    "take": (
+        {"picked": ids(), "worker": "w", "token": TOKEN, "lease": 60, "at": NOW, "epoch": 0},
+        None,
+    ),
+    "spend": ({"spent": [(f"domain:{n}", 1.5) for n in range(50)], "at": NOW}, None),
+    "let_go": ({"gone": ids()}, None),
+    "keys_done": ({"gone": ids()}, None),
+    "source_succeeded": ({"done": [(f"domain:{n}",) for n in range(50)], "epoch": 0}, None),
+    "complete_batches": ({"asked": [(BATCH_ID,)]}, None),
+    "start_batches": ({"asked": [(BATCH_ID,)]}, None),
+    "count_batches": ({"counted": [(BATCH_ID, 1, 0, 0, None)], "shard": 1}, None),
+    "make_sources": ({"made": [("domain:1",)]}, None),
 }
 CLAIMS = [{"lane": lanes(count), "n": n} for count, n in ((1, 1), (3, 10), (7, 500), (40, 20))]
 # A low-water mark in the middle of the range.
@@ -296,8 +344,8 @@ def plans(fresh_database: Any) -> dict[str, dict[str, list[Plan]]]:
     """Every plan in every scenario: scenario -> statement -> plans. Loaded once, because loading is the cost."""
     found = {}
     for steps in (
-        {"missing": ["load_ready", "load_running"], "fresh": ["ANALYZE"]},
-        {"stale": ["ANALYZE", "load_ready", "load_running"]},
+        {"missing": ["load_ready", "load_running", "load_sourced"], "fresh": ["ANALYZE"]},
+        {"stale": ["ANALYZE", "load_ready", "load_running", "load_sourced"]},
         {"crowded": ["load_finished_and_later", "load_running"], "crowded and fresh": ["ANALYZE"]},
     ):
         database: Database = fresh_database()
@@ -344,6 +392,9 @@ def test_a_statement_reads_only_its_own_rows(plans: dict[str, dict[str, list[Pla
 def test_only_operations_with_these_plans_keep_them() -> None:
     assert jobs.claim("w", TOKEN, lanes(1), 1, 60).hot
     assert jobs.succeed([], jobs.Keep()).hot
+    assert jobs.succeed_marked([], jobs.Keep(), jobs.Marks()).hot
+    assert turns.look([], "", 1, 0).hot
+    assert turns.take("w", TOKEN, [], [], 1, 60).hot
     assert not jobs.settle([], jobs.Keep()).hot
     assert not jobs.beat([], 60).hot
 
@@ -354,6 +405,7 @@ def test_a_plan_that_was_made_for_an_empty_table_is_still_good(template: str, po
     asked = {
         "claim": {"worker": "w", "token": TOKEN, "lease": 60, "lane": lanes(7), "n": 500},
         "succeed": STATEMENTS["succeed"][0],
+        **{name: STATEMENTS[name][0] for name in TURNS},
     }
     try:
         database.run("ANALYZE")
@@ -362,6 +414,7 @@ def test_a_plan_that_was_made_for_an_empty_table_is_still_good(template: str, po
             database.explain(name, settings, params)
         database.load_ready()
         database.load_running()
+        database.load_sourced()
         for name, params in asked.items():
             plan = database.explain(name, settings, params)
             assert plan.walks == [], plan

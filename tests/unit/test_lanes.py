@@ -4,7 +4,10 @@ from rowlock.core.job import Claimed
 from rowlock.store.jobs import NO_ID, Lane
 from rowlock.work.lanes import START, LaneBook
 
-NOBODY = Claimed("", "", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0, None, None, None, None, None, False, "", "")
+NOBODY = Claimed(
+    *("", "", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
+    *(None, None, None, None, None, False, "", ""),
+)
 
 
 def jobs_of(task: str, count: int, first: int = 0, priority: int = 0) -> list[Claimed]:

@@ -40,14 +40,15 @@ def pattern(name: ast.AST) -> str:
 
 
 def written_names() -> list[tuple[str, str | None]]:
-    """(name, engine) of every statement in the SQL files, in order, and of the one that is made from another."""
+    """(name, engine) of every statement in the SQL files, in order, and of those that are made from another."""
     texts = [file.read_text("utf-8") for file in sorted((STORE / "sql").glob("*.sql"))]
     names = [
         (name, engine or None)
         for text in texts
         for name, engine in re.findall(r"^-- name: (\w+)(?: \[(\w+)\])?", text, re.MULTILINE)
     ]
-    return [*names, ("enqueue_one", "postgres"), ("enqueue_one", "sqlite")]
+    made = [(name, engine) for name in ("enqueue_one", "enqueue_rows") for engine in ("postgres", "sqlite")]
+    return [*names, *made]
 
 
 # Tokens

@@ -10,7 +10,10 @@ from rowlock.core.job import Claimed
 from rowlock.work.filler import Filler
 from rowlock.work.running import Running
 
-NOBODY = Claimed("", "t", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0, None, None, None, None, None, False, "", "")
+NOBODY = Claimed(
+    *("", "t", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
+    *(None, None, None, None, None, False, "", ""),
+)
 
 
 async def test_an_attempt_that_has_not_begun_is_told_and_not_cancelled() -> None:

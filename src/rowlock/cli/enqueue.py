@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,6 +35,12 @@ def enqueue(
     run_after: Annotated[str | None, typer.Option("--run-after", metavar="ISO", help="Not before")] = None,
     expires_at: Annotated[str | None, typer.Option("--expires-at", metavar="ISO", help="Not later")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Whom the job belongs to")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="The outside service it calls, e.g. api:ebay")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Unique key: an older job that has it is the answer")] = None,
+    unique: Annotated[
+        str | None, typer.Option("--unique", help="until_done, while_queued, forever, or a time such as 1h")
+    ] = None,
+    batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="The batch it belongs to")] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="May be given many times")] = None,
     job_id: Annotated[str | None, typer.Option("--job-id", metavar="UUID", help="The id; used once only")] = None,
     max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Tries")] = None,
@@ -52,6 +59,10 @@ def enqueue(
         "run_after": None if run_after is None else times.moment(run_after, "--run-after"),
         "expires_at": None if expires_at is None else times.moment(expires_at, "--expires-at"),
         "owner": owner,
+        "source": source,
+        "key": key,
+        "unique": None if unique is None else _uniqueness(unique),
+        "batch": batch,
         "tags": tag,
         "job_id": job_id,
         "max_attempts": max_attempts,
@@ -63,6 +74,12 @@ def enqueue(
     found = opened.get_task(task) if target.code else stand_in(opened, task)
     arguments = read_arguments(args) | read_values(texts, found)
     run_async(_enqueue(opened, found, arguments, given, wait, limit, as_json))
+
+
+def _uniqueness(text: str) -> str | timedelta:
+    if text in ("until_done", "while_queued", "forever"):
+        return text
+    return timedelta(seconds=times.duration(text, "--unique"))
 
 
 async def _enqueue(

@@ -6,7 +6,21 @@ import sys
 
 import typer
 
-from rowlock.cli import batches, bench, demo, doctor, enqueue, jobs, migrate, queues, sources, stats, up, worker, workers
+from rowlock.cli import (
+    batches,
+    bench,
+    demo,
+    doctor,
+    enqueue,
+    jobs,
+    migrate,
+    queues,
+    sources,
+    stats,
+    up,
+    worker,
+    workers,
+)
 from rowlock.cli.failures import FAILED, INTERRUPTED, explain
 
 # Help without rich: drawing boxes takes longer than everything else that --help does.

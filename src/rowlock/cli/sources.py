@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from rowlock.governance.sources import Sources
     from rowlock.store.sources import Source
 
-verbs = typer.Typer(
-    help="Look at sources, limit, pause and resume them.", no_args_is_help=True, rich_markup_mode=None
-)
+verbs = typer.Typer(help="Look at sources, limit, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
 
 COLUMNS = ("name", "state", "running", "concurrency", "rate", "failure_streak", "paused_until", "last_failure_at")
 CANDIDATES = ("name", "refusals", "refusal_code", "refused_at", "state")

@@ -63,8 +63,10 @@ class Sources:
         return await self.get(name)
 
     async def declare(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write what a config says. Classes first, so that a source of a new class is not a slip."""
-        for name in sorted(policies, key=lambda name: (":" in name, name)):
+        """Write what a config says, where no operator has said otherwise."""
+        for name in sorted(policies):
             checked = check_policy(check_name(name), dict(policies[name]))
             if not await (await self._store()).run(sources.set_policy(name, checked, by="config")):
-                log.info("source %s keeps what an operator has set; `rowlock sources set %s --reset` ends that", name, name)
+                log.info(
+                    "source %s keeps what an operator has set; `rowlock sources set %s --reset` ends that", name, name
+                )

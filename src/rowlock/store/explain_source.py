@@ -54,7 +54,8 @@ def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> Hel
             rate = show_rate(gate.rate or 0.0)
             return HeldUp("rate", f"Its source {source!r} gives {rate}; the next token comes at {at}.", until)
         case "breaker":
-            return HeldUp("breaker", f"Its source {source!r} failed too often and is left alone until {at}; {resume}.", until)
+            failed = f"Its source {source!r} failed too often and is left alone until {at}; {resume}."
+            return HeldUp("breaker", failed, until)
         case "probe":
             return HeldUp("probe", f"Its source {source!r} is tried out by one job; if that succeeds, all go on.")
         case "paused":

@@ -24,9 +24,7 @@ def scope_of(task: str, owner: str | None) -> str:
     return task if owner is None else f"{task}{SEPARATOR}{owner}"
 
 
-def take_keys(
-    scope: str, wanted: Sequence[tuple[str, str]], mode: str, window: float | None
-) -> Steps[dict[str, str]]:
+def take_keys(scope: str, wanted: Sequence[tuple[str, str]], mode: str, window: float | None) -> Steps[dict[str, str]]:
     """Take (key, job id) pairs with different keys; answers the job that now holds each key, ours or an older one."""
     holders: dict[str, str] = {}
     rest = sorted(wanted)

@@ -204,8 +204,8 @@ def _texts() -> dict[tuple[str, str | None], str]:
                 found[key] = ""
             elif key and not (line.startswith("--") and not found[key].strip()):
                 found[key] += line + "\n"
-    # A single job needs no arrays, which cost it a quarter of its time, and keys and sources may differ from job to job;
-    # for the rest the texts must not differ.
+    # A single job needs no arrays, which cost it a quarter of its time; keys and sources may differ from job to job.
+    # For the rest the texts must not differ.
     for engine in ("postgres", "sqlite"):
         many = found["enqueue", engine]
         found["enqueue_one", engine] = many.replace("{rows:added(", "{row:added(")

@@ -53,8 +53,9 @@ class Source:
 @operation()
 def set_policy(name: str, changes: Mapping[str, float | int | None], by: str = "operator") -> Steps[bool]:
     """Change settings of a source or class; None takes one back. What an operator has set, a config does not change:
-    False then. The class of a new source must be known."""
-    yield from _known(name)
+    False then. The class of a new source must be known, unless a config names it."""
+    if by != "config":
+        yield from _known(name)
     yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
     ((*values, set_by),) = yield Call("lock_policy", name=name)
     if by == "config" and set_by == "operator":

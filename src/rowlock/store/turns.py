@@ -55,9 +55,7 @@ def gate_of(row: Sequence[Any]) -> Gate:
 
 
 @operation(hot=True)
-def take(
-    worker: str, token: str, heads: Sequence[Head], plain: Sequence[Lane], n: int, lease: float
-) -> Steps[Taken]:
+def take(worker: str, token: str, heads: Sequence[Head], plain: Sequence[Lane], n: int, lease: float) -> Steps[Taken]:
     """Claim up to `n` jobs of these sources, and of the lanes without a source, under one fresh token."""
     order = list(dict.fromkeys(head.source for head in heads))
     admissions, gates, at = yield from _admitted(order, {head.source: head.gate for head in heads})
@@ -86,9 +84,7 @@ def take(
     return Taken(in_claim_order(jobs, token, worker), dealt.more, served[-1])
 
 
-def _admitted(
-    order: Sequence[str], seen: dict[str, Gate]
-) -> Steps[tuple[dict[str, Admission], dict[str, Gate], Any]]:
+def _admitted(order: Sequence[str], seen: dict[str, Gate]) -> Steps[tuple[dict[str, Admission], dict[str, Gate], Any]]:
     """Lock what is limited, count anew, and ask each source how many it lets in."""
     missing = [source for source, gate in seen.items() if not gate.has_row]
     if missing:
@@ -163,5 +159,3 @@ def _spend(
     spent = [(source, level - count) for source, level, count in levels if level is not None]
     if spent:
         yield Call("spend", spent=spent, at=at)
-
-

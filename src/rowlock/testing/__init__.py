@@ -65,8 +65,9 @@ def _pretend(task: Task[..., Any, Any], args: str, attempt: int) -> Claimed:
     options = task.options
     return Claimed(
         id=new_id(), task=task.name, queue=options.queue, priority=options.priority, args=args, owner=None, source=None,
-        source_epoch=None, batch_id=None, unique_mode=None, attempt=attempt, max_attempts=options.max_attempts, releases=0, losses=0, convictions=0, backoff=None,
-        timeout_seconds=options.timeout, on_success=None, on_dead=None, on_lost=None, cancel_requested=False,
+        source_epoch=None, batch_id=None, unique_mode=None, attempt=attempt, max_attempts=options.max_attempts,
+        releases=0, losses=0, convictions=0, backoff=None, timeout_seconds=options.timeout, on_success=None,
+        on_dead=None, on_lost=None, cancel_requested=False,
         token=new_token(), worker="testing",
     )  # fmt: skip
 

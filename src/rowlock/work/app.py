@@ -235,7 +235,9 @@ class Rowlock:
         arguments: Mapping[str, Any],
         under: tuple[str, str] | None,
     ) -> JobHandle[Any]:
-        bound = task if isinstance(task, Bound) else (task if isinstance(task, Task) else self.registry.get(task)).using()
+        if isinstance(task, str):
+            task = self.registry.get(task)
+        bound = task if isinstance(task, Bound) else task.using()
         return await bound._enqueue(args, arguments, under)
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
@@ -336,8 +338,9 @@ class Rowlock:
         """The context of a plain call, outside of any job."""
         nobody = Claimed(
             id="", task=task, queue="", priority=0, args="{}", owner=None, source=None, source_epoch=None,
-            batch_id=None, unique_mode=None, attempt=1, max_attempts=1, releases=0, losses=0, convictions=0, backoff=None, timeout_seconds=None, on_success=None, on_dead=None,
-            on_lost=None, cancel_requested=False, token="", worker="",
+            batch_id=None, unique_mode=None, attempt=1, max_attempts=1, releases=0, losses=0, convictions=0,
+            backoff=None, timeout_seconds=None, on_success=None, on_dead=None, on_lost=None, cancel_requested=False,
+            token="", worker="",
         )  # fmt: skip
         return Context(None, nobody)
 

@@ -113,9 +113,7 @@ class Context:
             self._report(None if percent is None else int(percent), phase, message)
         return Told()
 
-    async def enqueue(
-        self, task: Task[..., Any, Any] | Bound[..., Any] | str, /, **arguments: Any
-    ) -> JobHandle[Any]:
+    async def enqueue(self, task: Task[..., Any, Any] | Bound[..., Any] | str, /, **arguments: Any) -> JobHandle[Any]:
         """Enqueue a job on behalf of this attempt; refused once the lease is lost. Joins `ctx.transaction()`. A job of
         a batch adds to it so: `ctx.enqueue(task.using(batch=ctx.batch_id), …)`."""
         if self._app is None:

@@ -1,9 +1,9 @@
 """Fills the slots: makes due jobs claimable, claims for the room there is, and sleeps when there is nothing.
 
 A claim takes the free slots plus an adaptive prefetch (what this worker finished in the last 100 ms), so that slow work
-is never hoarded and fast work never waits for a round trip. Jobs with a source come by `Turns`, for free slots only. A claim that comes back short means the queue is empty: the
-worker then says so in its row, looks once more (work may have come in between) and sleeps until it is woken, a delayed
-job is due, or the poll interval has passed.
+is never hoarded and fast work never waits for a round trip. Jobs with a source come by `Turns`, for free slots only. A
+claim that comes back short means the queue is empty: the worker then says so in its row, looks once more (work may have
+come in between) and sleeps until it is woken, a delayed job is due, or the poll interval has passed.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Filler:
         self._every = LaneBook(settings.queues, prompt + slow)
         self._prompt = LaneBook(settings.queues, prompt)
         self._slow = LaneBook(settings.queues, slow)  # process tasks: claimed for free slots only
+        self._has_slow, self._slow_at = bool(slow), 0.0  # when they were last asked for
         self._turns = Turns(store, settings, slots.id, prompt + slow)
         self._wake = asyncio.Event()
         self._returned = 0  # attempts that have returned, ever
@@ -105,7 +106,7 @@ class Filler:
     def settled(self) -> None:
         """Outcomes were written; if claiming waited for that, look now."""
         self._turns.settled()
-        if not self._drained or self._turns.closed:
+        if not self._drained or self._turns.waiting:
             self._wake.set()
 
     def returned(self, seconds: float, waiting: int) -> None:
@@ -167,7 +168,10 @@ class Filler:
     async def _claim_turns(self) -> bool:
         """Claim jobs with a source for the free slots, if it is time to; answers whether there may be more."""
         free = min(self._slots.free - self._slots.waiting, self._settings.claim_batch_size)
-        return free > 0 and self._turns.wait <= 0 and await self._turns.claim(free, self._run_claim)
+        if self._turns.wait > 0 or (free <= 0 and not self._prefetch):
+            return False
+        # With all slots taken by jobs that were claimed ahead, only to see whether that must end.
+        return await self._turns.claim(max(free, 0), self._run_claim)
 
     async def _run_claim(self, token: str, claim: Callable[[], Awaitable[Taken]]) -> Taken:
         """A claim of jobs with a source; what it took is started."""
@@ -191,9 +195,9 @@ class Filler:
     def _room(self) -> int:
         """How many to claim: free slots plus prefetch, less what waits here already."""
         # Slow work is not prefetched: it would wait here for a slot while another worker has one. Nor is anything
-        # while jobs with a source wait for one, for those are never claimed ahead, and would wait for ever.
-        hoarding = self._seconds > PREFETCH_SECONDS or self._turns.open
-        self._prefetch = 0 if hoarding else self._returned_lately()
+        # while jobs that are never claimed ahead wait for a free slot: there would never be one.
+        starving = self._turns.open or (self._has_slow and time.monotonic() > self._slow_at + PREFETCH_SECONDS)
+        self._prefetch = 0 if starving or self._seconds > PREFETCH_SECONDS else self._returned_lately()
         waiting = self._slots.waiting
         if self._prefetch and waiting > self._prefetch // 2:
             return 0  # enough for now; many small claims would cost more than they bring
@@ -226,6 +230,8 @@ class Filler:
         if not lanes or n <= 0:
             self._passed_over = self._passed_over or bool(lanes)
             return 0, False
+        if book is not self._prompt:
+            self._slow_at = time.monotonic()
         token, sent = new_token(), boottime()
         claim = jobs.claim(self._slots.id, token, lanes, n, self._settings.lease_seconds)
         claimed = await self._not_lost(token, self._store.run(claim))

@@ -145,9 +145,7 @@ def uniqueness(key: Any, unique: Any) -> tuple[str | None, float | None]:
             raise InvalidArguments(f"unique must be a time greater than zero, not {unique!r}")
         return "window", window
     if unique not in (None, "until_done", "while_queued", "forever"):
-        raise InvalidArguments(
-            f"unique must be 'until_done', 'while_queued', 'forever' or a timedelta, not {unique!r}"
-        )
+        raise InvalidArguments(f"unique must be 'until_done', 'while_queued', 'forever' or a timedelta, not {unique!r}")
     return unique or "until_done", None
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rowlock.worker")
 
+KNOWN_BATCHES = 10_000
 LEAVE_SECONDS = 1.0  # for what was told to stop at the end of a shutdown's grace
 
 
@@ -266,7 +267,7 @@ class WorkerPool:
         self.log.claimed(claimed)
         running, buffer = self.running, self._buffer
         if fresh := {job.batch_id for job in claimed if job.batch_id is not None} - self._batches:
-            self._batches |= fresh
+            self._batches = self._batches | fresh if len(self._batches) < KNOWN_BATCHES else fresh
             self._loops.spawn(self._store.run(batches.start(sorted(fresh))))
         for job in claimed:
             attempt = running[job.id] = Running(job, sent)

@@ -155,7 +155,8 @@ class Bound(Generic[P, R]):
                     raise InvalidArguments(f"must be a mapping of argument names, not {kwargs!r:.100}")
                 text = pack((), kwargs)
                 source = source_name(_derived(task, text, task.options.source, "source")) if derived else new.source
-                rows.append(NewRow("", text, None if key is None else key_text(_derived(task, text, key, "key")), source))
+                own = None if key is None else key_text(_derived(task, text, key, "key"))
+                rows.append(NewRow("", text, own, source))
             except InvalidArguments as error:
                 raise InvalidArguments(f"item {number}: {error}") from None
         return await task.app.enqueuer.many(task, rows, new, self._given.get("connection"))

@@ -38,6 +38,7 @@ class Turns:
         self._plain = [Lane(queue, task) for queue, task in self._lanes]
         self._cursor = ""
         self._looked = 0.0  # when
+        self._misses = 0  # claims in a row that took nothing, although a source seemed open
         self._look_at = 0.0  # a round after this looks
         self._wake_at = math.inf  # a sleeping worker wakes for it
         self.waiting = True  # the last look saw jobs with a source; nobody knows before the first
@@ -56,7 +57,7 @@ class Turns:
 
     def settled(self) -> None:
         """Slots of sources may be free again."""
-        if self.closed:
+        if self.waiting:
             self._look_at = self._wake_at = 0.0
 
     @property
@@ -70,7 +71,8 @@ class Turns:
         return max(0.0, self._wake_at - time.monotonic())
 
     async def claim(self, n: int, claim: Claim) -> bool:
-        """Claim for `n` free slots, jobs without a source among them in their turn; answers whether there is more."""
+        """Claim for `n` free slots, jobs without a source among them in their turn; answers whether there is more. With
+        none, only look whether something could start."""
         most = min(max(2 * n, FEWEST), MOST)
         heads = await self._store.run(turns.look(self._lanes, self._cursor, most, self._floor))
         self._looked, self._wake_at = time.monotonic(), math.inf
@@ -81,6 +83,8 @@ class Turns:
         self.open = bool(candidates)
         if not candidates:
             return self._nothing_open(heads, [admission for _, admission in admissions])
+        if n == 0:
+            return False
         token = new_token()
         lease = self._settings.lease_seconds
         taken = await claim(
@@ -90,8 +94,11 @@ class Turns:
         self.closed = False
         self._start_round()
         if not taken.jobs:
-            self._look_at = self._wake_at = self._looked + BUSY_SECONDS
+            # Others have them locked; or all are past their latest start, and the next sweep ends them.
+            self._misses, self.open = self._misses + 1, False
+            self._look_at = self._wake_at = self._looked + min(BUSY_SECONDS * 2**self._misses, SATURATED_SECONDS)
             return False
+        self._misses = 0
         self._cursor = taken.last_source or ""
         self.open = taken.more or any(head.last for head in heads)
         self._look_at = 0.0 if self.open else self._looked + LOOK_SECONDS
