@@ -11,7 +11,7 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
-from rowlock.store import Store, jobs
+from rowlock.store import Store, jobs, turns
 from rowlock.store.jobs import Keep, Lane
 
 KEEP = Keep()
@@ -110,8 +110,12 @@ class Rig:
         under: str | None = None,
     ) -> list[Claimed]:
         """Claim up to `n` jobs under a fresh token; without lanes, the whole of one task in one queue."""
-        wanted = lanes or (Lane(queue, task),)
-        return await self.store.run(jobs.claim(worker, under or token(), wanted, n, lease))
+        wanted, given = lanes or (Lane(queue, task),), under or token()
+        claimed = await self.store.run(jobs.claim(worker, given, wanted, n, lease))
+        names = sorted({lane[:2] for lane in wanted})
+        if len(claimed) < n and (heads := await self.store.run(turns.look(names, "", 100, -101))):
+            claimed += (await self.store.run(turns.take(worker, given, heads, [], n - len(claimed), lease))).jobs
+        return claimed
 
     async def running(self, worker: str = "worker-1", lease: float = LEASE, **options: Any) -> Claimed:
         """A job under a live lease."""

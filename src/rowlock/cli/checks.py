@@ -15,6 +15,7 @@ from rowlock.store import migrate, reads, workers
 from rowlock.store.engine import Store
 from rowlock.store.explain import unknown_tasks
 from rowlock.store.operation import Call, Ring, Steps, operation
+from rowlock.store.times import moment
 
 if TYPE_CHECKING:
     from rowlock.core.config import Settings
@@ -96,7 +97,7 @@ async def clock(store: Store) -> tuple[datetime, Finding]:
 @operation(read=True)
 def _clock() -> Steps[datetime]:
     ((now,),) = yield Call("clock")
-    return reads.moment(now)
+    return moment(now)
 
 
 async def work(store: Store) -> list[Finding]:

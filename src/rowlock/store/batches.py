@@ -231,6 +231,17 @@ def prune(ago: float, n: int) -> Steps[int]:
 
 def batch_of(row: Row) -> BatchRow:
     """A row of `read_batch` as a record."""
-    counts = (int(row[8]), int(row[9]), int(row[10]))
-    times = (moment(row[5]), moment(row[6]), moment(row[7]))
-    return BatchRow(*row[:4], bool(row[4]), *times, *counts, row[11])
+    return BatchRow(
+        id=row[0],
+        name=row[1],
+        owner=row[2],
+        state=row[3],
+        sealed=bool(row[4]),
+        created_at=moment(row[5]),
+        started_at=moment(row[6]),
+        finished_at=moment(row[7]),
+        total=int(row[8]),
+        processed=int(row[9]),
+        failed=int(row[10]),
+        last_error=row[11],
+    )

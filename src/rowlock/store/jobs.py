@@ -389,7 +389,7 @@ def _takes_key_back(finished: Row) -> Steps[bool]:
     if mode not in ("until_done", "forever"):
         return True
     holders = yield from keys.take_keys(keys.scope_of(task, owner), [(key, job_id)], mode, None)
-    return holders[key] == job_id
+    return bool(holders[key] == job_id)
 
 
 @operation(single=True, repeatable=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from rowlock.core.errors import InvalidArguments
@@ -60,8 +60,8 @@ def set_policy(name: str, changes: Mapping[str, float | int | None], by: str = "
     ((*values, set_by),) = yield Call("lock_policy", name=name)
     if by == "config" and set_by == "operator":
         return False
-    policy = replace(Policy() if by == "config" else Policy(*values), **changes)
-    yield Call("write_policy", name=name, set_by=by, **asdict(policy))
+    policy = asdict(Policy() if by == "config" else Policy(*values)) | dict(changes)
+    yield Call("write_policy", name=name, set_by=by, **policy)
     yield Call("wake")
     yield from ring()
     return True

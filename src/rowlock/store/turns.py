@@ -45,7 +45,7 @@ def look(lanes: Sequence[tuple[str, str]], cursor: str, take: int, floor: int) -
     """The sources with ready jobs in these (queue, task), from `cursor` on, of a priority after `floor`: the next
     `take` in each lane, best priority first."""
     rows = yield Call("look", lane=[(*lane, take, floor) for lane in lanes], cursor=cursor)
-    return [Head(*row[:4], bool(row[4]), bool(row[5]), gate_of(row[6:])) for row in rows]
+    return [Head(row[0], row[1], row[2], row[3], bool(row[4]), bool(row[5]), gate_of(row[6:])) for row in rows]
 
 
 def gate_of(row: Sequence[Any]) -> Gate:

@@ -29,14 +29,14 @@ ORDER BY s.name
 UPDATE {t}sources
 SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, enabled = (told.enabled = 1),
     opened_at = CASE WHEN told.opened = 1 THEN coalesce(opened_at, {now}) END,
-    probe_job = CASE WHEN epoch = told.epoch THEN probe_job END,
-    probe_token = CASE WHEN epoch = told.epoch THEN probe_token END,
+    probe_job = CASE WHEN {t}sources.epoch = told.epoch THEN probe_job END,
+    probe_token = CASE WHEN {t}sources.epoch = told.epoch THEN probe_token END,
     epoch = told.epoch,
     paused_until = CASE WHEN told.repaused = 1 THEN {after(told.paused_for)} ELSE paused_until END,
     last_success_at = CASE WHEN told.succeeded = 1 THEN {now} ELSE last_success_at END,
     last_failure_at = CASE WHEN told.failed = 1 THEN {now} ELSE last_failure_at END,
     last_error = coalesce(told.error, last_error),
     refused_at = CASE WHEN told.refused = 1 THEN {now} ELSE refused_at END,
-    refusal_code = coalesce(told.refusal_code, refusal_code)
+    refusal_code = coalesce(told.refusal_code, {t}sources.refusal_code)
 FROM {rows:told(name text, streak int, opens int, refusals int, enabled int, opened int, epoch int, repaused int, paused_for float, succeeded int, failed int, error text, refused int, refusal_code text)}
 WHERE {t}sources.name = told.name;

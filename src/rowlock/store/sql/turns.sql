@@ -101,7 +101,7 @@ CROSS JOIN LATERAL (
       AND j.source = turn.source
       AND (j.expires_at IS NULL OR j.expires_at > {now})
     ORDER BY j.priority, j.source, j.id
-    LIMIT turn.take
+    LIMIT least(turn.take, :n)
     FOR UPDATE SKIP LOCKED
 ) front;
 
