@@ -22,6 +22,7 @@ from rowlock.store import jobs, migrate, turns
 from rowlock.store.jobs import Lane
 from rowlock.store.postgres import HOT
 from rowlock.store.queries import Query, bind, load
+from rowlock.store.sqlite_runner import bindable
 from support.rig import numbered
 from support.server import PostgresDatabases
 
@@ -216,6 +217,7 @@ class Sqlite(Database):
 
     def __init__(self, file: Path) -> None:
         self._connection = apsw.Connection(str(file))
+        self._connection.convert_binding = lambda cursor, number, value: bindable(value)
         self.run("PRAGMA journal_mode = WAL")
         self.run(migrate.script("sqlite"))
 

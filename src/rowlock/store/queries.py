@@ -18,6 +18,8 @@ Tokens, all of them:
     {contains(a, b)}         the JSON array a has the text b
     {up_for(x)}              the server has been up for x seconds (true where there is no server)
     {class(x)}               the class of a source: what stands before its colon
+    {one_job(a, x)}          joins the job with the id x as `a`
+    {one_source(a, x)}       joins the source or class with the name x as `a`, if there is one
     {gate}                   how the source `named` stands, as core.source.Gate, from its row `s` and its class's `c`
     {claimed}                the columns of core.job.Claimed, but for its token and worker
     {claiming}               the same of a row `front` that is about to be claimed
@@ -59,7 +61,7 @@ GATE = """coalesce(s.concurrency, c.concurrency), c.total,
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM {t}jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND {class(r.source)} = {class(named.source)} AND r.source = named.source) END,
+              AND {class(r.source)} = c.name AND r.source = named.source) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM {t}jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = c.name) END,
@@ -135,6 +137,11 @@ def _sqlite_row(alias: str, columns: list[tuple[str, str]]) -> str:
     return f"(SELECT {', '.join(f':{name} AS {name}' for name, _ in columns)}) AS {alias}"
 
 
+def _alias(inside: str) -> tuple[str, str]:
+    alias, _, expression = inside.partition(", ")
+    return alias, expression
+
+
 def _of(alias: str) -> str:
     return f" OF {alias}" if alias else ""
 
@@ -153,6 +160,13 @@ POSTGRES = Dialect(
         "among": lambda x: f"= ANY(ARRAY({x}))",
         "greatest": lambda x: f"greatest({x})",
         "class": lambda x: f"split_part({x}, ':', 1)",
+        # LATERAL with LIMIT, because a plain join may be planned as a product while the tables are empty.
+        "one_job": lambda x: "CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs_live WHERE id = {1} LIMIT 1) {0}".format(
+            *_alias(x)
+        ),
+        "one_source": lambda x: (
+            "LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = {1} LIMIT 1) {0} ON TRUE".format(*_alias(x))
+        ),
         "contains": lambda x: "({}::jsonb ? {})".format(*x.split(", ")),
         "up_for": lambda x: (
             f"(CAST({x} AS double precision) <= 0 "
@@ -178,6 +192,8 @@ SQLITE = Dialect(
         "among": lambda x: f"IN ({x})",
         "greatest": lambda x: f"max({x})",
         "class": lambda x: f"substr({x}, 1, instr({x} || ':', ':') - 1)",
+        "one_job": lambda x: "JOIN rowlock_jobs_live {0} ON {0}.id = {1}".format(*_alias(x)),
+        "one_source": lambda x: "LEFT JOIN rowlock_sources {0} ON {0}.name = {1}".format(*_alias(x)),
         "contains": lambda x: "EXISTS (SELECT 1 FROM json_each({}) WHERE value = {})".format(*x.split(", ")),
         "up_for": lambda x: f"({x} IS NOT NULL)",
     },

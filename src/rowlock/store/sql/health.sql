@@ -19,7 +19,7 @@ SELECT s.name, s.failure_streak, coalesce(s.failure_threshold, c.failure_thresho
        s.opened_at IS NOT NULL, s.opens, s.refusals, coalesce(s.block_after, c.block_after), s.enabled,
        {seconds_until(s.paused_until)}
 FROM {t}sources s
-LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+{one_source(c, {class(s.name)})}
 WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})}
 ORDER BY s.name
 {lock(s)};

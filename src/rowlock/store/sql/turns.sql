@@ -15,7 +15,7 @@ WITH RECURSIVE head (queue, task, take, nth, priority, source) AS (
     UNION ALL
     -- Expressions such as `|| ''`: comparing two columns, SQLite would not use the index's last columns.
     SELECT head.queue, head.task, head.take, head.nth + 1, CAST(following.priority AS int), following.source
-    FROM head JOIN {t}jobs_live following ON following.id = coalesce(
+    FROM head {one_job(following, coalesce(
         -- The next source on this side of the cursor.
         CASE WHEN head.source > :cursor THEN (
             SELECT j.id FROM {t}jobs_live j
@@ -49,13 +49,13 @@ WITH RECURSIVE head (queue, task, take, nth, priority, source) AS (
         (SELECT j.id FROM {t}jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = head.queue || '' AND j.task = head.task || ''
            AND j.priority > head.priority + 0
-         ORDER BY j.priority, j.source, j.id LIMIT 1))
+         ORDER BY j.priority, j.source, j.id LIMIT 1)))}
     WHERE head.nth < head.take
 )
 SELECT named.queue, named.task, named.priority, named.source, named.nth = named.take, named.source <= :cursor, {gate}
 FROM head named
-LEFT JOIN {t}sources s ON s.name = named.source
-LEFT JOIN {t}sources c ON c.name = {class(named.source)}
+{one_source(s, named.source)}
+{one_source(c, {class(named.source)})}
 WHERE named.nth > 0
 ORDER BY named.priority, named.nth;
 
@@ -83,8 +83,8 @@ ORDER BY name
 -- How sources stand, once they are locked, and the moment of it.
 SELECT named.source, {now}, {gate}
 FROM {rows:named(source text)}
-LEFT JOIN {t}sources s ON s.name = named.source
-LEFT JOIN {t}sources c ON c.name = {class(named.source)};
+{one_source(s, named.source)}
+{one_source(c, {class(named.source)})};
 
 -- name: find_turns [postgres]
 -- The oldest ready jobs of each source and priority, locked.
@@ -98,7 +98,10 @@ CROSS JOIN LATERAL (
       AND j.queue = turn.queue
       AND j.task = turn.task
       AND j.priority = turn.priority
-      AND j.source = turn.source
+      -- Not `=`: with every column but the id given, the order is that of the ids, and a plan that was made for an empty
+      -- table would walk the primary key.
+      AND j.source >= turn.source
+      AND j.source <= turn.source
       AND (j.expires_at IS NULL OR j.expires_at > {now})
     ORDER BY j.priority, j.source, j.id
     LIMIT least(turn.take, :n)
