@@ -75,8 +75,11 @@ PLANNING = {
 }
 
 
-# What may be read from end to end on SQLite: indexes of few rows, and the claim's own lanes, depth and horizon.
-SMALL = r"INDEX rowlock_jobs_live_(running|due|expiry)|SCAN (lane|depth|horizon|CONSTANT ROW)$"
+# What may be read from end to end on SQLite: indexes of few rows, and what the statement itself has put together.
+SMALL = (
+    r"INDEX rowlock_(jobs_live_(running|due|expiry)|batches_open)"
+    r"|SCAN (lane|depth|horizon|head|named|first|ahead|CONSTANT ROW)$"
+)
 
 
 class Plan:
@@ -240,9 +243,7 @@ class Sqlite(Database):
                 if "VIRTUAL TABLE" in detail:
                     jobs_before = [row[3] for row in rows[:number] if row[1] == parent and "jobs_" in row[3]]
                     plan.loops += jobs_before
-                elif not re.search(
-                    r"INDEX rowlock_jobs_live_(running|due|expiry)|SCAN (lane|depth|horizon|CONSTANT ROW)$", detail
-                ):
+                elif not re.search(SMALL, detail):
                     plan.walks.append(detail)
             above = [row[3] for row in rows if row[0] == parent]
             if "TEMP B-TREE" in detail and above and above[0].startswith("CORRELATED"):
@@ -296,10 +297,13 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "source_running": ({"source": "domain:1", "n": 10}, "jobs_live_slots"),
     "class_running": ({"group": "domain", "n": 10}, "jobs_live_slots"),
     "line_of_source": (
-        {"queue": "default", "task": "task1", "priority": 0, "source": "domain:1", "id": numbered(5_000_000), "n": 10},
+        {"lane": [lane[:2] for lane in lanes(7)], "priority": 0, "source": "domain:1", "id": numbered(5_000_000), "n": 10},
         "jobs_live_turns",
     ),
-    "look": ({"lane": [("default", f"task{n}", 50, -101) for n in range(7)], "cursor": "domain:2"}, "jobs_live_turns"),
+    "look": (
+        {"lane": [("default", f"task{n}", 50, -101, "domain:2") for n in range(7)], "cursor": "domain:2"},
+        "jobs_live_turns",
+    ),
     "lock_classes": ({"asked": [("domain",), ("api",)]}, None),
     "lock_sources": ({"asked": [(f"domain:{n}",) for n in range(50)]}, None),
     "gates": ({"named": [(f"domain:{n}",) for n in range(50)]}, "jobs_live_slots"),

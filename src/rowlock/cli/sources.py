@@ -67,7 +67,7 @@ def set_source(
     block_after: Annotated[
         str | None, typer.Option("--block-after", help="Refusals (403, robots, captcha) in a row that disable it")
     ] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Take all settings back first")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Take all other settings back")] = False,
     app: AppOption = None,
     config: ConfigOption = None,
     database: DatabaseOption = None,
@@ -85,10 +85,8 @@ def set_source(
     if factor is not None:
         changes["factor"] = None if factor == "none" else _number(factor)
 
-    async def change(sources: Sources) -> Source:
-        if reset:
-            await sources.reset(name)
-        return await sources.set(name, **changes) if changes or not reset else await sources.get(name)
+    def change(sources: Sources) -> Awaitable[Source]:
+        return sources.reset(name) if reset and not changes else sources.set(name, afresh=reset, **changes)
 
     _say(_with(Target(app, config, database), change), as_json)
 

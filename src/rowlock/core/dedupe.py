@@ -21,9 +21,9 @@ MAX_URL = 8192
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 # Parameters that say how the visitor came, and never which page it is; utm_… too.
 TRACKING = frozenset(
-    b"gclid gclsrc dclid gbraid wbraid gad_source gad_campaignid _ga _gl srsltid fbclid igshid igsh msclkid mc_cid mc_eid "
-    b"twclid ttclid li_fat_id yclid ysclid _openstat epik mkt_tok _hsenc _hsmi __hstc __hssc __hsfp hsctatracking "
-    b"vero_id vero_conv oly_anon_id oly_enc_id rb_clickid wickedid irclickid".split()
+    b"gclid gclsrc dclid gbraid wbraid gad_source gad_campaignid _ga _gl srsltid fbclid igshid igsh msclkid mc_cid "
+    b"mc_eid twclid ttclid li_fat_id yclid ysclid _openstat epik mkt_tok _hsenc _hsmi __hstc __hssc __hsfp "
+    b"hsctatracking vero_id vero_conv oly_anon_id oly_enc_id rb_clickid wickedid irclickid".split()
 )
 
 # Cents are rounded by this context and not by the thread's, which anybody may have changed.

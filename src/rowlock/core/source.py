@@ -19,7 +19,7 @@ THRESHOLD = 5  # failures in a row that open a breaker
 COOLDOWN = 300.0  # seconds that it stays open
 LONGEST_COOLDOWN = 86_400.0
 UNITS = {"s": 60.0, "sec": 60.0, "second": 60.0, "min": 1.0, "minute": 1.0, "h": 1 / 60, "hour": 1 / 60}
-NAME = re.compile(r"^[^\s:\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,199}$")
+NAME = re.compile(r"[^\s:\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,198}(?<!:)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*([a-z]+)")
 
 Why = Literal["disabled", "paused", "breaker", "probe", "saturated", "class", "rate"]
@@ -166,7 +166,9 @@ def after(health: Health, event: Event) -> Health:
         closed = replace(health, streak=0, refusals=0)
         if not health.opened:
             return closed
-        return replace(closed, opened=False, opens=0, epoch=health.epoch + 1, paused_for=event.retry_after)
+        # A pause that is not over was made meanwhile, by an operator or the source, and stays.
+        paused_for = health.paused_for if (health.paused_for or 0.0) > 0 else None
+        return replace(closed, opened=False, opens=0, epoch=health.epoch + 1, paused_for=paused_for)
     if event.kind == "failure":
         failed = replace(health, streak=health.streak + 1)
         return _opened(failed) if health.opened or failed.streak >= health.threshold else failed
@@ -207,7 +209,7 @@ class Policy:
 
 def check_name(name: object) -> str:
     """A source or a class."""
-    if not isinstance(name, str) or not NAME.match(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InvalidArguments(
             f"a source is named like api:ebay or domain:example.com (1–200 characters, none of them control"
             f" characters), and a class like api; not {name!r}"

@@ -348,4 +348,6 @@ def _json(value: object) -> str:
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArguments(f"an answer must be JSON to be cached ({error}); make it of dict, list, str, …") from None
+        raise InvalidArguments(
+            f"an answer must be JSON to be cached ({error}); make it of dict, list, str, …"
+        ) from None

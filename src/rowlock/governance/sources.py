@@ -26,19 +26,21 @@ class Sources:
     def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
         self._store = store
 
-    async def set(self, name: str, **changes: Any) -> Source:
+    async def set(self, name: str, *, afresh: bool = False, **changes: Any) -> Source:
         """Change settings of a source (`api:ebay`) or of all sources of a class (`api`): `concurrency`, `total` (of a
-        class), `rate` ("30/min"), `burst`, `threshold`, `cooldown`, `factor`, `block_after`. None takes one back."""
+        class), `rate` ("30/min"), `burst`, `threshold`, `cooldown`, `factor`, `block_after`. None takes one back,
+        `afresh` all that are not given."""
         if isinstance(changes.get("cooldown"), timedelta):
             changes["cooldown"] = changes["cooldown"].total_seconds()
         checked = check_policy(check_name(name), changes)
-        await (await self._store()).run(sources.set_policy(name, checked))
+        await (await self._store()).run(sources.set_policy(name, checked, afresh=afresh))
         return await self.get(name)
 
-    async def reset(self, name: str) -> None:
+    async def reset(self, name: str) -> Source:
         """Take every setting of a source or class back: the class's, or the config's at the next start, hold again."""
-        if not await (await self._store()).run(sources.reset_policy(check_name(name))):
-            raise InvalidArguments(f"no source or class named {name!r}")
+        await self.get(name)
+        await (await self._store()).run(sources.set_policy(name, {}, by=None, afresh=True))
+        return await self.get(name)
 
     async def get(self, name: str) -> Source:
         """One source or class."""
@@ -66,7 +68,7 @@ class Sources:
         """Write what a config says, where no operator has said otherwise."""
         for name in sorted(policies):
             checked = check_policy(check_name(name), dict(policies[name]))
-            if not await (await self._store()).run(sources.set_policy(name, checked, by="config")):
+            if not await (await self._store()).run(sources.set_policy(name, checked, by="config", afresh=True)):
                 log.info(
                     "source %s keeps what an operator has set; `rowlock sources set %s --reset` ends that", name, name
                 )

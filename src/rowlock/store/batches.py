@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import random
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -92,7 +93,8 @@ def join(batch_id: str, number: int, own: tuple[str, str] | None) -> Steps[None]
         raise NotAllowed(f"batch {name!r} ({batch_id}) {'has ended' if finished else 'is cancelled'}: no job was added")
     if sealed and not inside:
         raise NotAllowed(f"batch {name!r} ({batch_id}) is sealed: only its own jobs may add to it, by ctx.enqueue()")
-    yield from count([Count(batch_id, total=number)])
+    # In rows of their own: the transaction that adds may stay open for long, and settles must not wait for it.
+    yield Call("count_batches", counted=[Count(batch_id, total=number)], shard=SHARDS + random.randrange(SHARDS))
 
 
 def count(changes: Sequence[Count]) -> Steps[None]:
@@ -117,9 +119,19 @@ def ended(batch_id: str, state: State, error: str | None) -> Count:
     return Count(batch_id, processed=1, failed=int(dead), last_error=error if dead else None)
 
 
-def revived(batch_id: str, state: State) -> Count:
-    """The change when an operator retries a job."""
-    return Count(batch_id, processed=-1, failed=-int(state is State.DEAD))
+def reopen(revived: Sequence[tuple[str, str, State]]) -> Steps[None]:
+    """An operator has retried these (job, batch, state it was in). The batches are locked whether or not they are over:
+    one that ends just now must see it. A batch that was pruned meanwhile is forgotten by its jobs, too."""
+    if not revived:
+        return
+    asked = [(batch_id,) for batch_id in sorted({batch_id for _, batch_id, _ in revived})]
+    there = {row[0] for row in (yield Call("hold_batches", asked=asked))}
+    orphans = [(job_id,) for job_id, batch_id, _ in revived if batch_id not in there]
+    if orphans:
+        yield Call("leave_batch", gone=orphans)
+    left = [(batch_id, state) for _, batch_id, state in revived if batch_id in there]
+    yield from count([Count(batch, processed=-1, failed=-int(state is State.DEAD)) for batch, state in left])
+    yield Call("reopen_batches", asked=asked)
 
 
 # --- operations
@@ -142,7 +154,7 @@ def seal(batch_id: str) -> Steps[list[str]]:
     """No more jobs from outside; ends the batch if nothing is left to do."""
     if not (yield Call("seal_batch", batch_id=batch_id)):
         raise BatchNotFound(batch_id)
-    return (yield from _end([batch_id]))
+    return (yield from end_complete([batch_id]))
 
 
 @operation(read=True, hot=True)
@@ -154,10 +166,13 @@ def complete(ids: Sequence[str]) -> Steps[list[str]]:
 @operation(repeatable=True)
 def end(ids: Sequence[str]) -> Steps[list[str]]:
     """End those of these batches that are complete; answers which."""
-    return (yield from _end(ids))
+    return (yield from end_complete(ids))
 
 
-def _end(ids: Sequence[str]) -> Steps[list[str]]:
+def end_complete(ids: Collection[str]) -> Steps[list[str]]:
+    """End those of these batches that are complete, as part of another operation; answers which."""
+    if not ids:
+        return []
     asked = [(batch_id,) for batch_id in sorted(set(ids))]
     rows = yield Call("complete_batches", asked=asked)
     if not rows:
@@ -173,7 +188,8 @@ def _end(ids: Sequence[str]) -> Steps[list[str]]:
         if on_end is not None and batch_id in fresh:
             batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
             options = json.loads(on_end)
-            yield from add([(new_id(), json.dumps({"batch": _told(batch)}))], NewJob(owner=batch.owner, **options))
+            args = {} if options.pop("bare", False) else {"batch": _told(batch)}
+            yield from add([(new_id(), json.dumps(args))], NewJob(owner=batch.owner, **options))
     return [batch_id for (batch_id,) in complete]
 
 

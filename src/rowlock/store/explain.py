@@ -93,20 +93,12 @@ def explain(job_id: str) -> Steps[Explanation | None]:
             busy_with=held_up.busy_with,
             error=_error(job),
         )
-    if job.source is not None:
-        ((ahead,),) = yield Call(
-            "line_of_source",
-            queue=job.queue,
-            task=job.task,
-            priority=job.priority,
-            source=job.source,
-            id=job.id,
-            n=PLACES + 1,
-        )
-        return _in_line(job, knowing, int(ahead))
     tasks = {task for row in serving for task in json.loads(row[2])}
-    lanes = [(job.queue, task) for task in sorted(tasks)]
-    ((ahead,),) = yield Call("line", lane=lanes, priority=job.priority, id=job.id, n=PLACES + 1)
+    place = {"lane": [(job.queue, task) for task in sorted(tasks)], "priority": job.priority, "id": job.id}
+    if job.source is not None:
+        ((ahead,),) = yield Call("line_of_source", source=job.source, n=PLACES + 1, **place)
+    else:
+        ((ahead,),) = yield Call("line", n=PLACES + 1, **place)
     return _in_line(job, knowing, int(ahead))
 
 

@@ -35,7 +35,8 @@ def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
         group = class_of(source)
         running = yield Call("class_running", group=group, n=JOBS_NAMED)
         return _saturated(f"The class {group!r} of its source", gate.class_running or 0, gate.total or 0, running)
-    return _closed(source, gate, admission, now)
+    closed_class = admission.why in ("disabled", "paused") and (yield Call("class_closed", group=class_of(source)))
+    return _closed(source, gate, admission, now, class_of(source) if closed_class else source)
 
 
 def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
@@ -45,10 +46,12 @@ def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
     return HeldUp("saturated", text, busy_with=tuple(row[0] for row in rows))
 
 
-def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> HeldUp:
+def _closed(source: str, gate: Gate, admission: Admission, now: datetime, by: str) -> HeldUp:
+    """`by` is whose row keeps it closed: its own, or its class's."""
     until = None if admission.wait is None else now + timedelta(seconds=admission.wait)
     at = "" if until is None else f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    resume = f"`rowlock sources resume {source}` opens it now"
+    resume = f"`rowlock sources resume {by}` opens it now"
+    who = f"Its source {source!r}" if by == source else f"The class {by!r} of its source {source!r}"
     match admission.why:
         case "rate":
             rate = show_rate(gate.rate or 0.0)
@@ -59,5 +62,5 @@ def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> Hel
         case "probe":
             return HeldUp("probe", f"Its source {source!r} is tried out by one job; if that succeeds, all go on.")
         case "paused":
-            return HeldUp("stopped", f"Its source {source!r} is paused until {at}; {resume}.", until)
-    return HeldUp("stopped", f"Its source {source!r} is paused; {resume}.")
+            return HeldUp("stopped", f"{who} is paused until {at}; {resume}.", until)
+    return HeldUp("stopped", f"{who} is paused; {resume}.")

@@ -32,6 +32,7 @@ def _follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, N
     if stored is None:
         return ()
     options: dict[str, Any] = json.loads(stored)
+    bare = options.pop("bare", False)  # it takes no argument
     finished: Finished = {
         "job_id": job.id,
         "task": job.task,
@@ -43,4 +44,5 @@ def _follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, N
         "error_code": transition.error_code,
         "error_message": transition.error_message,
     }
-    return ((new_id(), json.dumps({"finished": finished}), NewJob(owner=job.owner, **options)),)
+    args = {} if bare else {"finished": finished}
+    return ((new_id(), json.dumps(args), NewJob(owner=job.owner, **options)),)

@@ -27,10 +27,14 @@ def tell(told: Sequence[tuple[str, int, Transition]]) -> Steps[None]:
     """Outcomes of jobs of these (source, epoch), in their order."""
     events = [(source, _event(epoch, transition)) for source, epoch, transition in told]
     events = [(source, event) for source, event in events if event.kind != "none" or event.retry_after is not None]
-    if not any(event.kind != "success" for _, event in events):
-        yield from succeeded([(source, event.epoch) for source, event in events])
-        return
-    names = sorted({source for source, _ in events})
+    names = sorted({source for source, event in events if event.kind != "success"})
+    if names:
+        yield from _weigh(names, [(source, event) for source, event in events if source in names])
+    yield from succeeded([(source, event.epoch) for source, event in events if source not in names])
+
+
+def _weigh(names: list[str], events: list[tuple[str, Event]]) -> Steps[None]:
+    """Sources of which not all is well."""
     yield Call("make_sources", made=[(name,) for name in sorted({*names, *map(class_of, names)})])
     rows = yield Call("lock_health", asked=[(name,) for name in names])
     changed = [_changed(row, [event for source, event in events if source == row[0]]) for row in rows]

@@ -75,8 +75,7 @@ def enqueue_rows(
     """Insert jobs with keys, of a batch, or of different sources; answers the job that holds each key, an older one
     perhaps. Of two rows with the same key the first is it. `own` is the lease of the attempt that adds to its own
     batch; with `under`, that lease must hold."""
-    if under is not None and not (yield Call("lock_held", mine=[under])):
-        raise LeaseLost(f"job {under[0]} is no longer held by this attempt; its child job was not enqueued")
+    yield from _check_held(under)
     fresh, holders = rows, dict[str, str]()
     if new.unique is not None:
         first: dict[str | None, NewRow] = {}
@@ -96,9 +95,17 @@ def _take_keys(rows: Sequence[NewRow], new: NewJob) -> Steps[dict[str, str]]:
 
 
 @operation()
-def enqueue_once(job_id: str, args: str, new: NewJob, key: str | None = None) -> Steps[bool | str]:
+def enqueue_once(
+    job_id: str,
+    args: str,
+    new: NewJob,
+    key: str | None = None,
+    own: tuple[str, str] | None = None,
+    under: tuple[str, str] | None = None,
+) -> Steps[bool | str]:
     """Insert a job under a client-chosen id; False when that id was used before, finished or not, and the id of the
-    other job when that one has its key."""
+    other job when that one has its key. `own` and `under` as for many."""
+    yield from _check_held(under)
     taken = yield Call("take_id", key=job_id, job_id=job_id)
     if not taken:
         return False
@@ -109,9 +116,15 @@ def enqueue_once(job_id: str, args: str, new: NewJob, key: str | None = None) ->
             yield Call("give_id_back", key=job_id)
             return holders[key or ""]
     if new.batch_id is not None:
-        yield from batches.join(new.batch_id, 1, None)
+        yield from batches.join(new.batch_id, 1, own or under)
     yield from add_rows([row], new)
     return True
+
+
+def _check_held(lease: tuple[str, str] | None) -> Steps[None]:
+    """An attempt makes jobs only as long as it holds its own."""
+    if lease is not None and not (yield Call("lock_held", mine=[lease])):
+        raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued")
 
 
 @operation(single=True, hot=True, size=lambda worker, token, lanes, n, lease: n)
@@ -242,8 +255,8 @@ def _final(job_id: str, t: Transition, keep: Keep) -> tuple[Any, ...]:
     return (job_id, str(t.state), t.result, t.error_code, t.error_message, *counts, keep.of(t.state))
 
 
-def _finish(rows: list[tuple[Any, ...]], by_holder: bool = False) -> Steps[None]:
-    """Move rows of `_final` that the caller has locked, and tell their batches and keys."""
+def _finish(rows: list[tuple[Any, ...]], by_holder: bool = False) -> Steps[set[str]]:
+    """Move rows of `_final` that the caller has locked, and tell their batches and keys; answers the batches."""
     states = {row[0]: State(row[1]) for row in rows}
     errors = {row[0]: ": ".join(filter(None, (row[3], row[4]))) or None for row in rows}
     marked = yield Call("ending", asked=[(row[0],) for row in rows])
@@ -254,6 +267,7 @@ def _finish(rows: list[tuple[Any, ...]], by_holder: bool = False) -> Steps[None]
     yield from keys.given_up([job_id for job_id in keyed if states[job_id] is not State.SUCCEEDED])
     counted = [(row[1], row[0]) for row in marked if row[1] is not None]
     yield from batches.count([batches.ended(batch, states[job_id], errors[job_id]) for batch, job_id in counted])
+    return {batch for batch, _ in counted}
 
 
 @operation(read=True)
@@ -333,7 +347,8 @@ def expire(n: int, keep: Keep) -> Steps[int]:
         error_message="not started before expires_at",
     )
     if rows:
-        yield from _finish([_final(row[0], transition, keep) for row in rows])
+        touched = yield from _finish([_final(row[0], transition, keep) for row in rows])
+        yield from batches.end_complete(touched)
     return len(rows)
 
 
@@ -346,7 +361,8 @@ def cancel(ids: Sequence[str], keep: Keep) -> Steps[dict[str, CancelAnswer]]:
     waiting = [row[0] for row in rows if row[1] != State.RUNNING]
     running = [row for row in rows if row[1] == State.RUNNING]
     if waiting:
-        yield from _finish([_final(job_id, CANCELLED, keep) for job_id in waiting])
+        touched = yield from _finish([_final(job_id, CANCELLED, keep) for job_id in waiting])
+        yield from batches.end_complete(touched)
         answers.update(dict.fromkeys(waiting, "cancelled"))
     if running:
         yield Call("request_cancel", asked=[(row[0],) for row in running])
@@ -374,10 +390,7 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
         asked = [(row[0],) for row in revived]
         yield Call("revive", asked=asked, tries=tries)
         yield Call("revive_remove", gone=asked)
-        counted = [(row[6], State(row[3])) for row in revived if row[6] is not None]
-        yield from batches.count([batches.revived(batch, state) for batch, state in counted])
-        if counted:
-            yield Call("reopen_batches", asked=[(batch,) for batch in sorted({batch for batch, _ in counted})])
+        yield from batches.reopen([(row[0], row[6], State(row[3])) for row in revived if row[6] is not None])
         yield Call("wake")
         yield from ring()
     return {row[0] for row in revived}

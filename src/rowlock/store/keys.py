@@ -20,8 +20,8 @@ SEPARATOR = "\x1f"  # in no name
 
 
 def scope_of(task: str, owner: str | None) -> str:
-    """Where a key is unique."""
-    return task if owner is None else f"{task}{SEPARATOR}{owner}"
+    """Where a key is unique. With a separator in any case: the scope `id` is that of ids that clients chose."""
+    return f"{task}{SEPARATOR}{owner or ''}"
 
 
 def take_keys(scope: str, wanted: Sequence[tuple[str, str]], mode: str, window: float | None) -> Steps[dict[str, str]]:

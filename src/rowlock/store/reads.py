@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -120,6 +120,12 @@ def attempts(job_id: str) -> Steps[list[Attempt]]:
         Attempt(job, number, outcome, worker, moment(started), moment(finished), code, message)
         for job, number, outcome, worker, started, finished, code, message in rows
     ]
+
+
+@operation(read=True)
+def by_ids(ids: Sequence[str]) -> Steps[list[Job]]:
+    """These jobs, those of them that are there."""
+    return [job_of(row) for row in (yield Call("read_jobs", asked=[(job_id,) for job_id in ids]))]
 
 
 @operation(read=True)

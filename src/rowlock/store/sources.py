@@ -34,6 +34,8 @@ class Source:
     running: int
     concurrency: int | None  # with its class's
     rate_limit_per_minute: float | None
+    class_enabled: bool
+    class_paused_until: datetime | None
 
     @property
     def is_class(self) -> bool:
@@ -41,38 +43,29 @@ class Source:
         return ":" not in self.name
 
     def state(self, now: datetime) -> str:
-        """open (to jobs), paused, disabled, broken or half-open."""
-        if not self.enabled:
+        """open (to jobs), paused, disabled, broken or half-open; as its class is, if that is closed."""
+        if not (self.enabled and self.class_enabled):
             return "disabled"
-        paused = self.paused_until is not None and self.paused_until > now
+        paused = any(until is not None and until > now for until in (self.paused_until, self.class_paused_until))
         if self.opened_at is not None:
             return "broken" if paused else "half-open"
         return "paused" if paused else "open"
 
 
 @operation()
-def set_policy(name: str, changes: Mapping[str, float | int | None], by: str = "operator") -> Steps[bool]:
-    """Change settings of a source or class; None takes one back. What an operator has set, a config does not change:
-    False then. The class of a new source must be known, unless a config names it."""
+def set_policy(
+    name: str, changes: Mapping[str, float | int | None], by: str | None = "operator", afresh: bool = False
+) -> Steps[bool]:
+    """Change settings of a source or class; None takes one back, `afresh` all others. What an operator has set, a
+    config does not change: False then. The class of a new source must be known, unless a config names it."""
     if by != "config":
         yield from _known(name)
     yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
     ((*values, set_by),) = yield Call("lock_policy", name=name)
     if by == "config" and set_by == "operator":
         return False
-    policy = asdict(Policy() if by == "config" else Policy(*values)) | dict(changes)
+    policy = asdict(Policy() if afresh else Policy(*values)) | dict(changes)
     yield Call("write_policy", name=name, set_by=by, **policy)
-    yield Call("wake")
-    yield from ring()
-    return True
-
-
-@operation()
-def reset_policy(name: str) -> Steps[bool]:
-    """Take all settings of a source or class back; False when it is unknown."""
-    if not (yield Call("lock_policy", name=name)):
-        return False
-    yield Call("write_policy", name=name, set_by=None, **asdict(Policy()))
     yield Call("wake")
     yield from ring()
     return True
@@ -89,8 +82,9 @@ def pause(name: str, seconds: float | None) -> Steps[None]:
 @operation()
 def resume(name: str) -> Steps[None]:
     """Let claims go on, with a closed breaker."""
-    if not (yield Call("resume_source", name=name)):
-        yield from _known(name)
+    yield from _known(name)
+    yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
+    yield Call("resume_source", name=name)
     yield Call("wake")
     yield from ring()
 
@@ -134,6 +128,8 @@ def _source(row: Row) -> Source:
         running=int(row[22] if is_class else row[21]),
         concurrency=row[23],
         rate_limit_per_minute=row[24],
+        class_enabled=row[25] is None or bool(row[25]),
+        class_paused_until=moment(row[26]),
     )
 
 

@@ -7,7 +7,7 @@ waits for nothing while it holds a source, so it cannot be part of a deadlock.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rowlock.core.job import Claimed
@@ -18,6 +18,7 @@ from rowlock.store.keys import let_go
 from rowlock.store.operation import Call, Steps, operation
 
 PLAIN = ""  # the turn of jobs without a source
+Place = tuple[int, str]  # where a look goes on: after this priority, and from this source on
 
 
 class Head(NamedTuple):
@@ -41,10 +42,13 @@ class Taken(NamedTuple):
 
 
 @operation(read=True, hot=True)
-def look(lanes: Sequence[tuple[str, str]], cursor: str, take: int, floor: int) -> Steps[list[Head]]:
+def look(
+    lanes: Sequence[tuple[str, str]], cursor: str, take: int, floor: int, places: Mapping[tuple[str, str], Place] = {}
+) -> Steps[list[Head]]:
     """The sources with ready jobs in these (queue, task), from `cursor` on, of a priority after `floor`: the next
-    `take` in each lane, best priority first."""
-    rows = yield Call("look", lane=[(*lane, take, floor) for lane in lanes], cursor=cursor)
+    `take` in each lane, best priority first. Lanes that are named in `places` go on from there."""
+    asked = [(*lane, take, *places.get(lane, (floor, cursor))) for lane in lanes]
+    rows = yield Call("look", lane=asked, cursor=cursor)
     return [Head(row[0], row[1], row[2], row[3], bool(row[4]), bool(row[5]), gate_of(row[6:])) for row in rows]
 
 
@@ -57,7 +61,7 @@ def gate_of(row: Sequence[Any]) -> Gate:
 @operation(hot=True)
 def take(worker: str, token: str, heads: Sequence[Head], plain: Sequence[Lane], n: int, lease: float) -> Steps[Taken]:
     """Claim up to `n` jobs of these sources, and of the lanes without a source, under one fresh token."""
-    order = list(dict.fromkeys(head.source for head in heads))
+    order = sorted({head.source for head in heads})
     admissions, gates, at = yield from _admitted(order, {head.source: head.gate for head in heads})
     share = max(1, math.ceil(n / (len(admissions) + 1)))
     turns = [
@@ -65,16 +69,18 @@ def take(worker: str, token: str, heads: Sequence[Head], plain: Sequence[Lane], 
         for head in heads
         if head.source in admissions
     ]
-    found = [Found(*row) for row in (yield Call("find_turns", turn=turns, n=share))] if turns else []
+    takes = {turn[:4]: turn[4] for turn in turns}
+    rows = (yield Call("find_turns", turn=turns, n=share)) if turns else []
+    sourced, ends = _oldest([Found(*row) for row in rows], takes)
     rows = (yield Call("find_plain", lane=plain, n=share)) if plain else []
-    unsourced, cut = _plain([Found(*row) for row in rows], share)
+    unsourced, end = _plain([Found(*row) for row in rows], share)
     dealt = deal(
-        found + unsourced,
+        sourced + unsourced,
         n,
         order=_with_plain(heads, order),
         room={source: admission.room for source, admission in admissions.items()},
         class_room={class_of(source): admission.class_room for source, admission in admissions.items()},
-        take={turn[:4]: turn[4] for turn in turns} | cut,
+        take=takes | ends | end,
     )
     if not dealt.picks:
         return Taken([], dealt.more, None)
@@ -96,12 +102,44 @@ def _admitted(order: Sequence[str], seen: dict[str, Gate]) -> Steps[tuple[dict[s
     locked = {row[0] for row in (yield Call("lock_sources", asked=[(s,) for s in governed]))} if governed else set()
     rows = yield Call("gates", named=[(source,) for source in order])
     gates = {row[0]: gate_of(row[2:]) for row in rows}
-    free = {source: gate for source, gate in gates.items() if source in locked or not gate.governed}
+    free = {
+        source: gate
+        for source, gate in gates.items()
+        # What has become limited since the look is left for the next one, which will lock it.
+        if (source in locked or not gate.governed) and (gate.total is None or class_of(source) in classes)
+    }
     admissions = {source: admit(gate) for source, gate in free.items()}
     return {source: a for source, a in admissions.items() if a.room > 0}, gates, rows[0][1] if rows else None
 
 
-def _plain(found: list[Found], share: int) -> tuple[list[Found], dict[tuple[str, str, int, str], int]]:
+Ends = dict[tuple[str, str, int, str], int]  # (queue, task, priority, source) that may have more, for `deal`
+
+
+def _oldest(found: list[Found], takes: Mapping[tuple[str, str, int, str], int]) -> tuple[list[Found], Ends]:
+    """Jobs of sources. Where one source has jobs in several lanes, nothing is next behind the end of a lane that may
+    have more; that end is marked."""
+    groups: dict[tuple[int, str], dict[tuple[str, str], list[Found]]] = {}
+    for job in found:
+        lanes = groups.setdefault((job.priority, job.source or ""), {})
+        lanes.setdefault((job.queue, job.task), []).append(job)
+    kept: list[Found] = []
+    ends: Ends = {}
+    for (priority, source), lanes in groups.items():
+        full = [
+            (max(map(_age, jobs)), lane) for lane, jobs in lanes.items() if len(jobs) >= takes[*lane, priority, source]
+        ]
+        horizon, lane = min(full) if full and len(lanes) > 1 else ("", None)
+        kept += [job for jobs in lanes.values() for job in jobs if lane is None or job.id <= horizon]
+        if lane is not None:
+            ends[*lane, priority, source] = 1
+    return kept, ends
+
+
+def _age(job: Found) -> str:
+    return job.id
+
+
+def _plain(found: list[Found], share: int) -> tuple[list[Found], Ends]:
     """Jobs without a source, oldest first over all lanes. Behind the end of a lane that may have more, those of other
     lanes are not yet next; that end is marked as cut."""
     lanes: dict[tuple[str, str], list[Found]] = {}

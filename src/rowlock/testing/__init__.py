@@ -36,6 +36,8 @@ from rowlock.work.tasks import Task
 
 __all__ = ["Ran", "Testing", "run", "testing"]
 
+CLOSED_SECONDS = 0.5  # longer than a worker takes to find what has become due
+
 
 @dataclass
 class Ran:
@@ -110,15 +112,21 @@ class Testing:
         self.clock.move(step + timedelta(seconds=seconds, minutes=minutes, hours=hours))
 
     async def drain(self, *, queues: list[str] | None = None, timeout: float = 30) -> list[Job]:
-        """Run everything that is due, and what that enqueues, with a real worker; answers the jobs that finished."""
+        """Run everything that is due, and what that enqueues, with a real worker; answers the jobs that finished. Jobs
+        whose source is closed (a limit, a rate, a pause) stay: move the clock, or open it, and drain again."""
         names = sorted(self.app.registry.all())
         served = queues or sorted({task.options.queue for task in self.app.registry.all().values()} | {"default"})
         lanes = [jobs.Lane(queue, name) for queue in served for name in names]
         store = await self.app.store()
         seen = {job.id for job in await self._finished()}
         deadline = time.monotonic() + timeout
-        async with self.app.worker(queues=served, pool_size=1, poll_interval_seconds=0.05, shutdown_timeout_seconds=5):
+        settings = {"queues": served, "pool_size": 1, "poll_interval_seconds": 0.05, "shutdown_timeout_seconds": 5}
+        async with self.app.worker(**settings) as pool:
+            closed_since = time.monotonic()
             while await store.run(jobs.work_left(lanes)):
+                closed_since = closed_since if pool.held_up else time.monotonic()
+                if time.monotonic() > closed_since + CLOSED_SECONDS:
+                    break
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"jobs were still running after {timeout:g} s")
                 await asyncio.sleep(0.005)

@@ -162,6 +162,8 @@ class Rowlock:
             raise InvalidArguments(f"task {known.name!r} is a follow-up: it must take one argument named `{argument}`")
         options: dict[str, Any] = {"task": known.name, "queue": known.options.queue}
         options |= {"max_attempts": known.options.max_attempts, "priority": known.options.priority}
+        if not known.arguments.names:
+            options["bare"] = True
         if known.options.backoff:
             options["backoff"] = known.options.backoff.to_json()
         if known.options.timeout is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from rowlock.core.errors import BatchNotFound, NotAllowed
@@ -96,6 +96,7 @@ async def collecting(
     try:
         yield batch
     except BaseException:
-        await asyncio.shield(batch.cancel())
+        with suppress(NotAllowed):  # it is over already; what the block raised is what counts
+            await asyncio.shield(batch.cancel())
         raise
     await batch.seal()

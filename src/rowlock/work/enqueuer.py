@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.job import NewJob
+from rowlock.core.job import Job, NewJob
 from rowlock.store import foreign, jobs, reads
 from rowlock.store.adding import NewRow
 from rowlock.store.ids import new_id
@@ -65,12 +65,16 @@ class Enqueuer:
             await self.write(jobs.enqueue([row[:2] for row in written], new), connection)
             return [JobHandle(app, row.id, (row.args, new), task) for row in written]
         holders = await self.write(jobs.enqueue_rows(written, new, joined_lease(app)), connection)
-        handles = []
-        for row in written:
-            job_id = holders.get(row.key or "", row.id) if new.unique is not None else row.id
-            fresh = (row.args, replace(new, source=row.source))
-            handles.append(JobHandle(app, job_id, fresh, task, created=job_id == row.id))
-        return handles
+        found = [holders.get(row.key or "", row.id) if new.unique is not None else row.id for row in written]
+        shown: dict[str, Job | tuple[str, NewJob]] = {
+            row.id: (row.args, replace(new, source=row.source)) for row in written
+        }
+        if older := sorted(set(found) - shown.keys()):
+            shown |= {job.id: job for job in await self.write(reads.by_ids(older), connection)}
+        return [
+            JobHandle(app, job_id, shown.get(job_id, shown[row.id]), task, created=job_id == row.id)
+            for row, job_id in zip(written, found, strict=True)
+        ]
 
     async def write(self, op: Operation[T], connection: Any = None) -> T:
         """Run an operation where it belongs: the caller's connection, the transaction around it, or on its own."""
@@ -95,12 +99,13 @@ class Enqueuer:
             foreign.run_on_sync(connection, jobs.enqueue([row[:2]], new), self._app.clock)
             return JobHandle(self._app, row.id, (text, new), task)
         found, created = _found(row, foreign.run_on_sync(connection, _one(row, wanted, None, None), self._app.clock))
-        return JobHandle(self._app, found, (text, new), task, created=created)
+        older = None if created else foreign.run_on_sync(connection, reads.get(found), self._app.clock)
+        return JobHandle(self._app, found, older or (text, new), task, created=created)
 
 
 def _one(row: NewRow, wanted: Wanted, own: Lease | None, under: Lease | None) -> Operation[Any]:
     if wanted.job_id is not None:
-        return jobs.enqueue_once(row.id, row.args, wanted.new, row.key)
+        return jobs.enqueue_once(row.id, row.args, wanted.new, row.key, own, under)
     return jobs.enqueue_rows([row], wanted.new, own, under)
 
 

@@ -24,7 +24,9 @@ CLASSES = {
     *("TimeoutError", "ConnectionError", "gaierror", "herror", "SSLError", "URLError"),
     *("TransportError", "TimeoutException", "ClientConnectionError", "ServerTimeoutError", "Timeout"),
     *("ConnectTimeoutError", "ReadTimeoutError", "NewConnectionError", "ProtocolError", "HTTPClientError"),
+    *("IncompleteRead", "ClientPayloadError", "ChunkedEncodingError"),  # cut off in the middle of an answer
 }
+OURS = {"UnsupportedProtocol", "LocalProtocolError"}  # below those, but what we asked for was wrong
 _STATUS = re.compile(r"HTTP_(\d{3})")
 
 
@@ -52,7 +54,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         if seen is None:
             return
         yield seen
-        seen = seen.__cause__
+        if isinstance(seen, BaseExceptionGroup):  # of a task group: what went wrong first
+            seen = seen.exceptions[0]
+        else:
+            seen = seen.__cause__
 
 
 def _of_one(error: BaseException) -> Verdict:
@@ -64,7 +69,7 @@ def _of_one(error: BaseException) -> Verdict:
     if status is not None:
         return Verdict(_by_status(status), _retry_after(error))
     names = {cls.__name__ for cls in type(error).__mro__}
-    return Verdict("source" if names & CLASSES else None)
+    return Verdict("source" if names & CLASSES and not names & OURS else None)
 
 
 def _limited(cause: BaseException, error: Retry) -> bool:

@@ -121,6 +121,11 @@ class Filler:
         self.closed = True
         self._wake.set()
 
+    @property
+    def held_up(self) -> bool:
+        """Whether the last look found jobs with a source, and none of them may start."""
+        return self._turns.closed
+
     # --- one round
 
     async def round(self) -> float:
@@ -264,7 +269,11 @@ class Filler:
         idle = poll if self.hungry else PROMOTE_SECONDS
         wait = min(idle, due if due is not None else idle)
         self._promote_at = self._promoted + wait
-        return 0.0 if count else wait
+        if not count:
+            return wait
+        self._plain_at = 0.0
+        self._turns.stir()
+        return 0.0
 
     async def _sleep(self, delay: float) -> float:
         """Sleep until woken, at most `delay`; the next round may then begin."""

@@ -262,6 +262,11 @@ class WorkerPool:
         """Nothing is claimed here, and the last look found nothing."""
         return not self.running and not self._occupied and self._filler.hungry
 
+    @property
+    def held_up(self) -> bool:
+        """Idle, although there are jobs: their sources are closed."""
+        return self.idle and self._filler.held_up
+
     def take(self, claimed: list[Claimed], sent: float) -> None:
         """Own these jobs from the moment their claim was sent, and start what has a slot."""
         self.log.claimed(claimed)

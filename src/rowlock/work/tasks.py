@@ -144,7 +144,8 @@ class Bound(Generic[P, R]):
         if self._given.get("job_id"):
             raise InvalidArguments("job_id names one job; enqueue_many makes many")
         task, key = self._task, self._given.get("key")
-        if isinstance(key, str):
+        if key is not None and not callable(key):
+            key_text(key)
             raise InvalidArguments("one key for many jobs would leave one of them; give a function of their arguments")
         pack, derived = task.arguments.pack, callable(task.options.source) and "source" not in self._given
         new = self._new(None if derived else "{}")
@@ -166,7 +167,7 @@ class Bound(Generic[P, R]):
         text = task.arguments.pack(args, kwargs)
         if callable(key):
             key = _derived(task, text, key, "key")
-        return Wanted(text, self._new(text), None if key is None else key_text(key), self._job_id())
+        return Wanted(text, self._new(text), key_text(key) if "key" in self._given else None, self._job_id())
 
     def _job_id(self) -> str | None:
         given = self._given.get("job_id")

@@ -47,8 +47,9 @@ class Turns:
         self._start_round()
 
     def _start_round(self) -> None:
-        self._floor = MIN_PRIORITY - 1
-        self._passed: set[tuple[int, str]] = set()  # the ends of looks that found nothing open
+        self._asked = self._lanes  # those that a round which has found nothing yet has not been through
+        self._places: dict[tuple[str, str], turns.Place] = {}  # and where it goes on in them
+        self._passed: set[tuple[str, str, int, str]] = set()  # what it has passed
         self._looks = 0
 
     def stir(self) -> None:
@@ -74,7 +75,8 @@ class Turns:
         """Claim for `n` free slots, jobs without a source among them in their turn; answers whether there is more. With
         none, only look whether something could start."""
         most = min(max(2 * n, FEWEST), MOST)
-        heads = await self._store.run(turns.look(self._lanes, self._cursor, most, self._floor))
+        lowest = MIN_PRIORITY - 1
+        heads = await self._store.run(turns.look(self._asked, self._cursor, most, lowest, self._places))
         self._looked, self._wake_at = time.monotonic(), math.inf
         self._looks += 1
         self.waiting = bool(heads) or bool(self._passed)
@@ -110,11 +112,14 @@ class Turns:
         """Answers whether to look on at once."""
         ends = [head for head in heads if head.last]
         if ends:
-            again = [head.priority for head in ends if (head.priority, head.source) in self._passed]
-            if again:
-                self._floor = max(again)  # round: every source of this priority is closed
-            self._passed.update((head.priority, head.source) for head in heads)
-            self._cursor = ends[-1].source
+            for head in ends:
+                lane = (head.queue, head.task)
+                floor = self._places.get(lane, (MIN_PRIORITY - 1, ""))[0]
+                if (*lane, head.priority, head.source) in self._passed:
+                    floor = head.priority  # round: every source of this priority is closed
+                self._places[lane] = (floor, head.source)
+            self._asked = [(head.queue, head.task) for head in ends]
+            self._passed.update((head.queue, head.task, head.priority, head.source) for head in heads)
             self._look_at = 0.0
             return True
         self.closed = self.waiting

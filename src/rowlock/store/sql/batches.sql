@@ -78,6 +78,17 @@ WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND finished_at IS 
 ORDER BY id
 {lock()};
 
+-- name: hold_batches
+-- Batches whose jobs an operator retries, over or not, locked in order.
+SELECT CAST(id AS text) FROM {t}batches
+WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+ORDER BY id
+{lock()};
+
+-- name: leave_batch
+-- The batch of these jobs is gone.
+UPDATE {t}jobs_live SET batch_id = NULL WHERE id {among(SELECT gone.id FROM {rows:gone(id uuid)})};
+
 -- name: end_batches
 -- Write the end of batches that are locked and complete; answers what their `on_end` needs to know, once.
 UPDATE {t}batches

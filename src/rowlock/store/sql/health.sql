@@ -3,10 +3,10 @@
 -- name: source_succeeded
 -- Successes under one epoch: they end a streak, close a breaker that is half open, and leave their time, which is
 -- written at most once a second.
-UPDATE {t}sources
+UPDATE {t}sources{by_name()}
 SET failure_streak = 0, refusals = 0, last_success_at = {now},
     epoch = epoch + CASE WHEN opened_at IS NULL THEN 0 ELSE 1 END,
-    paused_until = CASE WHEN opened_at IS NULL THEN paused_until END,
+    paused_until = CASE WHEN opened_at IS NULL OR paused_until > {now} THEN paused_until END,
     opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
 WHERE name {among(SELECT done.name FROM {rows:done(name text)})} AND epoch = :epoch
   AND (failure_streak > 0 OR refusals > 0 OR opened_at IS NOT NULL
@@ -18,7 +18,7 @@ SELECT s.name, s.failure_streak, coalesce(s.failure_threshold, c.failure_thresho
        coalesce(s.cooldown_seconds, c.cooldown_seconds), coalesce(s.cooldown_factor, c.cooldown_factor), s.epoch,
        s.opened_at IS NOT NULL, s.opens, s.refusals, coalesce(s.block_after, c.block_after), s.enabled,
        {seconds_until(s.paused_until)}
-FROM {t}sources s
+FROM {t}sources s{by_name()}
 {one_source(c, {class(s.name)})}
 WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})}
 ORDER BY s.name
@@ -26,7 +26,7 @@ ORDER BY s.name
 
 -- name: write_health
 -- What became of them. A pause that did not change keeps its moment; a breaker that changed forgets its probe.
-UPDATE {t}sources
+UPDATE {t}sources{by_name()}
 SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, enabled = (told.enabled = 1),
     opened_at = CASE WHEN told.opened = 1 THEN coalesce(opened_at, {now}) END,
     probe_job = CASE WHEN {t}sources.epoch = told.epoch THEN probe_job END,

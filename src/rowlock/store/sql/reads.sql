@@ -345,20 +345,25 @@ FROM (
     FROM {rows:lane(queue text, task text)}) ahead;
 
 -- name: line_of_source
--- How many ready jobs of the same source, task and priority come before :id, up to :n.
-SELECT count(*) FROM (
-    SELECT 1
-    FROM {t}jobs_live j
-    WHERE j.ready
-      AND j.source IS NOT NULL
-      AND j.queue = :queue
-      AND j.task = :task
-      AND j.priority = :priority
-      AND j.source = :source
-      AND j.id < :id
-      AND (j.expires_at IS NULL OR j.expires_at > {now})
-    ORDER BY j.priority, j.source, j.id
-    LIMIT :n) first;
+-- How many ready jobs of one source come before (:priority, :id) in these lanes, counting up to :n in each. Of better
+-- priorities, the index entries of other sources are read over.
+SELECT sum(ahead.jobs)
+FROM (
+    SELECT (
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.source IS NOT NULL
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND j.priority <= :priority
+              AND j.source = :source
+              AND (j.priority, j.id) < (:priority, :id)
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.source, j.id
+            LIMIT :n) first) AS jobs
+    FROM {rows:lane(queue text, task text)}) ahead;
 
 -- name: queue_paused
 -- Since when a queue is paused; no row when it is not.

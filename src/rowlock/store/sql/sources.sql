@@ -26,10 +26,11 @@ SET concurrency = :concurrency, total = :total, rate_limit_per_minute = :rate, b
 WHERE name = :name;
 
 -- name: pause_source
--- No more claims, for :seconds or until it is resumed.
+-- No more claims, for :seconds or until it is resumed. A longer pause that is there already stays.
 UPDATE {t}sources
 SET enabled = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN FALSE ELSE enabled END,
-    paused_until = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN paused_until ELSE {after(:seconds)} END
+    paused_until = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN paused_until
+                        ELSE {greatest(coalesce(paused_until, {after(:seconds)}), {after(:seconds)})} END
 WHERE name = :name
 RETURNING name;
 
@@ -53,7 +54,8 @@ SELECT s.name, s.concurrency, s.total, s.rate_limit_per_minute, s.burst, s.failu
           AND {class(r.source)} = {class(s.name)} AND r.source = s.name),
        (SELECT count(*) FROM {t}jobs_live r
         WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = s.name),
-       coalesce(s.concurrency, c.concurrency), coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute)
+       coalesce(s.concurrency, c.concurrency), coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
+       c.enabled, {time(c.paused_until)}
 FROM {t}sources s
 LEFT JOIN {t}sources c ON c.name = {class(s.name)}
 WHERE s.name > :name
@@ -61,6 +63,10 @@ WHERE s.name > :name
   AND (:refused = 0 OR s.refusals >= :refused)
 ORDER BY s.name
 LIMIT :n;
+
+-- name: class_closed
+-- Whether a whole class is paused.
+SELECT 1 FROM {t}sources WHERE name = :group AND (NOT enabled OR paused_until > {now});
 
 -- name: source_running
 -- The jobs that run on a source, oldest first.

@@ -5,19 +5,20 @@
 -- statement the snapshot would be older than the lock.
 
 -- name: look
--- The sources with ready jobs, from :cursor on and round to it, best priority first: a loose scan of the turns index,
--- one probe for each, whatever the number of jobs; and how each source stands. Reads only.
-WITH RECURSIVE head (queue, task, take, nth, priority, source) AS (
+-- The sources with ready jobs, in each lane from its cursor on and round to it, best priority first: a loose scan of the
+-- turns index, one probe for each, whatever the number of jobs; and how each source stands. Reads only.
+WITH RECURSIVE head (queue, task, take, cursor, nth, priority, source) AS (
     -- Before the first source of each lane. A paused queue has no lane.
-    SELECT lane.queue, lane.task, lane.take, 0, lane.floor, ''
-    FROM {rows:lane(queue text, task text, take int, floor int)}
+    SELECT lane.queue, lane.task, lane.take, lane.cursor, 0, lane.floor, CAST(NULL AS text)
+    FROM {rows:lane(queue text, task text, take int, floor int, cursor text)}
     WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
     UNION ALL
     -- Expressions such as `|| ''`: comparing two columns, SQLite would not use the index's last columns.
-    SELECT head.queue, head.task, head.take, head.nth + 1, CAST(following.priority AS int), following.source
+    SELECT head.queue, head.task, head.take, head.cursor, head.nth + 1, CAST(following.priority AS int),
+           following.source
     FROM head {one_job(following, coalesce(
         -- The next source on this side of the cursor.
-        CASE WHEN head.source > :cursor THEN (
+        CASE WHEN head.source > head.cursor THEN (
             SELECT j.id FROM {t}jobs_live j
             WHERE j.ready AND j.source IS NOT NULL AND j.queue = head.queue || '' AND j.task = head.task || ''
               AND j.priority = head.priority + 0 AND j.source > head.source || ''
@@ -25,20 +26,20 @@ WITH RECURSIVE head (queue, task, take, nth, priority, source) AS (
         ELSE (
             SELECT j.id FROM {t}jobs_live j
             WHERE j.ready AND j.source IS NOT NULL AND j.queue = head.queue || '' AND j.task = head.task || ''
-              AND j.priority = head.priority + 0 AND j.source > head.source || '' AND j.source <= :cursor
+              AND j.priority = head.priority + 0 AND j.source > head.source || '' AND j.source <= head.cursor || ''
             ORDER BY j.priority, j.source, j.id LIMIT 1)
         END,
         -- Past the last one: the first.
-        CASE WHEN head.source > :cursor THEN (
+        CASE WHEN head.source > head.cursor THEN (
             SELECT j.id FROM {t}jobs_live j
             WHERE j.ready AND j.source IS NOT NULL AND j.queue = head.queue || '' AND j.task = head.task || ''
-              AND j.priority = head.priority + 0 AND j.source <= :cursor
+              AND j.priority = head.priority + 0 AND j.source <= head.cursor || ''
             ORDER BY j.priority, j.source, j.id LIMIT 1)
         END,
         -- Round: the next priority, from the cursor on.
         (SELECT j.id FROM {t}jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = head.queue || '' AND j.task = head.task || ''
-           AND j.source > :cursor
+           AND j.source > head.cursor || ''
            AND j.priority = (
                SELECT k.priority FROM {t}jobs_live k
                WHERE k.ready AND k.source IS NOT NULL AND k.queue = head.queue || '' AND k.task = head.task || ''
@@ -67,14 +68,14 @@ ON CONFLICT (name) DO NOTHING;
 
 -- name: lock_classes
 -- Classes with a total, in order. Waited for: passing over one would leave all of its sources idle.
-SELECT name FROM {t}sources
+SELECT name FROM {t}sources{by_name()}
 WHERE name {among(SELECT asked.name FROM {rows:asked(name text)})} AND total IS NOT NULL
 ORDER BY name
 {lock()};
 
 -- name: lock_sources
 -- Sources that nobody else claims from just now; the others are passed over.
-SELECT name FROM {t}sources
+SELECT name FROM {t}sources{by_name()}
 WHERE name {among(SELECT asked.name FROM {rows:asked(name text)})}
 ORDER BY name
 {skip_locked()};
@@ -186,7 +187,7 @@ SELECT {claimed} FROM rowlock_jobs_live WHERE id IN (SELECT picked.id FROM {rows
 
 -- name: spend
 -- Take tokens out of buckets that the caller has locked. The moment never goes back, so that none is filled twice.
-UPDATE {t}sources
+UPDATE {t}sources{by_name()}
 SET tokens = (SELECT spent.tokens FROM {rows:spent(name text, tokens float)} WHERE spent.name = {t}sources.name),
     tokens_at = {greatest(coalesce(tokens_at, :at), :at)}
 WHERE name {among(SELECT spent.name FROM {rows:spent(name text, tokens float)})};

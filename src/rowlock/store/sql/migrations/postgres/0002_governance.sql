@@ -55,8 +55,8 @@ CREATE TABLE rowlock.sources (
 ) WITH (fillfactor = 50);                                                       -- tokens and streaks stay on the page
 CREATE INDEX sources_refused ON rowlock.sources (name) WHERE refusals > 0;
 
--- The two classes that everybody needs; without limits until somebody sets them.
-INSERT INTO rowlock.sources (name) VALUES ('domain'), ('api');
+-- The two classes that everybody needs. Two at a time is polite to a web site; an API has its own contract.
+INSERT INTO rowlock.sources (name, concurrency) VALUES ('domain', 2), ('api', NULL);
 
 -- Jobs that belong together. Counters are kept apart, in a few rows that different workers write, so that no row is hot.
 CREATE TABLE rowlock.batches (

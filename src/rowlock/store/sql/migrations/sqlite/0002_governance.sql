@@ -54,8 +54,8 @@ CREATE TABLE rowlock_sources (
 );
 CREATE INDEX rowlock_sources_refused ON rowlock_sources (name) WHERE refusals > 0;
 
--- The two classes that everybody needs; without limits until somebody sets them.
-INSERT INTO rowlock_sources (name) VALUES ('domain'), ('api');
+-- The two classes that everybody needs. Two at a time is polite to a web site; an API has its own contract.
+INSERT INTO rowlock_sources (name, concurrency) VALUES ('domain', 2), ('api', NULL);
 
 -- Jobs that belong together. Counters are kept apart, in a few rows that different workers write, as on PostgreSQL.
 CREATE TABLE rowlock_batches (

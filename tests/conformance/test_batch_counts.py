@@ -1,0 +1,197 @@
+"""A batch's numbers are exact through all that can happen to its jobs, an operator's retry among it."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rowlock import Rowlock
+from rowlock.core.clock import FakeClock
+from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
+from rowlock.store import batches, jobs
+from support.rig import KEEP, Rig
+
+DEAD = Failed("E", "no", permanent=True)
+FINAL = ("succeeded", "dead", "cancelled")
+
+
+@pytest.fixture
+async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
+    async with Rowlock(database, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rig(app: Rowlock, clock: FakeClock) -> Rig:
+    return Rig(await app.store(), clock)
+
+
+@pytest.fixture
+def t(app: Rowlock) -> Any:
+    @app.task("t", max_attempts=3)
+    async def work(n: int = 0) -> None: ...
+
+    return work
+
+
+@pytest.fixture
+def report(app: Rowlock) -> Any:
+    @app.task("report", queue="reports", priority=7)
+    async def report(batch: dict[str, Any]) -> None: ...
+
+    return report
+
+
+async def sweep(rig: Rig) -> list[str]:
+    """End what is complete, as a worker does after its settles and every sweeper does; answers which."""
+    still_open = await rig.store.run(batches.still_open(jobs.NO_ID, 1000))
+    return await rig.store.run(batches.end(still_open))
+
+
+async def exact(rig: Rig, batch: Any) -> None:
+    """Whatever the batch says is what its jobs say."""
+    states = [row["state"] for row in (await rig.rows()).values() if row["batch_id"] == batch.id]
+    row = (await batch.refresh()).record
+    truth = (len(states), sum(state in FINAL for state in states), states.count("dead"))
+    assert (row.total, row.processed, row.failed) == truth, states
+
+
+async def reports(rig: Rig) -> list[dict[str, Any]]:
+    return [row for row in (await rig.rows()).values() if row["task"] == "report"]
+
+
+async def test_counts_are_exact_through_every_way_to_end(app: Rowlock, t: Any, rig: Rig) -> None:
+    @app.task("t-once", on_lost="dead")
+    async def once() -> None: ...
+
+    async with app.batch("b") as batch:
+        await t.using(batch=batch).enqueue_many([{"n": n} for n in range(8)])
+        await t.using(batch=batch, expires_at=rig.clock.now() + timedelta(hours=2), delay=86400).enqueue()
+        await once.using(batch=batch).enqueue()
+    claimed = await rig.claim(8)
+    (single,) = await rig.claim(task="t-once")
+    ends = [Succeeded('"r"'), Failed("E", "no"), Released(0), DEAD, TimedOut(1), Cancelled()]
+    for job, end in zip(claimed, ends, strict=False):
+        await rig.settle(job, end)
+        await exact(rig, batch)
+    rig.clock.move(61)
+    assert {lost.job.id for lost in await rig.reclaim()} == {claimed[6].id, claimed[7].id, single.id}
+    await exact(rig, batch)
+    await rig.cancel(claimed[7].id)  # waits for its next try
+    await exact(rig, batch)
+    rig.clock.move(7200)
+    assert await rig.store.run(jobs.expire(10, KEEP)) == 1
+    await exact(rig, batch)
+    await rig.promote()
+    rest = await rig.claim(9)
+    assert [job.id for job in rest] == [claimed[n].id for n in (1, 2, 4, 6)]
+    for job in rest:
+        await rig.succeed(job)
+        await exact(rig, batch)
+    assert await sweep(rig) == [batch.id]
+    await batch.refresh()
+    assert (batch.state, batch.total, batch.processed, batch.failed) == ("failed", 10, 10, 2)
+
+
+async def test_what_is_settled_twice_or_by_a_zombie_counts_once(app: Rowlock, t: Any, rig: Rig) -> None:
+    async with app.batch("b") as batch:
+        await t.using(batch=batch).enqueue_many([{"n": n} for n in range(4)])
+    dead, done, zombie, plain = await rig.claim(4)
+    marks = jobs.Marks(batches=[batch.id] * 2)
+    for _ in range(2):
+        await rig.settle(dead, DEAD)
+        await rig.settle(done, Succeeded())
+        await exact(rig, batch)
+    rig.clock.move(61)
+    await rig.reclaim()
+    await rig.promote()
+    rig.clock.move(60)
+    await rig.promote()
+    mine, _ = await rig.claim(2)
+    assert mine.id == zombie.id
+    assert await rig.settle(zombie, DEAD) == "lost"
+    with suppress(Exception):  # one of the two is no longer its attempt's: neither may be counted
+        await rig.store.run(
+            jobs.succeed_marked([(mine.id, mine.token, None), (plain.id, plain.token, None)], KEEP, marks)
+        )
+    await exact(rig, batch)
+    await rig.succeed(mine)
+    await exact(rig, batch)
+    assert batch.processed == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_counts_are_exact_after_any_steps(app: Rowlock, t: Any, rig: Rig, seed: int) -> None:
+    dice = random.Random(seed)
+    async with app.batch("b") as batch:
+        await t.using(batch=batch).enqueue_many([{"n": n} for n in range(6)])
+    held: list[Any] = []
+    for _ in range(40):
+        waiting = [row for row in (await rig.rows()).values() if row["task"] == "t"]
+        chosen = dice.choice(waiting)["id"]
+        match dice.randrange(6):
+            case 0 | 1:
+                held += await rig.claim(dice.randrange(1, 4))
+            case 2 | 3 if held:
+                job = held.pop(dice.randrange(len(held)))
+                end = dice.choice([Succeeded(), DEAD, Failed("E", "no", after=1), Released(0), Cancelled()])
+                assert await rig.settle(job, end) in ("applied", "lost")
+            case 4:
+                await rig.cancel(chosen)
+            case 5:
+                await rig.retry(chosen)
+        rig.clock.move(dice.choice([0, 5, 61]))
+        await rig.promote()
+        await rig.reclaim()
+        await sweep(rig)
+        await exact(rig, batch)
+        assert batch.over == (batch.processed == batch.total)
+        assert (batch.finished_at is not None) == batch.over
+
+
+# --- the last error
+
+
+async def test_the_last_error_is_that_of_the_job_that_died_last(app: Rowlock, t: Any, rig: Rig) -> None:
+    async with app.batch("b") as batch:
+        await t.using(batch=batch).enqueue_many([{"n": n} for n in range(4)])
+    one, two, three, four = await rig.claim(4)
+    await rig.settle(one, Failed("HTTP_500", "first"))
+    assert (await batch.refresh()).last_error is None, "it will be tried again"
+    for job, message in ((two, "second"), (three, "third")):
+        rig.clock.move(1)
+        await rig.settle(job, Failed("HTTP_403", message, permanent=True))
+        assert message in (await batch.refresh()).last_error
+    await rig.succeed(four)
+    assert "third" in (await batch.refresh()).last_error
+
+
+# --- an operator's retry
+
+
+@pytest.mark.parametrize("how", ["dead", "cancelled"])
+async def test_a_retry_reopens_the_batch(app: Rowlock, t: Any, rig: Rig, report: Any, how: str) -> None:
+    async with app.batch("b", on_end=report) as batch:
+        one, _ = await t.using(batch=batch).enqueue_many([{"n": 1}, {"n": 2}])
+    first, second = await rig.claim(2)
+    await rig.succeed(second)
+    if how == "cancelled":
+        await batch.cancel()
+    await rig.settle(first, Cancelled() if how == "cancelled" else DEAD)
+    await sweep(rig)
+    row = (await batch.refresh()).record
+    assert (row.state, row.processed, row.failed) == ("cancelled" if how == "cancelled" else "failed", 2, how == "dead")
+    rig.clock.move(5)
+    await app.retry(one.id)
+    await exact(rig, batch)
+    assert (batch.state, batch.finished_at, batch.started_at) == ("running", None, row.started_at)
+    assert await sweep(rig) == []
+    (again,) = await rig.claim()
+    await rig.succeed(again)
+    assert await sweep(rig) == [batch.id]
+    await exact(rig, batch)
+    assert (batch.state, batch.finished_at) == ("succeeded", rig.clock.now())
+    assert len(await reports(rig)) == 1, "on_end is for the first end"

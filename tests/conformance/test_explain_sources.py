@@ -1,0 +1,191 @@
+"""Why a job with a source is not running: every reason that a source can give, by the same rules as the claim."""
+
+from datetime import timedelta
+
+import pytest
+
+from rowlock.core.clock import FakeClock
+from rowlock.core.states import State
+from rowlock.store import Store, batches, workers
+from rowlock.store.explain import Explanation, explain
+from support.rig import LEASE, TABLES, Rig
+from support.sources_rig import claim_turns, cleared, enqueue_each, fail, open_breaker, sources, succeed
+
+
+@pytest.fixture
+def database(used_database: str) -> str:
+    return used_database
+
+
+@pytest.fixture
+async def rig(store: Store, clock: FakeClock) -> Rig:
+    return await cleared(Rig(store, clock))
+
+
+async def register(rig: Rig) -> None:
+    """A worker that could run it."""
+    await rig.store.run(workers.register("w1", "host", 1, "1.0", ["default"], ["t", "u"], 10, None, LEASE))
+
+
+async def why(rig: Rig, job_id: str) -> Explanation:
+    await register(rig)
+    told = await rig.store.run(explain(job_id))
+    assert told is not None
+    assert (told.job_id, told.state) == (job_id, State.QUEUED)
+    assert told.text.endswith(".")
+    return told
+
+
+async def test_saturated_names_the_jobs_that_take_up_its_source(rig: Rig) -> None:
+    await sources(rig).set("api:a", concurrency=2)
+    ids = await rig.enqueue_many(3, source="api:a")
+    await rig.enqueue_many(3, source="api:b")
+    await claim_turns(rig, 9, worker="host-7")
+    told = await why(rig, ids[2])
+    assert (told.reason, told.busy_with, told.also, told.waits_until) == ("saturated", tuple(ids[:2]), (), None)
+    for said in ("'api:a'", "2 of 2", ids[0], ids[1], "host-7"):
+        assert said in told.text
+
+
+async def test_saturated_by_its_class_names_the_jobs_of_all_of_its_sources(rig: Rig) -> None:
+    await sources(rig).set("api", total=2)
+    busy = [await rig.enqueue(source="api:b"), await rig.enqueue(source="api:c")]
+    await rig.enqueue(source="domain:d")
+    await claim_turns(rig, 9)
+    told = await why(rig, await rig.enqueue(source="api:a"))
+    assert (told.reason, told.busy_with) == ("saturated", tuple(busy))
+    for said in ("class 'api'", "2 of 2", *busy):
+        assert said in told.text
+
+
+async def test_saturated_by_many_counts_all_and_names_some(rig: Rig) -> None:
+    await sources(rig).set("api:a", concurrency=25)
+    ids = await rig.enqueue_many(26, source="api:a")
+    await claim_turns(rig, 50)
+    told = await why(rig, ids[25])
+    assert set(told.busy_with) < set(ids[:25])
+    assert "25 of 25" in told.text
+    assert "22 more" in told.text
+
+
+async def test_rate_tells_when_the_next_token_comes(rig: Rig) -> None:
+    await sources(rig).set("api:a", rate="6/min", burst=2)
+    ids = await rig.enqueue_many(4, source="api:a")
+    await claim_turns(rig, 9)
+    at = rig.clock.now() + timedelta(seconds=10)
+    rig.clock.move(3)
+    told = await why(rig, ids[2])
+    assert (told.reason, told.busy_with) == ("rate", ())
+    assert told.waits_until == at
+    for said in ("'api:a'", "6/min", "00:00:10 UTC"):
+        assert said in told.text
+    rig.clock.move(7)
+    assert (await why(rig, ids[2])).reason == "next"
+    assert [job.id for job in await claim_turns(rig, 9)] == [ids[2]]
+
+
+async def test_breaker_tells_until_when_and_how_to_end_it(rig: Rig) -> None:
+    await open_breaker(rig, "api:a")
+    job_id = await rig.enqueue(source="api:a")
+    told = await why(rig, job_id)
+    assert (told.reason, told.waits_until) == ("breaker", rig.clock.now() + timedelta(minutes=5))
+    for said in ("'api:a'", "00:05:00 UTC", "rowlock sources resume api:a"):
+        assert said in told.text
+    rig.clock.move(300)
+    assert (await why(rig, job_id)).reason == "next", "it may be the probe"
+
+
+async def test_probe_while_another_job_tries_the_source_out(rig: Rig) -> None:
+    await open_breaker(rig, "api:a")
+    first, second = await rig.enqueue_many(2, source="api:a")
+    rig.clock.move(300)
+    (probe,) = await claim_turns(rig, 9)
+    assert probe.id == first
+    told = await why(rig, second)
+    assert told.reason == "probe"
+    assert "'api:a'" in told.text
+    await succeed(rig, probe)
+    assert (await why(rig, second)).reason == "next"
+
+
+async def test_a_retry_after_is_a_pause_until_its_end(rig: Rig) -> None:
+    first, second = await rig.enqueue_many(2, source="api:a")
+    (job,) = await claim_turns(rig, 1)
+    assert job.id == first
+    await fail(rig, job, code="HTTP_429", retry_after=90)
+    told = await why(rig, second)
+    assert (told.reason, told.waits_until) == ("stopped", rig.clock.now() + timedelta(seconds=90))
+    assert "00:01:30 UTC" in told.text
+
+
+@pytest.mark.parametrize("name", ["api:a", "api"])
+@pytest.mark.parametrize("seconds", [60, None])
+async def test_stopped_by_hand_tells_until_when_and_how_to_end_it(rig: Rig, name: str, seconds: int | None) -> None:
+    await sources(rig).pause(name, seconds)
+    job_id = await rig.enqueue(source="api:a")
+    told = await why(rig, job_id)
+    until = None if seconds is None else rig.clock.now() + timedelta(seconds=seconds)
+    assert (told.reason, told.waits_until) == ("stopped", until)
+    assert f"`rowlock sources resume {name}`" in told.text, "what it says must help"
+    await sources(rig).resume(name)
+    assert (await why(rig, job_id)).reason == "next"
+
+
+async def test_stopped_because_it_refused_too_often(rig: Rig) -> None:
+    await sources(rig).set("api:a", block_after=1)
+    ids = await rig.enqueue_many(2, source="api:a")
+    await fail(rig, *await claim_turns(rig, 1), fault="refusal", code="HTTP_403", permanent=True)
+    told = await why(rig, ids[1])
+    assert (told.reason, told.waits_until) == ("stopped", None)
+    assert "rowlock sources resume api:a" in told.text
+
+
+async def test_what_is_nearer_comes_first_and_the_source_is_named_among_the_others(rig: Rig) -> None:
+    await sources(rig).set("api:a", concurrency=0)
+    later = await rig.enqueue(source="api:a", delay=60)
+    told = await why(rig, later)
+    assert (told.reason, told.also) == ("time", ("saturated",))
+    now = await rig.enqueue(source="api:a")
+    await rig.store.run(workers.pause_queue("default"))
+    told = await why(rig, now)
+    assert (told.reason, told.also) == ("paused", ("saturated",))
+
+
+async def test_its_place_in_line_is_among_the_jobs_of_its_source(rig: Rig) -> None:
+    await rig.enqueue_many(50, source="api:b")
+    ids = await rig.enqueue_many(4, source="api:a")
+    assert [(await why(rig, job_id)).reason for job_id in ids] == ["next", "line", "line", "line"]
+    told = await why(rig, ids[3])
+    assert (told.place, told.place_exact) == (3, True)
+    assert "3 ready jobs of its source 'api:a'" in told.text
+
+
+async def test_better_priorities_and_older_jobs_of_other_tasks_stand_before_it_too(rig: Rig) -> None:
+    older = await rig.enqueue(source="api:a", task="u")
+    mine = await rig.enqueue(source="api:a")
+    urgent = await rig.enqueue(source="api:a", priority=-5)
+    assert [(await why(rig, job_id)).place for job_id in (urgent, older, mine)] == [0, 1, 2]
+    claimed = [(await claim_turns(rig, 1, tasks=("t", "u")))[0].id for _ in range(3)]
+    assert claimed == [urgent, older, mine]
+
+
+async def test_a_batch_waits_for_its_jobs_and_for_being_sealed(rig: Rig) -> None:
+    batch_id = rig.new_id()
+    await rig.store.run(batches.make(batch_id, "import", None, None))
+    await enqueue_each(rig, ["api:a", "api:b"], batch_id=batch_id)
+    told = await why(rig, batch_id)
+    assert told.reason == "batch"
+    for said in ("'import'", "2 jobs of 2", "sealed"):
+        assert said in told.text
+
+
+async def test_explaining_a_source_changes_nothing(rig: Rig) -> None:
+    await sources(rig).set("api", concurrency=1, total=3, rate="1/s")
+    await register(rig)
+    ids = await rig.enqueue_many(3, source="api:a")
+    await claim_turns(rig, 1)
+    tables = (*TABLES, "sources")
+    before = await rig.everything(tables)
+    for job_id in ids:
+        assert await rig.store.run(explain(job_id)) is not None
+    assert await rig.everything(tables) == before

@@ -1,0 +1,100 @@
+"""Keys where the work is done: claims by turns, a real worker, and what an attempt enqueues itself."""
+
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rowlock import Context, LeaseLost, Permanent, Rowlock
+from rowlock.core.clock import FakeClock
+from rowlock.store import turns
+from support.contract_tasks import until, working
+from support.rig import LEASE, Rig, token
+
+YEAR = timedelta(days=365)
+KINDS: list[Any] = ["until_done", "while_queued", "forever", YEAR]
+
+
+@pytest.fixture
+async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
+    async with Rowlock(database, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rig(app: Rowlock, clock: FakeClock) -> Rig:
+    return Rig(await app.store(), clock)
+
+
+@pytest.fixture
+def t(app: Rowlock) -> Any:
+    @app.task("t")
+    async def work(n: int = 0) -> None: ...
+
+    return work
+
+
+async def take_turns(rig: Rig) -> list[Any]:
+    heads = await rig.store.run(turns.look([("default", "t")], "", 10, -101))
+    return (await rig.store.run(turns.take("worker-1", token(), heads, [], 10, LEASE))).jobs
+
+
+async def test_a_job_with_a_source_lets_go_like_any_other(t: Any, rig: Rig) -> None:
+    asked = {kind: t.using(key=str(kind), unique=kind, source=f"api:{n}") for n, kind in enumerate(KINDS)}
+    first = {kind: await bound.enqueue() for kind, bound in asked.items()}
+    claimed = await take_turns(rig)
+    assert len(claimed) == 4
+    for kind, bound in asked.items():
+        assert (await bound.enqueue()).created == (kind == "while_queued"), kind
+    for job in claimed:
+        await rig.succeed(job)
+    for kind in ("until_done", "forever", YEAR):
+        assert (await asked[kind].enqueue()).created == (kind == "until_done"), kind
+    assert (await asked["forever"].enqueue()).id == first["forever"].id
+
+
+@pytest.mark.parametrize("source", [None, "domain:example.com"])
+async def test_a_worker_lets_go_what_its_jobs_held(app: Rowlock, source: str | None) -> None:
+    @app.task
+    async def work(ctx: Context, how: str, n: int = 0) -> None:
+        if how == "dead":
+            raise Permanent("no")
+        if how == "in a transaction":
+            async with ctx.transaction():
+                pass
+
+    def asked(how: str, kind: Any) -> Any:
+        return work.using(key=f"{how} {kind}", unique=kind, source=source)
+
+    cases = [(how, kind) for how in ("plain", "in a transaction", "dead") for kind in KINDS]
+    first = {case: await asked(*case).enqueue(how=case[0]) for case in cases}
+
+    async def all_over() -> bool:
+        return all([(await job.refresh()).record.final for job in first.values()])
+
+    async with working(app):
+        await until(all_over)
+    for how, kind in cases:
+        held = kind == YEAR or (kind == "forever" and how != "dead")
+        again = await asked(how, kind).enqueue(how=how, n=2)
+        assert again.created != held, f"{how}: {kind}"
+
+
+@pytest.mark.parametrize("options", [{"key": "k"}, {"job_id": str(uuid.uuid4())}], ids=["key", "id"])
+async def test_an_attempt_enqueues_with_a_key_or_an_id_only_while_it_holds_its_job(
+    app: Rowlock, t: Any, rig: Rig, options: dict[str, Any]
+) -> None:
+    await t.enqueue()
+    (job,) = await rig.claim()
+    ctx = Context(app, job)
+    made = await ctx.enqueue(t.using(**options))
+    again = await ctx.enqueue(t.using(**options))
+    assert (made.created, again.created, again.id) == (True, False, made.id)
+    await rig.lose(job)
+    before = await rig.everything()
+    other = {"key": "other"} if "key" in options else {"job_id": str(uuid.uuid4())}
+    with pytest.raises(LeaseLost):
+        await ctx.enqueue(t.using(**other))
+    assert await rig.everything() == before
