@@ -149,7 +149,8 @@ class Filler:
                 return await self._sleep(min(due, self._looks.pop(0)))
             self._drained = self._can_be_woken and not self._passed_over
             poll = self._settings.poll_interval_seconds
-            if self._drained and time.monotonic() >= self._plain_at:
+            # Not when it was stirred in the middle of this round: the claim may have come before what stirred it.
+            if self._drained and not self._wake.is_set() and time.monotonic() >= self._plain_at:
                 self._plain_at = time.monotonic() + 0.9 * poll
             due = min(due, self._turns.sleep)
         except StorageFull as error:
