@@ -5,10 +5,13 @@ import pytest
 
 from rowlock.cli.main import execute
 
-VERBS = ["demo", "up", "worker", "enqueue", "jobs", "queues", "workers", "migrate", "stats", "doctor", "bench"]
+VERBS = ["demo", "up", "worker", "enqueue", "migrate", "stats", "doctor", "bench"]
+VERBS += ["jobs", "queues", "batches", "sources", "workers"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],
+    "batches": ["list", "show", "cancel"],
+    "sources": ["list", "set", "pause", "resume"],
     "workers": ["list"],
 }
 LEAVES = [[verb] for verb in VERBS if verb not in BELOW] + [[group, verb] for group in BELOW for verb in BELOW[group]]

@@ -97,20 +97,15 @@ class SourceRace(Race):
         opened = self._moment("opened_at")
         return Breaker(*self.query(f"SELECT {opened}, opens FROM {{t}}sources WHERE name = %s", source)[0])
 
-    def holders(self) -> Counter[str]:
-        """The ids of workers that hold a job with a source, and how many."""
+    def holds(self, worker: Worker) -> bool:
+        """Whether a worker holds a job with a source, dead or alive."""
         found = self.query("SELECT locked_by FROM {t}jobs_live WHERE state = 'running' AND source IS NOT NULL")
-        return Counter(worker for (worker,) in found)
+        return any(f"-{worker.pid}-" in holder for (holder,) in found)
 
     async def kill_a_holder(self, among: list[Worker]) -> tuple[Worker, float]:
         """kill -9 one of these workers in the middle of a job with a source; and the time of it."""
-
-        def found() -> list[Worker]:
-            held = self.holders()
-            return [worker for worker in among if any(f"-{worker.pid}-" in holder for holder in held)]
-
-        await until(lambda: bool(found()), 15, self.story)
-        victim = found()[0] if found() else among[0]
+        await until(lambda: any(map(self.holds, among)), 15, self.story)
+        victim = next((worker for worker in among if self.holds(worker)), among[0])
         victim.kill()
         return victim, time.time()
 

@@ -19,7 +19,7 @@ def succeeded(sources: Sequence[tuple[str, int]]) -> Steps[None]:
     epochs: dict[int, set[str]] = {}
     for source, epoch in sources:
         epochs.setdefault(epoch, set()).add(source)
-    for epoch, names in epochs.items():
+    for epoch, names in sorted(epochs.items()):  # in one order for all, so that none wait for each other in a circle
         yield Call("source_succeeded", done=[(name,) for name in sorted(names)], epoch=epoch)
 
 

@@ -82,9 +82,8 @@ def pause(name: str, seconds: float | None) -> Steps[None]:
 @operation()
 def resume(name: str) -> Steps[None]:
     """Let claims go on, with a closed breaker."""
-    yield from _known(name)
-    yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
-    yield Call("resume_source", name=name)
+    if not (yield Call("resume_source", name=name)):
+        yield from _known(name)
     yield Call("wake")
     yield from ring()
 

@@ -21,9 +21,10 @@ from rowlock.store.jobs import Lane
 
 LOOK_SECONDS = 0.1  # between looks while there is nothing
 SATURATED_SECONDS = 1.0  # until another worker may have freed a slot; our own tell us
-SECONDS_PER_STATEMENT = 0.5  # a round of many looks is repeated the less often
+SECONDS_PER_STATEMENT = 0.75  # a round of many looks is repeated the less often
 BUSY_SECONDS = 0.02  # another worker had the sources locked
 FEWEST, MOST = 32, 256  # sources in one look
+FURTHER = 1024  # in each that goes on behind closed ones
 
 # Runs a claim with its token, so that a lost reply is not a lost job, and starts what it took.
 Claim = Callable[[str, Callable[[], Awaitable[turns.Taken]]], Awaitable[turns.Taken]]
@@ -74,7 +75,7 @@ class Turns:
     async def claim(self, n: int, claim: Claim) -> bool:
         """Claim for `n` free slots, jobs without a source among them in their turn; answers whether there is more. With
         none, only look whether something could start."""
-        most = min(max(2 * n, FEWEST), MOST)
+        most = FURTHER if self._passed else min(max(2 * n, FEWEST), MOST)
         lowest = MIN_PRIORITY - 1
         heads = await self._store.run(turns.look(self._asked, self._cursor, most, lowest, self._places))
         self._looked, self._wake_at = time.monotonic(), math.inf
@@ -126,7 +127,7 @@ class Turns:
         if self.closed:
             waits = [SATURATED_SECONDS if a.wait is None else a.wait for a in admissions if a.why != "disabled"]
             pause = min([*waits, SATURATED_SECONDS if self._passed else self._settings.poll_interval_seconds])
-            slow = SECONDS_PER_STATEMENT * self._looks if self._looks > 2 else BUSY_SECONDS
+            slow = SECONDS_PER_STATEMENT * self._looks if self._looks > 1 else BUSY_SECONDS
             self._look_at = self._wake_at = self._looked + max(pause, slow)
         else:
             self._look_at = self._looked + LOOK_SECONDS

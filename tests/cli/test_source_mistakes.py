@@ -1,0 +1,61 @@
+"""Bad input about sources: one clear line, exit code 2, and nothing is changed."""
+
+import json
+
+import pytest
+
+from cli.command import Cli, Inside
+
+SET = ["sources", "set", "api:ebay"]
+MISTAKES = [
+    (["sources", "set", "svc:a", "--concurrency", "1"], "no class 'svc'; known: api, domain"),
+    (["sources", "pause", "svc:a"], "no class 'svc'; known: api, domain"),
+    (["sources", "resume", "svc:a"], "no class 'svc'; known: api, domain"),
+    (["sources", "resume", "api:nobody"], "no source or class named 'api:nobody'"),
+    (["sources", "set", "nobody", "--reset"], "no source or class named 'nobody'"),
+    (["sources", "set", "", "--burst", "1"], "named like api:ebay"),
+    ([*SET, "--concurrency", "-1"], "concurrency of source 'api:ebay' must be a whole number from 0, not -1"),
+    ([*SET, "--concurrency", "two"], "--concurrency 'two': expected a whole number"),
+    ([*SET, "--concurrency", "9", "--burst", "0"], "burst of source 'api:ebay' must be a whole number from 1, not 0"),
+    ([*SET, "--rate", "30"], "a rate needs a number and a unit, such as 30/min"),
+    ([*SET, "--rate", "30/fortnight"], "a rate needs a number and a unit"),
+    ([*SET, "--rate", "0/min"], "to stop a source, pause it"),
+    ([*SET, "--total", "3"], "total is for a class: set it on 'api'"),
+    ([*SET, "--cooldown", "soon"], "--cooldown 'soon'"),
+    ([*SET, "--factor", "0.5"], "factor of source 'api:ebay' must be a number from 1"),
+    ([*SET, "--factor", "x"], "--factor 'x'"),
+    ([*SET, "--block-after", "0"], "block_after of source 'api:ebay' must be a whole number from 1"),
+    ([*SET, "--threshold", "unlimited"], "threshold of source 'api:ebay' must be a whole number from 1"),
+    ([*SET, "--reset", "--concurrency", "-1"], "must be a whole number from 0, not -1"),
+    (["sources", "pause", "api:ebay", "--for", "soon"], "--for 'soon'"),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
+def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[str], expected: str) -> None:
+    inside.run(*SET, "--concurrency", "4", "--rate", "30/min", "--burst", "5")
+    before = inside.json("sources", "list")
+    assert expected in inside.error(*words, code=2)
+    assert inside.json("sources", "list") == before
+
+
+def test_mistakes_are_the_same_on_both_engines(cli: Cli) -> None:
+    before = cli.json("sources", "list")
+    assert "known: api, domain" in cli.error("sources", "set", "svc:a", "--rate", "1/s", code=2)
+    assert "from 0, not -2" in cli.error("sources", "set", "api:ebay", "--concurrency", "-2", code=2)
+    assert cli.json("sources", "list") == before
+
+
+def test_sources_of_a_broken_file_stop_the_worker_with_one_line(lite: Cli) -> None:
+    for text, expected in {
+        "sources: {api: {concurrency: -1}}\n": "must be a whole number from 0, not -1",
+        "sources: {'api:ebay': {rate: 30}}\n": "such as 30/min",
+        "sources: {'api:ebay': {speed: 3}}\n": "no setting 'speed'",
+        "sources: {'api:ebay': {total: 3}}\n": "total is for a class",
+    }.items():
+        (lite.folder / "rowlock.yaml").write_text(text)
+        line = lite.error("worker", "--app", "shop", code=2)
+        assert expected in line
+        assert "rowlock.yaml:1" in line
+    (lite.folder / "rowlock.yaml").unlink()
+    assert [row["name"] for row in json.loads(lite.run("sources", "list", "--json").stdout)] == ["api", "domain"]

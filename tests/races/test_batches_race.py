@@ -1,0 +1,164 @@
+"""Two sessions meet on one batch, statement by statement: it ends when all is done, once, and not before."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rowlock import NotAllowed, Rowlock
+from rowlock.core.clock import FakeClock
+from rowlock.core.job import NewJob
+from rowlock.core.outcome import Failed, Succeeded
+from rowlock.store import Store, batches, jobs, open_store
+from rowlock.store.adding import NewRow
+from rowlock.store.engine import StoreOptions
+from support.interleave import Actor, orders, play, watching
+from support.rig import KEEP, Rig, settlement
+from support.stores import clock, database, template
+
+__all__ = ["clock", "database", "template"]  # fixtures
+
+DEAD = Failed("E", "no", permanent=True)
+
+
+def meetings(first: int, second: int) -> list[str]:
+    """Orders in which one comes between two parts of the other, or not at all: more turns meet nothing new."""
+    return [order for order in orders(first, second) if order.count("AB") + order.count("BA") <= 2]
+
+
+@pytest.fixture
+def engine() -> str:
+    return "postgres"
+
+
+@pytest.fixture
+async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
+    async with Rowlock(database, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rig(app: Rowlock, clock: FakeClock) -> Rig:
+    return Rig(await app.store(), clock)
+
+
+@pytest.fixture
+async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
+    """A second store on the same database."""
+    opened = await open_store(database, StoreOptions(clock=clock))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def watcher(database: str) -> AsyncIterator[Any]:
+    async with watching(database) as connection:
+        yield connection
+
+
+@pytest.fixture
+def t(app: Rowlock) -> Any:
+    @app.task("t")
+    async def work() -> None: ...
+
+    return work
+
+
+@pytest.fixture
+def report(app: Rowlock) -> Any:
+    @app.task("report")
+    async def report(batch: dict[str, Any]) -> None: ...
+
+    return report
+
+
+async def reports_of(rig: Rig, batch: Any) -> int:
+    rows = [row for row in (await rig.rows()).values() if row["task"] == "report"]
+    return sum(row["args"]["batch"]["batch_id"] == batch.id for row in rows)
+
+
+async def test_a_retry_and_the_end_leave_no_batch_that_is_over_with_work_left(
+    app: Rowlock, t: Any, rig: Rig, other: Store, watcher: Any
+) -> None:
+    for order in meetings(8, 7):
+        async with app.batch("b") as batch:
+            await t.using(batch=batch).enqueue()
+        (job,) = await rig.claim()
+        await rig.settle(job, DEAD)
+        await play(watcher, order, Actor(rig.store, jobs.retry([job.id], 1)), Actor(other, batches.end([batch.id])))
+        row = (await batch.refresh()).record
+        assert (row.processed, row.failed, row.over) == (0, 0, False), order
+        await rig.cancel(job.id)
+
+
+async def test_the_ends_of_two_workers_are_one(
+    app: Rowlock, t: Any, rig: Rig, other: Store, watcher: Any, report: Any
+) -> None:
+    for order in meetings(8, 8):
+        async with app.batch("b", on_end=report) as batch:
+            await t.using(batch=batch).enqueue()
+        (job,) = await rig.claim()
+        await rig.succeed(job)
+        ends = [Actor(store, batches.end([batch.id])) for store in (rig.store, other)]
+        a, b = await play(watcher, order, *ends)
+        assert sorted([a, b]) == [[], [batch.id]], order
+        assert await reports_of(rig, batch) == 1, order
+
+
+async def test_the_last_two_outcomes_leave_no_batch_that_nobody_ends(
+    app: Rowlock, t: Any, rig: Rig, other: Store, watcher: Any, report: Any
+) -> None:
+    """Each settles and then looks: the second to commit sees both."""
+    for order in meetings(8, 8):
+        async with app.batch("b", on_end=report) as batch:
+            for _ in range(2):
+                await t.using(batch=batch).enqueue()
+        one, two = await rig.claim(2)
+        settles = [jobs.settle([settlement(job, end)], KEEP) for job, end in ((one, Succeeded()), (two, DEAD))]
+        await play(watcher, order, Actor(rig.store, settles[0]), Actor(other, settles[1]))
+        assert await rig.store.run(batches.end([batch.id])) == [batch.id]
+        row = (await batch.refresh()).record
+        assert (row.state, row.total, row.processed, row.failed) == ("failed", 2, 2, 1), order
+        assert await reports_of(rig, batch) == 1
+
+
+async def test_a_job_that_is_added_while_the_batch_is_sealed_is_in_it_or_refused(
+    app: Rowlock, rig: Rig, other: Store, watcher: Any
+) -> None:
+    seen = set()
+    for n, order in enumerate(meetings(5, 4)):
+        batch_id = f"01890000-0000-7000-8000-{n:012x}"
+        await rig.store.run(batches.make(batch_id, "b", None, None))
+        row, new = NewRow(rig.new_id(), "{}", None, None), NewJob(task="t", batch_id=batch_id)
+        try:
+            await play(
+                watcher,
+                order,
+                Actor(rig.store, jobs.enqueue_rows([row], new)),
+                Actor(other, batches.seal(batch_id)),
+            )
+            added = True
+        except NotAllowed:
+            added = False
+        batch = await app.find_batch(batch_id)
+        assert (batch.total, batch.sealed, batch.over) == (int(added), True, not added), order
+        assert (row.id in await rig.rows()) == added, order
+        seen.add(added)
+        await rig.cancel(row.id)
+    assert seen == {True, False}  # both have won
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_job_that_is_added_on_the_callers_connection_counts_when_the_caller_commits(
+    app: Rowlock, t: Any, rig: Rig, database: str, commits: bool
+) -> None:
+    async with watching(database) as mine:
+        async with app.batch("b") as batch:
+            transaction = mine.transaction()
+            await transaction.start()
+            await t.using(batch=batch, connection=mine).enqueue()
+            await t.using(batch=batch, connection=mine).enqueue_many([{}, {}])
+            assert (await batch.refresh()).total == 0
+            await (transaction.commit() if commits else transaction.rollback())
+    assert (await batch.refresh()).total == (3 if commits else 0)
+    assert batch.over != commits

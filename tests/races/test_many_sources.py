@@ -1,0 +1,218 @@
+"""What sources cost: nothing that grows with their number, and next to nothing while all of them are closed."""
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rowlock import Rowlock
+from rowlock.core.clock import FakeClock
+from rowlock.store import Store, open_store
+from rowlock.store.engine import StoreOptions
+from rowlock.store.operation import Call
+from rowlock.store.postgres import PostgresStore
+from rowlock.store.queries import load
+from rowlock.store.sources import pause, resume, set_policy
+from rowlock.store.sqlite_runner import Runner
+from rowlock.store.turns import look, take
+from rowlock.work.pool import WorkerPool
+from support.rig import Rig, numbered, token
+from support.server import PostgresDatabases
+from support.source_work import LANES, enqueue, make_sources, pages, site, steps
+from support.stores import clock, database, engine, rig, store, template
+
+__all__ = ["clock", "database", "engine", "rig", "store", "template"]  # fixtures
+
+
+async def start_elsewhere(rig: Rig, count: int) -> None:
+    """So many jobs that run, each of a source of its own."""
+    sources = [f"domain:busy-{n:05}" for n in range(count)]
+    await enqueue(rig.store, sources, 100_000, task="elsewhere")
+    cursor, running = "", 0
+    while running < count:
+        heads = await rig.store.run(look([("default", "elsewhere")], cursor, 256, -101))
+        taken = await rig.store.run(take("elsewhere", token(), heads, [], 256, 600))
+        assert taken.jobs
+        cursor, running = taken.last_source or "", running + len(taken.jobs)
+
+
+async def work_of_a_claim(rig: Rig, cursor: str) -> Counter[str]:
+    """A look and a claim of ten jobs."""
+    if rig.store.engine == "postgres":
+        await rig.store.execute("VACUUM ANALYZE rowlock.jobs_live, rowlock.sources")  # no pages of dead rows
+    async with (pages if rig.store.engine == "postgres" else steps)(rig.store) as (session, touched):
+        heads = await session.run(look(LANES, cursor, 32, -101))
+        taken = await session.run(take("w", token(), heads, [], 10, 60))
+        assert (len(heads), len(taken.jobs)) == (32, 10)
+    return touched
+
+
+async def test_the_work_of_a_claim_does_not_grow_with_the_number_of_sources_or_of_running_jobs(rig: Rig) -> None:
+    await rig.store.run(set_policy("domain", {"concurrency": 2, "rate": 6000.0}))
+    work: list[Counter[str]] = []
+    for first, last in ((0, 200), (200, 20_000)):
+        added = [site(n) for n in range(first, last)]
+        await rig.store.run(make_sources(added))
+        await enqueue(rig.store, added, first)
+        work.append(await work_of_a_claim(rig, site(last // 2)))
+    await start_elsewhere(rig, 1024)
+    work.append(await work_of_a_claim(rig, site(5000)))
+    few, many, running = (touched.total() for touched in work)
+    print(f"{few} for 200 sources, {many} for 20,000, {running} beside 1,024 that run; {[dict(each) for each in work]}")
+    assert many < 2 * few  # an index of a hundred times as many rows is a level deeper
+    assert running < 2 * few
+
+
+class Statements(defaultdict[str, Counter[str]]):
+    """Statements that stores have executed, by database. SQLite needs two for what is one on a server: they are one."""
+
+    def note(self, url: str, name: str) -> None:
+        self[url][name] += load("postgres")[name].sql is not None
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
+    counted = Statements(Counter)
+    on_postgres, on_sqlite = PostgresStore._execute, Runner.execute
+
+    async def postgres(self: PostgresStore, connection: Any, call: Call) -> Any:
+        counted.note(self._url, call.name)
+        return await on_postgres(self, connection, call)
+
+    def sqlite(self: Runner, call: Call) -> Any:
+        counted.note(f"sqlite:///{self.connection.filename}", call.name)
+        return on_sqlite(self, call)
+
+    monkeypatch.setattr(PostgresStore, "_execute", postgres)
+    monkeypatch.setattr(Runner, "execute", sqlite)
+    return counted
+
+
+@pytest.fixture
+def second(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """One more database."""
+    if engine == "sqlite":
+        yield f"sqlite:///{tmp_path}/second.db"
+        return
+    server: PostgresDatabases = request.getfixturevalue("postgres_server")
+    name = f"rowlock_second_{token()}"
+    yield server.create_database(name, template=request.getfixturevalue("template"))
+    server.drop_database(name)
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[tuple[Rowlock, Store]]:
+    """An app whose jobs take 50 ms, and a store beside it."""
+    beside = await open_store(url, StoreOptions())
+    async with Rowlock(url) as app:
+
+        async def work() -> None:
+            await asyncio.sleep(0.05)
+
+        for name in ("ant", "work", "zebra"):
+            app.task(name)(work)
+        yield app, beside
+    await beside.close()
+
+
+async def asleep(pool: WorkerPool) -> None:
+    """Wait until a worker has looked everywhere, found nothing and looked again."""
+    async with asyncio.timeout(20):
+        while not (pool.idle and pool._filler._drained and pool._filler._turns.closed):
+            await asyncio.sleep(0.01)
+
+
+async def block(beside: Store, how: str) -> None:
+    """Jobs none of which may start: of one source that is full, or of fifty that are paused."""
+    if how == "full":
+        await beside.run(set_policy("api:full", {"concurrency": 1}))
+        await enqueue(beside, ["api:full"], 1000, task="elsewhere")
+        heads = await beside.run(look([("default", "elsewhere")], "", 1, -101))
+        assert len((await beside.run(take("elsewhere", token(), heads, [], 1, 600))).jobs) == 1
+        await enqueue(beside, ["api:full"] * 100)
+    else:
+        await beside.run(make_sources([site(n) for n in range(50)]))
+        for n in range(50):
+            await beside.run(pause(site(n), 3600.0))
+        await enqueue(beside, [site(n) for n in range(50)] * 2)
+
+
+async def facing_blocked_jobs(url: str, how: str, statements: Statements) -> Counter[str]:
+    """The statements of five idle seconds."""
+    async with opened(url) as (app, beside), app.worker() as pool:
+        async with asyncio.timeout(20):
+            while not statements[url]["prune_sources"]:  # what it does every ten minutes is done
+                await asyncio.sleep(0.01)
+        await block(beside, how)
+        await asleep(pool)
+        statements[url].clear()
+        await asyncio.sleep(5)
+        return +Counter(statements[url])
+
+
+async def test_a_worker_that_faces_only_blocked_jobs_runs_at_most_two_statements_a_second(
+    database: str, second: str, statements: Statements
+) -> None:
+    full, paused = await asyncio.gather(
+        facing_blocked_jobs(database, "full", statements), facing_blocked_jobs(second, "paused", statements)
+    )
+    print(f"in 5 s: {dict(full)} and {dict(paused)}")
+    assert 0 < full.total() <= 10
+    assert 0 < paused.total() <= 10
+
+
+@pytest.mark.parametrize("where", ["alone", "before another task", "behind another task", "at a lower priority"])
+async def test_a_worker_finds_the_one_free_source_among_2000_paused_ones_within_two_seconds(
+    database: str, where: str
+) -> None:
+    free, last = site(1000), 10 if where == "at a lower priority" else 0
+    async with opened(database) as (app, beside):
+        sources = [site(n) for n in range(2000)]
+        other = {"before another task": "zebra", "behind another task": "ant"}.get(where)
+        few = [f"api:few-{n}" for n in range(40)] if other else []
+        await beside.run(make_sources(sources + few))
+        await Rig(beside, FakeClock()).fetch("UPDATE {t}sources SET enabled = FALSE WHERE name LIKE '%:%'")
+        await beside.run(resume(free))
+        await enqueue(beside, [source for source in sources if source != free])
+        await enqueue(beside, few, 4000, task=other or "")
+        await enqueue(beside, [free], 5000, priority=last)
+        async with app.worker() as pool:
+            began = time.monotonic()
+            await (await app.job(numbered(5000))).wait(timeout=10)
+            took = [time.monotonic() - began]
+            await asleep(pool)
+            began = time.monotonic()
+            await enqueue(beside, [free], 6000, priority=last)
+            await (await app.job(numbered(6000))).wait(timeout=10)
+            took.append(time.monotonic() - began)
+    print(f"found after {took[0]:.2f} s of its start, and {took[1]:.2f} s after it came")
+    assert max(took) < 2
+
+
+async def test_a_full_source_with_20000_jobs_and_six_workers_is_not_claimed_over_and_over(
+    database: str, statements: Statements
+) -> None:
+    async with opened(database) as (app, beside), AsyncExitStack() as workers:
+        await beside.run(set_policy("api:full", {"concurrency": 4}))
+        await enqueue(beside, ["api:full"] * 20_000)
+        for _ in range(6):
+            await workers.enter_async_context(app.worker(shutdown_timeout_seconds=1))
+        done = "SELECT count(*) FROM {t}jobs_finished"
+        outside = Rig(beside, FakeClock())
+        async with asyncio.timeout(10):
+            while (await outside.fetch(done))[0][0] < 8:
+                await asyncio.sleep(0.01)
+        statements.clear()
+        ((before,),) = await outside.fetch(done)
+        await asyncio.sleep(3)
+        counted = Counter(statements[database])
+        completions = (await outside.fetch(done))[0][0] - before
+    claims = counted["gates"] + counted["claim"]  # each claim of jobs with a source asks `gates` once
+    print(f"{claims} claims and {counted['look']} looks for {completions} completions")
+    assert completions > 60, "four slots of 50 ms were not kept busy"
+    assert claims <= 2 * completions

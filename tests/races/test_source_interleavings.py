@@ -1,0 +1,148 @@
+"""Two claimers meet on one limit, statement by statement. Neither an old look nor an old count lets in one too many."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from rowlock.core.clock import FakeClock
+from rowlock.store import Store, open_store
+from rowlock.store.engine import StoreOptions
+from rowlock.store.operation import Operation
+from rowlock.store.sources import set_policy
+from rowlock.store.turns import Head, Taken
+from support.interleave import GATE, Actor, closed_gate, orders, play, rewrite, watching
+from support.rig import Rig
+from support.source_claims import LIMITS, LOCKS, Limit, claim, count_first, meetings, prepare, seen, started
+from support.stores import clock, database, rig, store, template
+
+__all__ = ["clock", "database", "rig", "store", "template"]  # fixtures
+
+BEFORE_THE_GATE = f"pg_advisory_xact_lock_shared({GATE})::text = ''"
+LOCKED = {name: limit for name, limit in LIMITS.items() if not limit.new}  # a new source's row is held by its insert
+Mutant = Callable[[Operation[Taken], Sequence[Head]], Operation[Taken]]
+
+
+@pytest.fixture
+def engine() -> str:
+    return "postgres"
+
+
+@pytest.fixture
+async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
+    """A second store on the same database."""
+    opened = await open_store(database, StoreOptions(clock=clock))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def watcher(database: str) -> AsyncIterator[Any]:
+    """A connection that belongs to neither."""
+    async with watching(database) as connection:
+        await connection.execute("SET synchronous_commit = off")
+        yield connection
+
+
+async def the_limit_holds(
+    rig: Rig, other: Store, watcher: Any, limit: Limit, plays: Iterable[str], mutant: Mutant = lambda op, heads: op
+) -> None:
+    """In each order, with looks that both came before, no more start than may; and some do."""
+    heads = [await seen(rig.store, task) for task in limit.tasks]
+    for order in plays:
+        a = Actor(rig.store, mutant(claim("a", heads[0]), heads[0]))
+        b = Actor(other, mutant(claim("b", heads[1]), heads[1]))
+        answers = await play(watcher, order, a, b)
+        running = await started(watcher, limit)
+        assert running == sum(len(answer.jobs) for answer in answers), order
+        assert running <= limit.most, f"{order}: {running} exceed {limit.most}"
+        assert running, f"{order}: nobody got anything"
+
+
+async def test_two_claimers_of_one_source_in_every_order_keep_to_its_concurrency(
+    rig: Rig, other: Store, watcher: Any
+) -> None:
+    limit = LIMITS["concurrency"]
+    await prepare(rig, limit, watcher)
+    await the_limit_holds(rig, other, watcher, limit, orders(limit.steps, 3))  # whoever comes second has only three
+
+
+@pytest.mark.parametrize("name", LIMITS)
+async def test_two_claimers_that_meet_at_every_statement_keep_to_a_limit(
+    rig: Rig, other: Store, watcher: Any, name: str
+) -> None:
+    limit = LIMITS[name]
+    await prepare(rig, limit, watcher)
+    await the_limit_holds(rig, other, watcher, limit, meetings(limit.steps, limit.steps))
+
+
+@pytest.mark.parametrize("name", LOCKED)
+async def test_a_claim_that_does_not_lock_is_caught(rig: Rig, other: Store, watcher: Any, name: str) -> None:
+    limit = LIMITS[name]
+    await prepare(rig, limit, watcher)
+    for mutant in (rig.store, other):
+        rewrite(mutant, limit.lock, LOCKS[limit.lock], "")
+    with pytest.raises(AssertionError, match="exceed"):
+        await the_limit_holds(rig, other, watcher, limit, meetings(limit.steps, limit.steps))
+
+
+@pytest.mark.parametrize("name", LIMITS)
+async def test_a_claim_that_counts_before_it_locks_is_caught(rig: Rig, other: Store, watcher: Any, name: str) -> None:
+    limit = LIMITS[name]
+    await prepare(rig, limit, watcher)
+    with pytest.raises(AssertionError, match="exceed"):
+        await the_limit_holds(rig, other, watcher, limit, meetings(limit.steps, limit.steps), count_first)
+
+
+async def late_and_first(rig: Rig, other: Store, watcher: Any, limit: Limit) -> Taken:
+    """What `late` gets, which stands between its snapshot and its lock while another claims all and commits."""
+    heads = [await seen(rig.store, task) for task in limit.tasks]
+    async with closed_gate(watcher) as somebody_waits:
+        late = asyncio.create_task(other.run(claim("late", heads[1])))
+        await somebody_waits()
+        first = await rig.store.run(claim("first", heads[0]))
+        assert len(first.jobs) == limit.most
+    return await late
+
+
+@pytest.mark.parametrize("name", LOCKED)
+async def test_a_claimer_held_between_its_snapshot_and_its_lock_keeps_to_a_limit(
+    rig: Rig, other: Store, watcher: Any, name: str
+) -> None:
+    limit = LOCKED[name]
+    await prepare(rig, limit, watcher, 10)
+    rewrite(other, limit.lock, "WHERE name", f"WHERE {BEFORE_THE_GATE} AND name")
+    assert (await late_and_first(rig, other, watcher, limit)).jobs == []
+    assert await started(watcher, limit) == limit.most
+
+
+@pytest.mark.parametrize("name", LOCKED)
+async def test_a_claim_that_locks_and_counts_in_one_statement_is_caught(
+    rig: Rig, other: Store, watcher: Any, name: str
+) -> None:
+    limit = LOCKED[name]
+    await prepare(rig, limit, watcher, 10)
+    rewrite(other, limit.lock, LOCKS[limit.lock], "")
+    guarded = f"SELECT name FROM rowlock.sources WHERE {BEFORE_THE_GATE} AND name LIKE 'api%' ORDER BY name FOR UPDATE"
+    rewrite(other, "gates", r"\A", f"WITH locked AS MATERIALIZED ({guarded})\n")
+    rewrite(other, "gates", r"AS named\(source\)", "AS named(source) CROSS JOIN (SELECT count(*) FROM locked) first")
+    assert (await late_and_first(rig, other, watcher, limit)).jobs
+    assert await started(watcher, limit) > limit.most
+
+
+@pytest.mark.parametrize("before", [{}, {"concurrency": 9}], ids=["from none", "beside another"])
+@pytest.mark.parametrize("name", ["concurrency", "total", "rate"])
+async def test_a_limit_that_is_set_between_a_look_and_a_claim_holds(
+    rig: Rig, other: Store, watcher: Any, name: str, before: dict[str, int]
+) -> None:
+    limit = LIMITS[name]
+    await prepare(rig, limit._replace(policy={"api": before, "api:t": {}, "api:u": {}}), watcher)
+    heads = [await seen(rig.store, task) for task in limit.tasks]
+    for changed, changes in limit.policy.items():
+        await rig.store.run(set_policy(changed, changes))
+    for order in meetings(limit.steps, limit.steps):
+        a, b = Actor(rig.store, claim("a", heads[0])), Actor(other, claim("b", heads[1]))
+        await play(watcher, order, a, b)
+        running = await started(watcher, limit)
+        assert running <= limit.most, f"{order}: {running} exceed {limit.most}"
