@@ -128,7 +128,7 @@ async def test_a_bulk_has_the_sources_the_batch_or_the_keys_that_are_asked_for(t
     said(url, "setup")
     said(url, "bulk", "--jobs", "25", "--sources", "10", "--limit", "2")
     said(url, "bulk", "--jobs", "7", "--source", "api:paused", "--pause", "1")
-    said(url, "bulk", "--jobs", "30", "--batch", "1")
+    said(url, "bulk", "--jobs", "30", "--blocks", "pbp")
     assert json.loads(said(url, "keyed", "--jobs", "20"))["seconds"] > 0
     with sqlite3.connect(file) as reader:
         per_source = reader.execute("SELECT source, count(*) FROM rowlock_jobs_live GROUP BY source ORDER BY 2, 1")
@@ -138,7 +138,7 @@ async def test_a_bulk_has_the_sources_the_batch_or_the_keys_that_are_asked_for(t
             **{f"domain:{n}": 3 if n < 5 else 2 for n in range(10)},
             None: 50,
         }
-        assert reader.execute("SELECT sum(total) FROM rowlock_batch_counts").fetchone() == (30,)
+        assert reader.execute("SELECT sum(total) FROM rowlock_batch_counts").fetchone() == (10,)
         assert reader.execute("SELECT count(DISTINCT key) FROM rowlock_job_keys").fetchone() == (20,)
         assert reader.execute("SELECT concurrency FROM rowlock_sources WHERE name = 'domain'").fetchone() == (2,)
     worker = program(url, "work", "--slot-file", str(slot), "--statements", str(statements))

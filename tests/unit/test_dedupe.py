@@ -337,9 +337,7 @@ def test_the_longest_link_is_taken() -> None:
 
 # What Hypothesis finds, it must find in addresses that are nearly right.
 known = ["a.example", "A.Example.", "bücher.example", "192.0.2.1", "[::1]", "a", "ex%61mple"]
-hosts = st.sampled_from(known) | st.text(
-    alphabet="aZé.-%4ßς。\u0301\u200d", min_size=1, max_size=8
-)
+hosts = st.sampled_from(known) | st.text(alphabet="aZé.-%4ßς。\u0301\u200d", min_size=1, max_size=8)
 pieces = st.lists(
     st.sampled_from([*"/.?&=+;:@#%|[]~", "..", "%2e", "%2F", "%25", "%34", "%E9", "é", "a", "b", "utm_x", "gclid"]),
     max_size=14,

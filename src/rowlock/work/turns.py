@@ -23,6 +23,7 @@ LOOK_SECONDS = 0.1  # between looks while there is nothing
 SATURATED_SECONDS = 1.0  # until another worker may have freed a slot; our own tell us
 SECONDS_PER_STATEMENT = 0.75  # a round of many looks is repeated the less often
 BUSY_SECONDS = 0.02  # another worker had the sources locked
+FRESH_SECONDS = 0.05  # how long a look is good for: so late may a better priority be noticed
 FEWEST, MOST = 32, 256  # sources in one look
 FURTHER = 1024  # in each that goes on behind closed ones
 
@@ -38,6 +39,8 @@ class Turns:
         self._lanes = [(queue, task) for queue in settings.queues for task in sorted(tasks)]
         self._plain = [Lane(queue, task) for queue, task in self._lanes]
         self._cursor = ""
+        self._left: list[turns.Head] = []  # what the last look found open and no claim has asked for yet
+        self._cut = False  # and whether it might have found more
         self._looked = 0.0  # when
         self._misses = 0  # claims in a row that took nothing, although a source seemed open
         self._look_at = 0.0  # a round after this looks
@@ -55,6 +58,7 @@ class Turns:
 
     def stir(self) -> None:
         """Something may have come or opened. Where no job has a source, looks are not worth more than ten a second."""
+        self._left = []
         self._look_at = self._wake_at = 0.0 if self.waiting else self._looked + LOOK_SECONDS
 
     def settled(self) -> None:
@@ -75,19 +79,17 @@ class Turns:
     async def claim(self, n: int, claim: Claim) -> bool:
         """Claim for `n` free slots, jobs without a source among them in their turn; answers whether there is more. With
         none, only look whether something could start."""
-        most = FURTHER if self._passed else min(max(2 * n, FEWEST), MOST)
-        lowest = MIN_PRIORITY - 1
-        heads = await self._store.run(turns.look(self._asked, self._cursor, most, lowest, self._places))
-        self._looked, self._wake_at = time.monotonic(), math.inf
-        self._looks += 1
-        self.waiting = bool(heads) or bool(self._passed)
-        admissions = [(head, admit(head.gate)) for head in heads]
-        candidates = [head for head, admission in admissions if admission.room > 0]
-        self.open = bool(candidates)
-        if not candidates:
-            return self._nothing_open(heads, [admission for _, admission in admissions])
+        if not self._left or time.monotonic() > self._looked + FRESH_SECONDS:
+            heads = await self._look(n)
+            admissions = [(head, admit(head.gate)) for head in heads]
+            self._left = [head for head, admission in admissions if admission.room > 0]
+            self._cut = any(head.last for head in heads)
+            self.open = bool(self._left)
+            if not self._left:
+                return self._nothing_open(heads, [admission for _, admission in admissions])
         if n == 0:
             return False
+        candidates = self._next(n)
         token = new_token()
         lease = self._settings.lease_seconds
         taken = await claim(
@@ -98,16 +100,36 @@ class Turns:
         self._start_round()
         if not taken.jobs:
             # Others have them locked; or all are past their latest start, and the next sweep ends them.
-            self._misses, self.open = self._misses + 1, False
-            self._look_at = self._wake_at = self._looked + min(BUSY_SECONDS * 2**self._misses, SATURATED_SECONDS)
+            self._misses, self.open, self._left = self._misses + 1, False, []
+            self._look_at = self._wake_at = time.monotonic() + min(BUSY_SECONDS * 2**self._misses, SATURATED_SECONDS)
             return False
         self._misses = 0
         self._cursor = taken.last_source or ""
-        self.open = taken.more or any(head.last for head in heads)
-        self._look_at = 0.0 if self.open else self._looked + LOOK_SECONDS
+        self.open = taken.more or bool(self._left) or self._cut
         # What was left out may be closed only for now: a full source, an empty bucket.
-        self._wake_at = self._look_at
+        self._look_at = self._wake_at = 0.0 if self.open else self._looked + LOOK_SECONDS
         return self.open
+
+    async def _look(self, n: int) -> list[turns.Head]:
+        most = FURTHER if self._passed else min(max(2 * n, FEWEST), MOST)
+        lowest = MIN_PRIORITY - 1
+        heads = await self._store.run(turns.look(self._asked, self._cursor, most, lowest, self._places))
+        self._looked, self._wake_at = time.monotonic(), math.inf
+        self._looks += 1
+        self.waiting = bool(heads) or bool(self._passed)
+        return heads
+
+    def _next(self, n: int) -> list[turns.Head]:
+        """As many sources as there are slots; the others stay for the next claim. Locking and counting all that a look
+        has found would cost as much again as what is taken."""
+        chosen: set[str] = set()
+        for head in self._left:
+            if len(chosen) >= n:
+                break
+            chosen.add(head.source)
+        candidates = [head for head in self._left if head.source in chosen]  # each in all of its lanes
+        self._left = [head for head in self._left if head.source not in chosen]
+        return candidates
 
     def _nothing_open(self, heads: Sequence[turns.Head], admissions: Sequence[Admission]) -> bool:
         """Answers whether to look on at once."""
