@@ -82,7 +82,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--strict", action="store_true", help="exit 1 also when a target is missed or not measured")
     options = parser.parse_args()
     whole = not (options.only or options.systems or options.smoke or options.pairs)
-    options.only = chosen_measures(parser, options.only)
+    options.only = chosen_measures(parser, options.only, chosen_plan(options))
     unknown = set(options.systems) - {one.name for one in CANDIDATES}
     if unknown:
         parser.error(f"no such system: {', '.join(sorted(unknown))}")
@@ -99,18 +99,20 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def chosen_measures(parser: argparse.ArgumentParser, wanted: list[str] | None) -> list[str]:
+def chosen_measures(parser: argparse.ArgumentParser, wanted: list[str] | None, plan: Plan) -> list[str]:
     for name in wanted or ():
         if not any(known.startswith(name) for known in MEASURES):
             parser.error(f"no such measure: {name}; there are {', '.join(MEASURES)}")
-    return [known for known in MEASURES if not wanted or any(known.startswith(name) for name in wanted)]
+    if not wanted:
+        return [known for known in MEASURES if known not in plan.without]
+    return [known for known in MEASURES if any(known.startswith(name) for name in wanted)]
 
 
 def chosen_plan(options: argparse.Namespace) -> Plan:
     plan = FULL if options.full else SMOKE if options.smoke else QUICK
     if options.pairs is None:
         return plan
-    rounds = ("pairs", "depth_rounds", "pinned_rounds", "memory_rounds")
+    rounds = ("pairs", "depth_rounds", "pinned_rounds", "memory_rounds", "sources_rounds", "batch_rounds")
     return dataclasses.replace(plan, **dict.fromkeys(rounds, options.pairs))
 
 

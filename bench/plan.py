@@ -32,7 +32,14 @@ class Plan:
     memory_jobs: int
     memory_rounds: int
     enqueuers_seconds: float
+    sources_rounds: int
+    free_jobs: int  # of each source that is not saturated
+    crowd_jobs: int  # of all the many sources together
+    batch_jobs: int
+    batch_rounds: int
+    blocked_seconds: float
     with_context: bool = True  # whether systems that decide no target are measured where that takes long, too
+    without: tuple[str, ...] = ()  # measures that must be asked for by name
 
     def jobs_for(self, system: Candidate, jobs: int | None = None) -> int:
         """`jobs` for a fast system; what a slow one does in a few seconds."""
@@ -66,6 +73,12 @@ SMOKE = Plan(
     memory_jobs=6_000,
     memory_rounds=1,
     enqueuers_seconds=0.5,
+    sources_rounds=1,
+    free_jobs=20,
+    crowd_jobs=2_000,
+    batch_jobs=4_000,
+    batch_rounds=1,
+    blocked_seconds=3,
 )
 
 QUICK = Plan(
@@ -90,7 +103,14 @@ QUICK = Plan(
     memory_jobs=300_000,
     memory_rounds=1,
     enqueuers_seconds=1,
+    sources_rounds=2,
+    free_jobs=100,
+    crowd_jobs=15_000,
+    batch_jobs=50_000,
+    batch_rounds=1,
+    blocked_seconds=9,
     with_context=False,
+    without=("head-sqlite", "sources-sqlite"),
 )
 
 FULL = Plan(
@@ -115,4 +135,10 @@ FULL = Plan(
     memory_jobs=300_000,
     memory_rounds=3,
     enqueuers_seconds=3,
+    sources_rounds=3,
+    free_jobs=1_000,
+    crowd_jobs=50_000,
+    batch_jobs=50_000,
+    batch_rounds=3,
+    blocked_seconds=30,
 )

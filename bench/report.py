@@ -25,6 +25,13 @@ TITLES = {
     "idle": "Idle workers",
     "memory": "Memory over many jobs",
     "wakeups": "Eight concurrent enqueuers",
+    "head-postgres": "Free sources beside a saturated one, PostgreSQL",
+    "head-sqlite": "Free sources beside a saturated one, SQLite",
+    "sources-postgres": "Very many sources, PostgreSQL",
+    "sources-sqlite": "Very many sources, SQLite",
+    "blocked": "Idle workers before blocked jobs",
+    "batch-postgres": "The jobs of one batch, PostgreSQL",
+    "batch-sqlite": "The jobs of one batch, SQLite",
 }
 PLOTS = {"drain-postgres": "drain.svg", "depth": "depth.svg", "pinned": "pinned.svg"}
 INTRO = """# Benchmarks

@@ -6,7 +6,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,7 @@ class Bench:
         """The URL of a fresh database: with the system's tables, or a copy of one made by `as_template`."""
         number = next(self._numbers)
         if system.engine == "sqlite":
-            with self._sqlite_file(system, number) as url:
+            with self._sqlite_file(system, number, template) as url:
                 yield url
             return
         name = f"bench_{number}"
@@ -123,6 +123,10 @@ class Bench:
     @contextmanager
     def as_template(self, system: Described) -> Iterator[tuple[str, str]]:
         """(name, URL) of a database to prepare and then to copy, for as long as the block lasts."""
+        if system.engine == "sqlite":
+            with self._sqlite_file(system, next(self._numbers)) as url:
+                yield url.removeprefix("sqlite:///"), url
+            return
         name = f"prepared_{next(self._numbers)}"
         url = self.server.create_database(name, self._template(system))
         try:
@@ -131,14 +135,14 @@ class Bench:
             self.server.drop_database(name)
 
     @contextmanager
-    def _sqlite_file(self, system: Described, number: int) -> Iterator[str]:
-        template = self.folder / f"template-{system.name}.db"
-        if ("sqlite", system.name) not in self._prepared:
+    def _sqlite_file(self, system: Described, number: int, prepared: str = "") -> Iterator[str]:
+        template = Path(prepared or self.folder / f"template-{system.name}.db")
+        if not prepared and ("sqlite", system.name) not in self._prepared:
             self.run(system, "setup", f"sqlite:///{template}")
             self._prepared["sqlite", system.name] = template
         folder = self.folder / f"sqlite-{number}"
         folder.mkdir()
-        for part in self.folder.glob(f"{template.name}*"):  # with what its WAL may still hold
+        for part in template.parent.glob(f"{template.name}*"):  # with what its WAL may still hold
             shutil.copy(part, folder / part.name.replace(template.name, "jobs.db"))
         try:
             yield f"sqlite:///{folder / 'jobs.db'}"
@@ -190,16 +194,20 @@ class Bench:
             for worker in started:
                 worker.stop()
 
-    def fill(self, system: Described, url: str, jobs: int, sleep_ms: int = 0) -> int:
+    def fill(self, system: Described, url: str, jobs: int, sleep_ms: int = 0, **flags: Any) -> int:
         """Enqueue that many in the fastest way there is; returns how many it became."""
         if system.has_bulk:
-            self.run(system, "bulk", url, jobs=jobs, sleep_ms=sleep_ms)
+            self.run(system, "bulk", url, jobs=jobs, sleep_ms=sleep_ms, **flags)
             return jobs
         self.run(system, "enqueue", url, jobs=jobs, sleep_ms=sleep_ms)
         return jobs + 5  # with those that warm the enqueueing up
 
     def query(self, url: str, statement: str, *parameters: Any) -> Any:
-        """Run one statement on PostgreSQL; the first column of its first row, if it returns rows."""
+        """Run one statement; the first column of its first row, if it returns rows."""
+        if url.startswith("sqlite"):
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30, isolation_level=None)) as file:
+                row = file.execute(statement, parameters).fetchone()
+                return row[0] if row else None
         with psycopg.connect(url, autocommit=True) as connection:
             cursor = connection.execute(statement, parameters or None)  # type: ignore[arg-type]
             row = cursor.fetchone() if cursor.description else None

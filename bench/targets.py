@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.catalog import CANDIDATES, OURS
-from bench.measures import depth, enqueue, idle, pickup, pinned, waiting, wakeups
+from bench.measures import batches, blocked, depth, enqueue, idle, pickup, pinned, sources, waiting, wakeups
 from bench.results import Results
 from bench.stats import Spread, paired, spread
 
@@ -118,7 +118,27 @@ def targets() -> list[Target]:
         at_most("8c", "memory after all jobs against after a tenth", memory, FLAT, Series("memory", idle.EARLY)),
         at_least("9a", "8 enqueuers, worker draining: wake-ups on against off", busy, 0.85, quiet),
         at_least("9b", "8 enqueuers, worker with full slots against no worker", full, 0.85, alone),
+        *governance(),
     ]
+
+
+def governance() -> list[Target]:
+    """Sources and batches, on both engines."""
+    found: list[Target] = []
+    for letter, engine in (("a", "postgres"), ("b", "sqlite")):
+        head, many, batch = f"head-{engine}", f"sources-{engine}", f"batch-{engine}"
+        beside, free = Series(head, sources.FREE_BESIDE), Series(head, sources.FREE_ALONE)
+        crowd, plain = Series(many, sources.MANY), Series(many, sources.NONE)
+        counted, uncounted = Series(batch, batches.ONE_BATCH), Series(batch, batches.NO_BATCH)
+        found += [
+            at_least(f"10{letter}", f"{engine}: free sources beside a saturated one, against alone", beside, 0.8, free),
+            at_least(f"11{letter}", f"{engine}: 1,000 sources, against none (wish: 0.5)", crowd, 0.3, plain),
+            at_least(f"13{letter}", f"{engine}: jobs of one batch, against those of none", counted, 0.7, uncounted),
+        ]
+    cases = [f"{engine}: {case}, {what}" for engine, what in blocked.COUNTED.items() for case in blocked.CASES]
+    for letter, case in zip("abcdef", cases, strict=True):
+        found.append(at_most(f"12{letter}", f"idle before blocked jobs, {case}", Series("blocked", case), 2, unit="/s"))
+    return sorted(found, key=lambda target: target.id)
 
 
 def judge(results: Results) -> list[Verdict]:

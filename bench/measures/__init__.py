@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bench.measures import depth, drain, enqueue, idle, pickup, pinned, waiting, wakeups
+from bench.measures import batches, blocked, depth, drain, enqueue, idle, pickup, pinned, sources, waiting, wakeups
 from bench.runner import Bench
 
 MEASURES: dict[str, Callable[[Bench], None]] = {
@@ -19,4 +19,11 @@ MEASURES: dict[str, Callable[[Bench], None]] = {
     "idle": idle.everyone,
     "memory": idle.memory,
     "wakeups": wakeups.postgres,
+    "head-postgres": sources.head_postgres,
+    "head-sqlite": sources.head_sqlite,
+    "sources-postgres": sources.many_postgres,
+    "sources-sqlite": sources.many_sqlite,
+    "blocked": blocked.both,
+    "batch-postgres": batches.postgres,
+    "batch-sqlite": batches.sqlite,
 }

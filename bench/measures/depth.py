@@ -4,10 +4,12 @@ Every case gets the same jobs to do, on top of its ballast, and the same window 
 first fifth to the last tenth, so that start-up is out of it and the queue never runs dry in it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.catalog import Described
 from bench.measures.pinned import moment
+from bench.processes import Worker
 from bench.runner import Bench, Run
 from bench.waits import follow
 
@@ -20,8 +22,9 @@ ID = """(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12
     || substr(md5(random()::text), 1, 12))::uuid"""
 ARGS = """'{"sleep_ms":0,"sent_ns":0}'"""
 LIVE = """
-INSERT INTO rowlock.jobs_live (id, args, task, queue, ready, priority, max_attempts, run_after, created_at, updated_at)
-SELECT {id}, {args}, {task}, {queue}, {ready}, {priority}, 5, {run_after}, now(), now()
+INSERT INTO rowlock.jobs_live (
+    id, args, task, queue, source, ready, priority, max_attempts, run_after, created_at, updated_at)
+SELECT {id}, {args}, {task}, {queue}, {source}, {ready}, {priority}, 5, {run_after}, now(), now()
 FROM generate_series(1, {rows}) n"""
 FINISHED = """
 INSERT INTO rowlock.jobs_finished (
@@ -41,9 +44,12 @@ class Case:
     tasks: int = 1
 
 
-def live(task: str = "'job'", queue: str = "'default'", due: bool = True, priority: int = 0) -> str:
+def live(
+    task: str = "'job'", queue: str = "'default'", due: bool = True, priority: int = 0, source: str = "NULL"
+) -> str:
     run_after = "now()" if due else "now() + interval '1 day'"
     words = {"task": task, "queue": queue, "ready": str(due).upper(), "priority": priority, "run_after": run_after}
+    words["source"] = source
     return LIVE.format(id=ID, args=ARGS, rows=ROWS, **words)
 
 
@@ -97,6 +103,11 @@ def timed(bench: Bench, system: Described, url: str, tasks: int) -> float:
     bench.query(url, live(task=task).replace(ROWS, str(jobs)))
     bench.checkpoint()
     with bench.workers(system, url, tasks=tasks) as workers:
-        line = [(now, sum(counts)) for now, counts in follow(workers, int(jobs * TO))]
+        return rate_in_window(workers, jobs)
+
+
+def rate_in_window(workers: Sequence[Worker], jobs: int) -> float:
+    """Jobs a second between the first fifth and the last tenth of them."""
+    line = [(now, sum(counts)) for now, counts in follow(workers, int(jobs * TO))]
     start, end = moment(line, jobs * FROM), moment(line, jobs * TO)
     return jobs * (TO - FROM) / (end - start)

@@ -38,11 +38,12 @@ def everyone(bench: Bench, engine: str) -> None:
     bench.interleave(runs)
 
 
-def drain(bench: Bench, system: Described, processes: int, jobs: int) -> float:
-    """Jobs a second, from when all processes are at work until every job is handled and committed as done."""
+def drain(bench: Bench, system: Described, processes: int, jobs: int, **flags: int) -> float:
+    """Jobs a second, from when all processes are at work until every job is handled and committed as done.
+    `flags` say how they are enqueued."""
     warm_up = int(jobs * WARM_UP)
     with bench.database(system) as url:
-        total = bench.fill(system, url, jobs + warm_up)
+        total = bench.fill(system, url, jobs + warm_up, **flags)
         bench.checkpoint()
         with Left(system, url) as left, bench.workers(system, url, processes) as workers:
             begun, before, together = at_work(workers, warm_up, total)

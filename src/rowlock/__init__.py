@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rowlock.core.clock import FakeClock
+    from rowlock.core.dedupe import canonical_url, host_of, link_key, price_key
     from rowlock.core.errors import (
         BatchNotFound,
         ConfigError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rowlock.core.job import Finished
     from rowlock.core.policy import Backoff, exponential, fixed
     from rowlock.core.states import Outcome, State
+    from rowlock.governance.cache import AnswerCache
     from rowlock.store.batches import EndedBatch
     from rowlock.work.app import Rowlock
     from rowlock.work.batch import Batch
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "core.clock": ("FakeClock",),
+    "core.dedupe": ("canonical_url", "host_of", "link_key", "price_key"),
     "core.errors": (
         "BatchNotFound",
         "ConfigError",
@@ -73,6 +76,7 @@ _MODULES = {
     "core.job": ("Finished",),
     "core.policy": ("Backoff", "exponential", "fixed"),
     "core.states": ("Outcome", "State"),
+    "governance.cache": ("AnswerCache",),
     "store.batches": ("EndedBatch",),
     "work.app": ("Rowlock",),
     "work.batch": ("Batch",),
@@ -86,6 +90,7 @@ _MODULES = {
 _PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AnswerCache",
     "Backoff",
     "BaseHandler",
     "Batch",
@@ -121,10 +126,14 @@ __all__ = [
     "TransactionTooLong",
     "WorkerPool",
     "__version__",
+    "canonical_url",
     "exponential",
     "fixed",
     "get_handler",
     "handler",
+    "host_of",
+    "link_key",
+    "price_key",
 ]
 
 

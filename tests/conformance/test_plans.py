@@ -297,7 +297,13 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "source_running": ({"source": "domain:1", "n": 10}, "jobs_live_slots"),
     "class_running": ({"group": "domain", "n": 10}, "jobs_live_slots"),
     "line_of_source": (
-        {"lane": [lane[:2] for lane in lanes(7)], "priority": 0, "source": "domain:1", "id": numbered(5_000_000), "n": 10},
+        {
+            "lane": [lane[:2] for lane in lanes(7)],
+            "priority": 0,
+            "source": "domain:1",
+            "id": numbered(5_000_000),
+            "n": 10,
+        },
         "jobs_live_turns",
     ),
     "look": (

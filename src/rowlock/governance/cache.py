@@ -230,7 +230,8 @@ class _AnswerFile:
                 more = self._evict(connection, 0)
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()
         if free * PAGE_BYTES > self._max_bytes // 8:
-            connection.execute(f"PRAGMA incremental_vacuum({BATCH})").fetchall()
+            # As a script: `execute` takes one step only of a statement without columns, and frees one page.
+            connection.executescript(f"PRAGMA incremental_vacuum({BATCH})")
 
     def forget(self, connection: sqlite3.Connection, key: str) -> None:
         connection.execute(FORGET, (key,))
@@ -238,8 +239,8 @@ class _AnswerFile:
     def clear(self, connection: sqlite3.Connection) -> None:
         while connection.execute(CLEAR, (BATCH,)).rowcount:
             pass
-        for pragma in ("incremental_vacuum", "wal_checkpoint(TRUNCATE)"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
+        connection.executescript("PRAGMA incremental_vacuum")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         if self._connection:
