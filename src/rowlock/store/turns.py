@@ -39,6 +39,7 @@ class Taken(NamedTuple):
     jobs: list[Claimed]
     more: bool
     last_source: str | None  # the last one that had a turn
+    plain: bool = False  # there were jobs without a source
 
 
 @operation(read=True, hot=True)
@@ -83,11 +84,11 @@ def take(worker: str, token: str, heads: Sequence[Head], plain: Sequence[Lane], 
         take=takes | ends | end,
     )
     if not dealt.picks:
-        return Taken([], dealt.more, None)
+        return Taken([], dealt.more, None, bool(unsourced))
     jobs = yield from _claim(dealt, gates, worker, token, lease, at)
     yield from _spend(dealt.picks, admissions, gates, token, at)
     served = [job.source or PLAIN for job in dealt.picks]
-    return Taken(in_claim_order(jobs, token, worker), dealt.more, served[-1])
+    return Taken(in_claim_order(jobs, token, worker), dealt.more, served[-1], bool(unsourced))
 
 
 def _admitted(order: Sequence[str], seen: dict[str, Gate]) -> Steps[tuple[dict[str, Admission], dict[str, Gate], Any]]:

@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.1  # between looks while there is nothing
 SATURATED_SECONDS = 1.0  # until another worker may have freed a slot; our own tell us
 SECONDS_PER_STATEMENT = 0.75  # a round of many looks is repeated the less often
 BUSY_SECONDS = 0.02  # another worker had the sources locked
-FRESH_SECONDS = 0.05  # how long a look is good for: so late may a better priority be noticed
+FRESH_SECONDS = 0.1  # how long a look is good for: so late may a better priority be noticed
 FEWEST, MOST = 32, 256  # sources in one look
 FURTHER = 1024  # in each that goes on behind closed ones
 
@@ -41,6 +41,7 @@ class Turns:
         self._cursor = ""
         self._left: list[turns.Head] = []  # what the last look found open and no claim has asked for yet
         self._cut = False  # and whether it might have found more
+        self._plain_at = 0.0  # not before this is there any use in asking for jobs without a source
         self._looked = 0.0  # when
         self._misses = 0  # claims in a row that took nothing, although a source seemed open
         self._look_at = 0.0  # a round after this looks
@@ -58,7 +59,7 @@ class Turns:
 
     def stir(self) -> None:
         """Something may have come or opened. Where no job has a source, looks are not worth more than ten a second."""
-        self._left = []
+        self._left, self._plain_at = [], 0.0
         self._look_at = self._wake_at = 0.0 if self.waiting else self._looked + LOOK_SECONDS
 
     def settled(self) -> None:
@@ -92,10 +93,13 @@ class Turns:
         candidates = self._next(n)
         token = new_token()
         lease = self._settings.lease_seconds
+        plain = self._plain if time.monotonic() >= self._plain_at else []
         taken = await claim(
             token,
-            lambda: self._store.run(turns.take(self._worker, token, candidates, self._plain, n, lease)),
+            lambda: self._store.run(turns.take(self._worker, token, candidates, plain, n, lease)),
         )
+        if plain and not taken.plain:
+            self._plain_at = time.monotonic() + LOOK_SECONDS
         self.closed = False
         self._start_round()
         if not taken.jobs:
@@ -106,6 +110,10 @@ class Turns:
         self._misses = 0
         self._cursor = taken.last_source or ""
         self.open = taken.more or bool(self._left) or self._cut
+        served = {job.source for job in taken.jobs}
+        self._left += [
+            head for head in candidates if head.source in served
+        ]  # behind the others, as long as it is fresh
         # What was left out may be closed only for now: a full source, an empty bucket.
         self._look_at = self._wake_at = 0.0 if self.open else self._looked + LOOK_SECONDS
         return self.open
@@ -120,8 +128,9 @@ class Turns:
         return heads
 
     def _next(self, n: int) -> list[turns.Head]:
-        """As many sources as there are slots; the others stay for the next claim. Locking and counting all that a look
-        has found would cost as much again as what is taken."""
+        """As many sources as there are slots; the others stay for the next claims, and those that are served come again
+        behind them. Locking and counting all that a look has found would cost as much again as what is taken, and so
+        would a look for each claim."""
         chosen: set[str] = set()
         for head in self._left:
             if len(chosen) >= n:
