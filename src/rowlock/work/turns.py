@@ -80,7 +80,8 @@ class Turns:
     async def claim(self, n: int, claim: Claim) -> bool:
         """Claim for `n` free slots, jobs without a source among them in their turn; answers whether there is more. With
         none, only look whether something could start."""
-        if not self._left or time.monotonic() > self._looked + FRESH_SECONDS:
+        fresh = not self._left or time.monotonic() > self._looked + FRESH_SECONDS
+        if fresh:
             heads = await self._look(n)
             admissions = [(head, admit(head.gate)) for head in heads]
             self._left = [head for head, admission in admissions if admission.room > 0]
@@ -102,6 +103,9 @@ class Turns:
             self._plain_at = time.monotonic() + LOOK_SECONDS
         self.closed = False
         self._start_round()
+        if not taken.jobs and not fresh:
+            self._left = []  # what was left of the last look is closed or gone by now
+            return await self.claim(n, claim)
         if not taken.jobs:
             # Others have them locked; or all are past their latest start, and the next sweep ends them.
             self._misses, self.open, self._left = self._misses + 1, False, []
@@ -110,10 +114,9 @@ class Turns:
         self._misses = 0
         self._cursor = taken.last_source or ""
         self.open = taken.more or bool(self._left) or self._cut
-        served = {job.source for job in taken.jobs}
-        self._left += [
-            head for head in candidates if head.source in served
-        ]  # behind the others, as long as it is fresh
+        if not self._cut:  # those that were served come again behind the others; no other source is passed over so
+            served = {job.source for job in taken.jobs}
+            self._left += [head for head in candidates if head.source in served]
         # What was left out may be closed only for now: a full source, an empty bucket.
         self._look_at = self._wake_at = 0.0 if self.open else self._looked + LOOK_SECONDS
         return self.open
