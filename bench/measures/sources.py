@@ -8,6 +8,7 @@ import time
 from bench.catalog import Described
 from bench.measures.depth import ROWS, live, rate_in_window
 from bench.measures.drain import drain
+from bench.processes import Broken
 from bench.runner import Bench, Run
 
 FREE_ALONE, FREE_BESIDE = "free sources alone", "free sources beside a saturated one"
@@ -29,6 +30,11 @@ HOLD = {
         SET state = 'running', ready = FALSE, attempt = 1, lease_token = id, locked_by = 'elsewhere',
             locked_at = {{now}}, heartbeat_at = {{now}}, lease_expires_at = {{now}} + 86400, source_epoch = 0
         WHERE id IN (SELECT id FROM rowlock_jobs_live WHERE source = '{BUSY}' ORDER BY id LIMIT {LIMIT})""",
+}
+
+LEFT = {
+    "postgres": f"SELECT count(*) FROM rowlock.jobs_live WHERE source = '{BUSY}'",
+    "sqlite": f"SELECT count(*) FROM rowlock_jobs_live WHERE source = '{BUSY}'",
 }
 
 
@@ -67,6 +73,8 @@ def head(bench: Bench, engine: str) -> None:
                 bench.checkpoint()
                 with bench.workers(system, url) as workers:
                     rate = rate_in_window(workers, jobs)
+                if template and bench.query(url, LEFT[engine]) != plan.ballast + LIMIT:
+                    raise Broken("jobs of the saturated source have run, and were counted")
             bench.record(case, system.name, number, rate, "jobs/s")
 
         return Run(case, system, once, plan.sources_rounds)
