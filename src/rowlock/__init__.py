@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Permanent,
         Retry,
         RowlockError,
+        ScheduleNotFound,
         SchemaError,
         Snooze,
         SourceError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
     from rowlock.core.job import Finished
     from rowlock.core.policy import Backoff, exponential, fixed
+    from rowlock.core.schedule import Schedule
     from rowlock.core.states import Outcome, State
     from rowlock.governance.cache import AnswerCache
     from rowlock.store.batches import EndedBatch
@@ -64,6 +66,7 @@ _MODULES = {
         "Permanent",
         "Retry",
         "RowlockError",
+        "ScheduleNotFound",
         "SchemaError",
         "Snooze",
         "SourceError",
@@ -75,6 +78,7 @@ _MODULES = {
     ),
     "core.job": ("Finished",),
     "core.policy": ("Backoff", "exponential", "fixed"),
+    "core.schedule": ("Schedule",),
     "core.states": ("Outcome", "State"),
     "governance.cache": ("AnswerCache",),
     "store.batches": ("EndedBatch",),
@@ -114,6 +118,8 @@ __all__ = [
     "Retry",
     "Rowlock",
     "RowlockError",
+    "Schedule",
+    "ScheduleNotFound",
     "SchemaError",
     "Snooze",
     "SourceError",

@@ -5,13 +5,14 @@ import pytest
 
 from rowlock.cli.main import execute
 
-VERBS = ["demo", "up", "worker", "enqueue", "migrate", "stats", "doctor", "bench"]
-VERBS += ["jobs", "queues", "batches", "sources", "workers"]
+VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
+VERBS += ["jobs", "queues", "batches", "sources", "schedules", "workers"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],
     "batches": ["list", "show", "cancel"],
     "sources": ["list", "set", "pause", "resume"],
+    "schedules": ["list", "next", "add", "remove", "run", "pause", "resume"],
     "workers": ["list"],
 }
 LEAVES = [[verb] for verb in VERBS if verb not in BELOW] + [[group, verb] for group in BELOW for verb in BELOW[group]]

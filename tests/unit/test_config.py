@@ -41,6 +41,7 @@ def test_defaults_are_those_of_the_design() -> None:
         "pooler": "session",
         "direct_url": None,
         "sources": {},
+        "schedules": {},
         "app": None,
         "worker": {
             "pool_size": 10,
@@ -219,14 +220,14 @@ def test_an_unknown_key_gets_the_nearest_known_one(file: str, start: str, meant:
     assert mistake(file) == f"{start}: no such setting; did you mean {meant}?"
 
 
-@pytest.mark.parametrize("key", ["schedules", "api", "results", "redis", "alerts"])
+@pytest.mark.parametrize("key", ["api", "results", "redis", "alerts"])
 def test_keys_of_later_parts_are_not_accepted_in_silence(key: str) -> None:
     assert f"{key} = {{…}} (rowlock.yaml:1): no such setting" in mistake(f"{key}: {{a: 1}}")
 
 
 def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
     assert mistake("worker: {zzz: 1}").endswith("wakeups")
-    there_are = "there are database, pooler, direct_url, app, sources, worker, retention"
+    there_are = "there are database, pooler, direct_url, app, sources, schedules, worker, retention"
     assert mistake("zzz: 1").endswith(there_are)
     assert mistake(env={"ROWLOCK_ZZZ": "1"}).endswith(there_are)
 

@@ -13,6 +13,7 @@ from rowlock.core.errors import (
     JobNotFound,
     NotAllowed,
     RowlockError,
+    ScheduleNotFound,
     TaskNotFound,
 )
 
@@ -26,6 +27,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (TaskNotFound, BAD_INPUT),
     (JobNotFound, NOT_FOUND),
     (BatchNotFound, NOT_FOUND),
+    (ScheduleNotFound, NOT_FOUND),
     (NotAllowed, REFUSED),
     (RowlockError, FAILED),
 )

@@ -10,11 +10,13 @@ from rowlock.cli import (
     batches,
     bench,
     demo,
+    dispatch,
     doctor,
     enqueue,
     jobs,
     migrate,
     queues,
+    schedules,
     sources,
     stats,
     up,
@@ -36,11 +38,13 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(up.up)
 app.command()(worker.worker)
+app.command()(dispatch.dispatch)
 app.command()(enqueue.enqueue)
 app.add_typer(jobs.verbs, name="jobs")
 app.add_typer(queues.verbs, name="queues")
 app.add_typer(batches.verbs, name="batches")
 app.add_typer(sources.verbs, name="sources")
+app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
 app.command()(migrate.migrate)
 app.command()(stats.stats)

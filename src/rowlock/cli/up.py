@@ -31,12 +31,12 @@ def up(
     log_format: given.LogFormat = "text",
     parent: given.Parent = None,
 ) -> None:
-    """Migrate the database and run your app: the worker, in this process."""
+    """Migrate the database and run your app: worker and dispatcher, in this process."""
     configure_logs(log_level, log_format)
     if reload:
         raise typer.Exit(_reload(reload_dir or [Path.cwd()]))
     flags = given.worker_flags(queues=queues, pool_size=pool_size, shutdown_timeout_seconds=shutdown_timeout_seconds)
-    work(Target(app, config, database).open_code("up", flags), parent=parent, migrate=True)
+    work(Target(app, config, database).open_code("up", flags), parent=parent, everything=True)
 
 
 def _reload(folders: list[Path]) -> int:

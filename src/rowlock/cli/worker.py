@@ -67,24 +67,26 @@ def _supervise(wanted: int) -> int:
     return run_async(Supervisor(same_command("--processes", "1"), wanted).run())
 
 
-def work(app: Rowlock, *, parent: int | None = None, migrate: bool = False) -> NoReturn:
-    """Run one worker in this process, then end the process: a thread that ignores its timeout must not keep it."""
+def work(app: Rowlock, *, parent: int | None = None, everything: bool = False) -> NoReturn:
+    """Run one worker in this process, with `everything` also migrations and a dispatcher, then end the process: a
+    thread that ignores its timeout must not keep it."""
     code = 0
     try:
-        run_async(_work(app, parent, migrate))
+        run_async(_work(app, parent, everything))
     except BaseException as error:
         code = explain(error)
     flush_logs()
     os._exit(code)
 
 
-async def _work(app: Rowlock, parent: int | None, migrate: bool) -> None:
+async def _work(app: Rowlock, parent: int | None, everything: bool) -> None:
     import asyncio
+    from contextlib import nullcontext
 
-    if migrate:
+    if everything:
         await app.migrate()
     watching = asyncio.ensure_future(_stop_with(parent)) if parent else None
-    async with app:
+    async with app, app.dispatcher() if everything else nullcontext():
         await app.run_worker(processes=1)
     if watching:
         watching.cancel()

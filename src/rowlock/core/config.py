@@ -132,6 +132,25 @@ def _policies(value: object) -> object:
     return policies
 
 
+def _schedules(value: object) -> object:
+    """Schedules by name. All else is checked when a dispatcher starts, one by one: a wrong rule stops no worker and no
+    other schedule."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('must be JSON such as {"nightly": {"task": "report", "cron": "0 3 * * *"}}') from None
+    if not isinstance(value, dict):
+        raise ValueError("must be a mapping of schedules, such as nightly, to their task and rule")
+    for name, given in value.items():
+        if not isinstance(given, dict) or not isinstance(given.get("task", given.get("handler_name")), str):
+            raise ValueError(
+                f"schedule {name!r} must have a task and a rule, such as {{task: report, cron: 0 3 * * *}}"
+            )
+    return value
+
+
+Schedules = Annotated[dict[str, dict[str, Any]], Before(_schedules)]
 Policies = Annotated[dict[str, dict[str, Any]], Before(_policies)]
 
 
@@ -150,6 +169,7 @@ class Settings(_Section):
     direct_url: Server | None = None  # PostgreSQL past the pooler, for wake-ups
     app: AppPath | None = None  # module:attribute; the attribute is `app` if none is named
     sources: Policies = Field(default_factory=dict)  # api:ebay or api: {concurrency, total, rate, burst, …}
+    schedules: Schedules = Field(default_factory=dict)  # nightly: {task, cron or every or at, zone, args, …}
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
 

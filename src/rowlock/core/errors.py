@@ -7,6 +7,7 @@ RowlockError
 │   └── HandlerNotFoundError    no @handler class of that name
 ├── JobNotFound                 no job with that id
 ├── BatchNotFound               no batch with that id
+├── ScheduleNotFound            no schedule of that name
 ├── NotAllowed                  the state of a job or batch does not permit that
 ├── KeyConflict                 a key was taken by a transaction that this one cannot see
 ├── LeaseLost                   this attempt no longer owns its job
@@ -64,6 +65,14 @@ class BatchNotFound(RowlockError, LookupError):
     def __init__(self, batch_id: str) -> None:
         super().__init__(f"no batch with id {batch_id}")
         self.batch_id = batch_id
+
+
+class ScheduleNotFound(RowlockError, LookupError):
+    """No schedule of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no schedule named {name!r}")
+        self.name = name
 
 
 class NotAllowed(RowlockError):

@@ -18,7 +18,7 @@ from typing import Any
 
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
-from rowlock.store import batches, sources
+from rowlock.store import batches, schedules, sources
 from rowlock.store.engine import Store
 from rowlock.store.jobs import NO_ID, Keep
 from rowlock.store.operation import Call, Row, Steps, operation
@@ -26,6 +26,7 @@ from rowlock.store.operation import Call, Row, Steps, operation
 # The longest default keep is 30 days. Two more, so that a day's partition is there before its first row.
 DAYS_AHEAD = 32
 BATCH = 1_000
+TICK_DAYS = 31  # how long it is remembered that a tick has fired; longer than any missed one is made good
 SMALLEST_BATCH = 20
 BATCH_SECONDS = 0.05
 KEYS_AT_ONCE = 10_000  # finding them reads the whole table; deleting them goes in batches
@@ -152,8 +153,8 @@ async def prune(store: Store, keep: Keep | None = None) -> Pruned:
     jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
     attempts = await _prune_attempts(store, longest)
     keys = await _prune_keys(store)
-    for forget in (batches.prune, sources.prune):
-        while await store.run(forget(longest, BATCH)) == BATCH:
+    for forget, age in ((batches.prune, longest), (sources.prune, longest), (schedules.prune, TICK_DAYS * DAY)):
+        while await store.run(forget(age, BATCH)) == BATCH:
             await asyncio.sleep(BATCH_SECONDS)
     return Pruned(tuple(dropped), jobs, attempts, keys, busy="busy" in answers)
 

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
@@ -30,10 +30,12 @@ from rowlock.work.context import Context, joined, joining
 from rowlock.work.enqueuer import Enqueuer
 from rowlock.work.handle import JobHandle
 from rowlock.work.options import Rule, name, task_options
+from rowlock.work.schedules import Schedules, schedule_of
 from rowlock.work.settings import read_settings
-from rowlock.work.tasks import AsyncTask, Bound, Registry, Task, TaskDecorator
+from rowlock.work.tasks import AsyncTask, Bound, Registry, ScheduleDecorator, Task, TaskDecorator
 
 if TYPE_CHECKING:
+    from rowlock.work.dispatcher import Dispatcher
     from rowlock.work.pool import WorkerPool
 
 T = TypeVar("T")
@@ -61,6 +63,7 @@ class Rowlock:
         self.registry = Registry(self)
         self.enqueuer = Enqueuer(self)
         self.sources = Sources(self.store)
+        self.schedules = Schedules(self)
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self.error_hooks: list[ErrorHook] = []
@@ -129,6 +132,34 @@ class Rowlock:
         task: Task[..., Any, Any] = Task(self, name(wanted, "a task's name"), function, task_options(**options))
         self.registry.add(task)
         return task
+
+    def schedule(
+        self,
+        rule: str | timedelta,
+        /,
+        *,
+        name: str | None = None,
+        zone: str = "UTC",
+        seconds: bool = False,
+        missed: Literal["latest", "skip", "all"] = "latest",
+        overlap: Literal["allow", "skip"] = "allow",
+        args: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> ScheduleDecorator:
+        """Fire a task at each tick of a rule: cron ("0 3 * * *", "@daily"), "every 30s" or a timedelta, or one moment
+        ("at 2026-03-01T09:00"). Above a function it makes a task of it; above a task it may be given many times, each
+        with a `name`. Options: `missed_most`, `missed_window`, `jitter`, `start`, `end`, `queue`, `priority`, `owner`,
+        `source`, `max_attempts`, `timeout`."""
+        given = {"zone": zone, "seconds": seconds, "missed": missed, "overlap": overlap, "args": args, **options}
+        given |= {"every": rule} if isinstance(rule, timedelta) else {"rule": rule}
+
+        def register(target: Any) -> Any:
+            task: Task[..., Any, Any] = target if isinstance(target, Task) else self.task(target)
+            wanted = name or task.name
+            self.schedules.declare(wanted, lambda: schedule_of(self, wanted, task, given))
+            return task
+
+        return cast(ScheduleDecorator, register)
 
     def get_task(self, wanted: str) -> Task[..., Any, Any]:
         """The task of that name."""
@@ -329,6 +360,24 @@ class Rowlock:
             yield pool
         finally:
             await pool.stop()
+
+    @asynccontextmanager
+    async def dispatcher(self) -> AsyncIterator[Dispatcher]:
+        """A dispatcher in this process: fires the ticks of schedules. Any number may run."""
+        from rowlock.work.dispatcher import Dispatcher
+
+        dispatcher = Dispatcher(self)
+        await dispatcher.start()
+        try:
+            yield dispatcher
+        finally:
+            await dispatcher.stop()
+
+    async def run_dispatcher(self) -> None:
+        """Fire ticks until SIGTERM or SIGINT (or until cancelled)."""
+        from rowlock.work.lifecycle import run_dispatcher
+
+        await run_dispatcher(self)
 
     async def run_worker(self, **changes: Any) -> None:
         """Work until SIGTERM or SIGINT (or until cancelled)."""

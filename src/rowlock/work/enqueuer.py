@@ -58,17 +58,18 @@ class Enqueuer:
         self, task: Task[..., Any, Any], rows: list[NewRow], new: NewJob, connection: Any
     ) -> list[JobHandle[Any]]:
         """Make many jobs that share their options, all or none, in the order given."""
-        app, written = self._app, [row._replace(id=new_id()) for row in rows]
-        if not written:
+        app = self._app
+        if not rows:
             return []
-        if new.unique is None and new.batch_id is None and all(row.source == new.source for row in written):
-            await self.write(jobs.enqueue([row[:2] for row in written], new), connection)
-            return [JobHandle(app, row.id, (row.args, new), task) for row in written]
+        if new.unique is None and new.batch_id is None and all(row.source == new.source for row in rows):
+            plain = [(new_id(), row.args) for row in rows]
+            await self.write(jobs.enqueue(plain, new), connection)
+            return [JobHandle(app, job_id, (args, new), task) for job_id, args in plain]
+        written = [row._replace(id=new_id()) for row in rows]
         holders = await self.write(jobs.enqueue_rows(written, new, joined_lease(app)), connection)
         found = [holders.get(row.key or "", row.id) if new.unique is not None else row.id for row in written]
-        shown: dict[str, Job | tuple[str, NewJob]] = {
-            row.id: (row.args, replace(new, source=row.source)) for row in written
-        }
+        of_source = {source: replace(new, source=source) for source in {row.source for row in written}}
+        shown: dict[str, Job | tuple[str, NewJob]] = {row.id: (row.args, of_source[row.source]) for row in written}
         if older := sorted(set(found) - shown.keys()):
             shown |= {job.id: job for job in await self.write(reads.by_ids(older), connection)}
         return [

@@ -60,6 +60,20 @@ async def run_worker(app: Rowlock, **changes: Any) -> None:
         await serve(WorkerPool(app, **changes), stopper)
 
 
+async def run_dispatcher(app: Rowlock) -> None:
+    """Fire ticks until told to stop."""
+    with signals() as stopper:
+        async with app.dispatcher() as dispatcher:
+            firing = asyncio.ensure_future(dispatcher.join())
+            asked = asyncio.ensure_future(stopper.asked.wait())
+            try:
+                await asyncio.wait({firing, asked}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asked.cancel()
+            if firing.done():
+                firing.result()
+
+
 async def serve(pool: WorkerPool, stopper: Stopper) -> None:
     """Start a worker, run it until told to stop, stop it."""
     await pool.start()

@@ -6,6 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
@@ -223,15 +224,22 @@ def _named(arguments: Mapping[Any, Any]) -> bool:
 def _derived(task: Task[..., Any, Any], text: str, function: Any, what: str) -> Any:
     """What a function derives from a job's arguments; it may name only those that it needs."""
     arguments = task.arguments.with_defaults(text)
-    parameters = inspect.signature(function).parameters.values()
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    names = _names(function)
+    if names is not None:
+        arguments = {name: arguments[name] for name in names if name in arguments}
     try:
         return function(**arguments)
     except Exception as error:
         raise InvalidArguments(
             f"task {task.name!r}: its {what} cannot be derived from the arguments: {error!r}"
         ) from error
+
+
+@lru_cache(maxsize=1000)
+def _names(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    """The arguments that a function names; None when it takes all. Remembered: a bulk asks for each of its jobs."""
+    parameters = inspect.signature(function).parameters.values()
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else tuple(p.name for p in parameters)
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
@@ -257,6 +265,21 @@ def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
 class TaskDecorator(Protocol):
     """What `app.task(...)` returns. `ctx` is not part of the arguments that a type checker sees."""
 
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
+
+
+class ScheduleDecorator(Protocol):
+    """What `app.schedule(...)` returns: the task, or a task made of the function."""
+
+    @overload  # a task is a callable, too; this one comes first
+    def __call__(self, function: Task[P, R, C]) -> Task[P, R, C]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
     @overload

@@ -1,0 +1,157 @@
+"""A schedule's definition, and which of the ticks that are due shall fire."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from rowlock.core.errors import InvalidArguments, seconds
+
+if TYPE_CHECKING:
+    from rowlock.core.cron import Rule
+
+OPTIONS = (
+    *("rule", "cron", "every", "at", "zone", "seconds", "missed", "missed_most", "missed_window", "overlap", "jitter"),
+    *(
+        "start",
+        "end",
+        "queue",
+        "priority",
+        "owner",
+        "source",
+        "max_attempts",
+        "max_retry",
+        "timeout",
+        "timeout_seconds",
+    ),
+    *("task", "args", "handler_name", "handler_params"),
+)
+MOST_MISSED = 10_000
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])?")
+
+
+class Missed(NamedTuple):
+    """What becomes of ticks that nobody fired in time: the latest of them, none, or all, up to `most` of those that are
+    at most `window` seconds old."""
+
+    kind: Literal["latest", "skip", "all"] = "latest"
+    most: int = 100
+    window: float = 3600.0
+
+
+LATEST = Missed()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What to enqueue, and when."""
+
+    id: str
+    task: str
+    rule: Rule
+    args: str = "{}"
+    missed: Missed = LATEST
+    overlap: Literal["allow", "skip"] = "allow"
+    jitter: float = 0.0
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    queue: str = "default"
+    priority: int = 0
+    owner: str | None = None
+    source: str | None = None
+    max_attempts: int = 5
+    backoff: str | None = None
+    timeout_seconds: float | None = None
+    on_success: str | None = None
+    on_dead: str | None = None
+    keep_seconds: float | None = None
+
+
+def chosen(
+    rule: Rule, first: datetime, until: datetime, now: datetime, missed: Missed, on_time: timedelta
+) -> list[datetime]:
+    """The ticks from `first` up to `until` that fire now. One that is not late fires in any case."""
+    latest = rule.latest(first - timedelta(seconds=1), until)
+    if latest is None:
+        return []
+    if missed.kind == "skip":
+        return [latest] if now - latest <= on_time else []
+    if missed.kind == "latest":
+        return [latest] if now - latest <= max(on_time, timedelta(seconds=missed.window)) else []
+    oldest = max(first, now - max(on_time, timedelta(seconds=missed.window)))
+    return _last(rule, oldest - timedelta(seconds=1), until, missed.most)
+
+
+def _last(rule: Rule, after: datetime, until: datetime, most: int) -> list[datetime]:
+    """The last `most` ticks of a span, oldest first, without walking through all of it."""
+    found: list[datetime] = []
+    end = until
+    while len(found) < most and (tick := rule.latest(after, end)) is not None:
+        found.append(tick)
+        end = tick - timedelta(seconds=1)
+    return found[::-1]
+
+
+# --- what people write
+
+
+def check_schedule(wanted: str, given: Mapping[str, Any]) -> tuple[Rule, Missed]:
+    """The rule of a definition and its way with missed ticks; mistakes name the schedule."""
+    unknown = sorted(set(given) - set(OPTIONS))
+    if unknown:
+        raise InvalidArguments(f"schedule {wanted!r}: no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+    if given.get("max_retry") is not None:
+        _whole(wanted, "max_retry", given["max_retry"], 0)
+    _one_of(wanted, "overlap", given.get("overlap", "allow"), ("allow", "skip"))
+    kind = _one_of(wanted, "missed", given.get("missed", "latest"), ("latest", "skip", "all"))
+    most = _whole(wanted, "missed_most", given.get("missed_most", 100), 1)
+    try:
+        window = span(given.get("missed_window", 3600), "missed_window")
+        return _rule(wanted, given), Missed(kind, min(most, MOST_MISSED), window)
+    except InvalidArguments as error:
+        if str(error).startswith("schedule "):
+            raise
+        raise InvalidArguments(f"schedule {wanted!r}: {error}") from None
+
+
+def span(value: Any, what: str) -> float:
+    """Seconds from a number, a timedelta or text such as 12h."""
+    if isinstance(value, str):
+        match = _SPAN.fullmatch(value.strip())
+        if match is None:
+            raise InvalidArguments(f"{what} must be seconds or a time such as 30s, 5m, 12h or 1d, not {value!r}")
+        value = float(match[1]) * _UNITS[match[2] or "s"]
+    return seconds(value, what)
+
+
+def _rule(wanted: str, given: Mapping[str, Any]) -> Rule:
+    """Exactly one of `rule`, `cron`, `every` and `at`."""
+    from rowlock.core.cron import parse_rule  # here, because only those who have schedules need it
+
+    ways = [key for key in ("rule", "cron", "every", "at") if given.get(key) is not None]
+    if len(ways) != 1:
+        raise InvalidArguments(f"schedule {wanted!r}: needs one of cron, every and at, not {', '.join(ways) or 'none'}")
+    value = given[ways[0]]
+    if ways[0] == "every":
+        value = f"every {value.total_seconds():g}s" if isinstance(value, timedelta) else f"every {value}"
+    elif ways[0] == "at":
+        value = f"at {value.isoformat() if isinstance(value, datetime) else value}"
+    if not isinstance(value, str):
+        raise InvalidArguments(f"schedule {wanted!r}: {ways[0]} must be text, not {value!r}")
+    return parse_rule(value, given.get("zone") or "UTC", seconds=bool(given.get("seconds", False)))
+
+
+def _one_of(wanted: str, what: str, value: Any, known: tuple[str, ...]) -> Any:
+    if value not in known:
+        raise InvalidArguments(f"schedule {wanted!r}: {what} must be one of {', '.join(known)}, not {value!r}")
+    return value
+
+
+def _whole(wanted: str, what: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidArguments(f"schedule {wanted!r}: {what} must be a whole number from {least}, not {value!r}")
+    return value

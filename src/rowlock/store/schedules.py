@@ -1,0 +1,317 @@
+"""Schedules: what is declared, which ticks fire, and what becomes of those that were missed.
+
+Any number of dispatchers run `fire` at the same time. Each takes the schedules that nobody else has in hand, and writes
+ticks, jobs and the next tick in one transaction, by the database's clock: no leader, and nothing in memory to lose.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from rowlock.core.cron import Rule, parse_rule
+from rowlock.core.errors import InvalidArguments, NotAllowed, ScheduleNotFound
+from rowlock.core.schedule import Missed, Schedule, chosen
+from rowlock.store.adding import ring
+from rowlock.store.ids import new_id
+from rowlock.store.operation import Call, Ring, Row, Steps, operation
+from rowlock.store.times import moment
+
+ON_TIME = timedelta(seconds=30)  # later than this, a tick was missed
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRow:
+    """One schedule, as a reader sees it."""
+
+    id: str
+    task: str
+    args: Any
+    rule: str
+    zone: str
+    missed: str
+    overlap: str
+    queue: str
+    priority: int
+    owner: str | None
+    source: str | None
+    max_attempts: int
+    timeout_seconds: float | None
+    jitter_seconds: float
+    starts_at: datetime | None
+    ends_at: datetime | None
+    origin: str
+    paused_at: datetime | None
+    retired_at: datetime | None
+    last_tick: datetime | None
+    last_job: str | None
+    next_tick: datetime | None
+    problem: str | None
+    last_state: str | None  # of the last job; None when it was pruned
+
+    def coming(self, now: datetime, n: int) -> list[datetime]:
+        """The next `n` ticks."""
+        if self.paused_at is not None or self.retired_at is not None or self.problem is not None:
+            return []
+        rule = parse_rule(self.rule, self.zone, seconds=True)
+        after = max(now, self.starts_at - timedelta(seconds=1)) if self.starts_at else now
+        found: list[datetime] = []
+        while len(found) < n and (tick := rule.next(after)) is not None:
+            if self.ends_at is not None and tick > self.ends_at:
+                break
+            found.append(tick)
+            after = tick
+        return found
+
+
+class Fired(NamedTuple):
+    """What one round of a dispatcher did."""
+
+    schedules: int  # that were dealt with
+    jobs: int
+    passed_over: int  # ticks that fell on a job still at work
+
+
+class Declared(NamedTuple):
+    """What became of definitions."""
+
+    written: set[str]
+    refused: dict[str, str]  # by id: where the one comes from that is there
+
+
+# --- definitions
+
+
+@operation()
+def declare(schedules: Sequence[Schedule], origin: str, started_at: datetime | float | None) -> Steps[Declared]:
+    """Write definitions. `started_at` is when the declaring process started, by the database's clock; None is now."""
+    ((now, _),) = yield Call("next_due")
+    clock = moment((yield Call("clock"))[0][0])
+    rows = [_row(schedule, clock) for schedule in sorted(schedules, key=lambda schedule: schedule.id)]
+    written = yield Call("declare_schedules", s=rows, origin=origin, started_at=started_at or now)
+    done = {row[0] for row in written}
+    yield from _ring()
+    rest = [(schedule.id,) for schedule in schedules if schedule.id not in done]
+    there = (yield Call("schedule_origins", asked=rest)) if rest else []
+    return Declared(done, {row[0]: row[1] for row in there if row[1] != origin})
+
+
+def _ring() -> Steps[None]:
+    """Let dispatchers look again."""
+    bells = yield Call("ring_dispatchers")
+    if rung := tuple(row[0] for row in bells if row[0]):
+        yield Ring(rung, "schedules")
+
+
+def _row(s: Schedule, now: datetime) -> tuple[Any, ...]:
+    return (
+        *(s.id, s.task, s.args, s.rule.text, s.rule.zone, s.missed.kind, s.missed.most, s.missed.window, s.overlap),
+        *(s.jitter, s.starts_at, s.ends_at, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.backoff),
+        *(s.timeout_seconds, s.on_success, s.on_dead, s.keep_seconds, _first(s.rule, s.starts_at, s.ends_at, now)),
+    )
+
+
+def _first(rule: Rule, starts_at: datetime | None, ends_at: datetime | None, now: datetime) -> datetime | None:
+    """The first tick after now, within the schedule's life."""
+    after = now if starts_at is None else max(now, starts_at - timedelta(seconds=1))
+    tick = rule.next(after)
+    return None if tick is None or (ends_at is not None and tick > ends_at) else tick
+
+
+# --- ticks
+
+
+@operation(read=True)
+def next_due() -> Steps[float | None]:
+    """Seconds until the next tick is due; None when there is none."""
+    ((_, wait),) = yield Call("next_due")
+    return None if wait is None else float(wait)
+
+
+@operation()
+def fire(n: int) -> Steps[Fired]:
+    """Deal with up to `n` schedules that have a tick due."""
+    rows = yield Call("lock_due", n=n)
+    at_work = yield from _at_work(rows)
+    moved: list[tuple[Any, ...]] = []
+    fired: list[tuple[str, datetime, str, float]] = []
+    passed_over: list[tuple[str, datetime, None]] = []
+    for row in rows:
+        due = _Due(row)
+        ticks, problem = due.ticks()
+        if due.overlap == "skip":
+            ticks = ticks[-1:]  # two at once would overlap, too
+            if due.last_job in at_work:
+                passed_over += [(due.id, tick, None) for tick in ticks]
+                ticks = []
+        fired += [(due.id, tick, new_id(), due.draw()) for tick in ticks]
+        moved.append((due.id, None if problem else due.next(), problem))
+    fresh = yield from _fire(fired)
+    if passed_over:
+        yield Call("write_ticks", fired=passed_over)
+    if moved:
+        last = {row[0]: row for row in fresh}  # the last of each
+        none = (None, None, None)
+        yield Call("move_on", moved=[(s, at, *last.get(s, none)[1:3], problem) for s, at, problem in moved])
+    return Fired(len(rows), len(fresh), len(passed_over))
+
+
+def _at_work(rows: Sequence[Row]) -> Steps[set[str]]:
+    """The last jobs of these schedules that are not final; asked only for those where it matters."""
+    asked = [(row[12],) for row in rows if row[6] == "skip" and row[12] is not None]
+    return {row[0] for row in (yield Call("jobs_at_work", asked=asked))} if asked else set()
+
+
+def _fire(fired: list[tuple[str, datetime, str, float]]) -> Steps[list[tuple[str, datetime, str, float]]]:
+    """Write ticks and, for those that are new, their jobs; answers those."""
+    if not fired:
+        return []
+    written = {row[0] for row in (yield Call("write_ticks", fired=[row[:3] for row in fired]))}
+    fresh = [row for row in fired if row[2] in written]
+    if fresh:
+        yield Call("fire_jobs", fired=fresh)
+        yield Call("wake")
+        yield from ring()
+    return fresh
+
+
+class _Due:
+    """A schedule whose row is locked, and what is due of it."""
+
+    def __init__(self, row: Row) -> None:
+        self.id, self._rule, self._zone = row[0], row[1], row[2]
+        self._missed = Missed(row[3], row[4], row[5])
+        self.overlap, self._jitter = row[6], row[7]
+        self._ends_at, self._next, self.last_job = moment(row[9]), moment(row[10]), row[12]
+        self._now = moment(row[13])
+
+    def ticks(self) -> tuple[list[datetime], str | None]:
+        """The ticks to fire now, and what is wrong with the rule if another version wrote one we cannot read."""
+        try:
+            self._parsed = parse_rule(self._rule, self._zone, seconds=True)
+        except InvalidArguments as error:
+            return [], str(error)
+        assert self._next is not None
+        until = self._now if self._ends_at is None else min(self._now, self._ends_at)
+        return chosen(self._parsed, self._next, until, self._now, self._missed, ON_TIME), None
+
+    def next(self) -> datetime | None:
+        """The first tick that is not dealt with."""
+        return _first(self._parsed, None, self._ends_at, self._now)
+
+    def draw(self) -> float:
+        """The jitter of one job, in seconds."""
+        return random.random() * self._jitter if self._jitter else 0.0
+
+
+@operation()
+def run_now(schedule_id: str) -> Steps[str]:
+    """Fire a schedule by hand, now; its ticks are not touched. Answers the job."""
+    rows = yield Call("lock_schedule", id=schedule_id)
+    if not rows:
+        raise ScheduleNotFound(schedule_id)
+    job_id = new_id()
+    yield Call("fire_jobs", fired=[(schedule_id, None, job_id, 0.0)])
+    yield Call("last_job", id=schedule_id, job_id=job_id)
+    yield Call("wake")
+    yield from ring()
+    return job_id
+
+
+# --- by hand
+
+
+@operation()
+def pause(schedule_id: str) -> Steps[None]:
+    """No more ticks until it is resumed."""
+    if not (yield Call("pause_schedule", id=schedule_id)):
+        raise ScheduleNotFound(schedule_id)
+
+
+@operation()
+def resume(schedule_id: str) -> Steps[None]:
+    """Ticks again, from now on."""
+    rows = yield Call("lock_schedule", id=schedule_id)
+    if not rows:
+        raise ScheduleNotFound(schedule_id)
+    row = rows[0]
+    rule = parse_rule(row[1], row[2], seconds=True)
+    next_tick = _first(rule, moment(row[8]), moment(row[9]), moment(row[13]))
+    yield Call("resume_schedule", id=schedule_id, next_tick=next_tick)
+    yield from _ring()
+
+
+@operation()
+def remove(schedule_id: str) -> Steps[None]:
+    """Forget a schedule that was added by hand, or one that is retired."""
+    there = yield Call("schedule_origins", asked=[(schedule_id,)])
+    if not there:
+        raise ScheduleNotFound(schedule_id)
+    _, origin, retired = there[0]
+    if origin != "runtime" and not retired:
+        raise NotAllowed(f"schedule {schedule_id!r} comes from the {origin}: take it out there, or pause it")
+    yield Call("remove_schedule", id=schedule_id)
+
+
+# --- who declares what
+
+
+@operation(repeatable=True)
+def register(dispatcher: str, declares: Sequence[str], lease: float, bell: str | None = None) -> Steps[Any]:
+    """A dispatcher is here; answers when it started, by the database's clock."""
+    names = json.dumps(sorted(declares))
+    rows = yield Call("register_dispatcher", id=dispatcher, declares=names, lease=lease, bell=bell)
+    return rows[0][0]
+
+
+@operation(single=True, repeatable=True)
+def seen(dispatcher: str, lease: float) -> Steps[bool]:
+    """A dispatcher's sign of life; False when its row is gone."""
+    return bool((yield Call("dispatcher_seen", id=dispatcher, lease=lease)))
+
+
+@operation(repeatable=True)
+def leave(dispatcher: str) -> Steps[None]:
+    """A dispatcher stops."""
+    yield from _touch(0.0)
+    yield Call("remove_dispatcher", id=dispatcher)
+
+
+@operation(repeatable=True)
+def retire(lease: float) -> Steps[list[str]]:
+    """Retire what no living dispatcher has declared for two leases."""
+    yield from _touch(lease)
+    return [row[0] for row in (yield Call("retire_schedules", ago=-2 * lease))]
+
+
+def _touch(every: float) -> Steps[None]:
+    """Note what is declared now, where that was not noted within the last `every` seconds."""
+    declared = {name for row in (yield Call("live_declarations")) for name in json.loads(row[0])}
+    if declared:
+        yield Call("touch_declared", asked=[(name,) for name in sorted(declared)], ago=-every)
+
+
+# --- reading
+
+
+@operation(read=True)
+def schedules(n: int, after: str = "", only: str | None = None) -> Steps[list[ScheduleRow]]:
+    """Schedules by name."""
+    return [_schedule(row) for row in (yield Call("list_schedules", n=n, id=after, only=only))]
+
+
+def _schedule(row: Row) -> ScheduleRow:
+    times = {14, 15, 17, 18, 19, 21}
+    values = [moment(value) if n in times else value for n, value in enumerate(row)]
+    values[2] = json.loads(values[2])
+    return ScheduleRow(*values)
+
+
+@operation(single=True, repeatable=True)
+def prune(ago: float, n: int) -> Steps[int]:
+    """Forget up to `n` ticks that were fired so long ago."""
+    return len((yield Call("prune_ticks", ago=-ago, n=n)))

@@ -1,0 +1,116 @@
+"""Fires ticks: any number of dispatchers, no leader, nothing in memory that the database does not have.
+
+A round asks when the next tick is due, by the database's clock, and sleeps until then or for a poll; what is due is
+fired in batches. Between rounds it says that it is alive, so that schedules which have left the code of every living
+process are retired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+from rowlock.core.schedule import Schedule
+from rowlock.store import schedules
+from rowlock.store.engine import Store
+from rowlock.work.loops import Loops
+from rowlock.work.pool import worker_id
+
+if TYPE_CHECKING:
+    from rowlock.work.app import Rowlock
+
+log = logging.getLogger("rowlock.dispatcher")
+
+POLL_SECONDS = 6.0  # longest time without a look: a wake-up after a change may be lost
+BATCH = 500
+
+
+def _refused(error: Exception) -> None:
+    log.error("%s; the other schedules go on", error)
+
+
+class Dispatcher:
+    """One process' share of the firing."""
+
+    def __init__(self, app: Rowlock) -> None:
+        self.app, self.id = app, worker_id()
+        # Long enough that a sign of life now and then is one, whatever workers have.
+        self._lease = max(app.settings.worker.lease_seconds, 10 * POLL_SECONDS)
+        self._loops = Loops()
+        self._store: Store
+        self._seen_at, self._started, self._retired_at = 0.0, time.monotonic(), time.monotonic()
+        self._started_at: Any = None  # by the database's clock
+        self._wake = asyncio.Event()
+        self.fired = 0
+
+    async def start(self) -> None:
+        """Declare what this app's code and config have, and begin to fire."""
+        self._store = await self.app.store()
+        self._bell = await self._store.listen(self._heard)
+        await self._declare()
+        self._loops.start("dispatch", self.round)
+        log.info("Dispatcher started: %s", self.id)
+
+    async def _declare(self) -> None:
+        places = {"code": self.app.schedules.in_code(), "config": self.app.schedules.in_config(_refused)}
+        every = [schedule.id for found in places.values() for schedule in found]
+        registered = await self._store.run(schedules.register(self.id, every, self._lease, self._bell.address))
+        # Once for all: code that comes back after a day must not look newer than what was written since.
+        self._started_at = self._started_at or registered
+        self._seen_at = time.monotonic()
+        for origin, found in places.items():
+            if found:
+                self._tell(origin, found, await self._store.run(schedules.declare(found, origin, self._started_at)))
+
+    def _heard(self, what: str) -> None:
+        if what == "schedules":
+            self._wake.set()
+
+    def _tell(self, origin: str, found: list[Schedule], declared: schedules.Declared) -> None:
+        for name, there in declared.refused.items():
+            log.error("schedule %r of the %s is not used: there is one of that name from %s", name, origin, there)
+
+    async def round(self) -> float:
+        """Fire what is due; returns the delay before the next round."""
+        await self._say_alive()
+        wait = await self._store.run(schedules.next_due())
+        if wait is not None and wait <= 0:
+            fired = await self._store.run(schedules.fire(BATCH))
+            self.fired += fired.jobs
+            # Nothing although something was due: another dispatcher has it in hand.
+            return 0.0 if fired.schedules else random.uniform(0.05, 0.15)
+        try:
+            async with asyncio.timeout(min(POLL_SECONDS, wait if wait is not None else POLL_SECONDS)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+        return 0.0
+
+    async def _say_alive(self) -> None:
+        if time.monotonic() < self._seen_at + self._lease / 2:
+            return
+        self._seen_at = time.monotonic()
+        if not await self._store.run(schedules.seen(self.id, self._lease)):
+            await self._declare()
+        if time.monotonic() < max(self._started, self._retired_at) + 2 * self._lease:
+            return  # after an outage the others may be on their way back
+        self._retired_at = time.monotonic()
+        for name in await self._store.run(schedules.retire(self._lease)):
+            log.warning("schedule %r is retired: no living process has it in its code or config any more", name)
+
+    async def stop(self) -> None:
+        """Fire no more."""
+        self._wake.set()
+        await self._loops.finish("dispatch", timeout=5.0)
+        await self._loops.stop_all()
+        await self._bell.close()
+        await self._store.run(schedules.leave(self.id))
+        log.info("Dispatcher stopped: %s", self.id)
+
+    async def join(self) -> None:
+        """Wait; raises what the dispatcher died of."""
+        await self._loops.join()

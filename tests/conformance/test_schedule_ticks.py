@@ -1,0 +1,238 @@
+"""Ticks: which fire, what their jobs are like, and that each fires once whatever becomes of the job."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rowlock import Rowlock
+from rowlock.core.policy import DAY
+from rowlock.core.schedule import Missed
+from rowlock.store import retention, schedules
+from support.rig import Rig
+from support.schedule_rig import NEW_YEAR, break_rule, declare, fire, fired, schedule, shown, ticks
+
+
+def at(seconds: float) -> datetime:
+    return NEW_YEAR + timedelta(seconds=seconds)
+
+
+async def finish(rig: Rig, task: str = "t") -> None:
+    for job in await rig.claim(100, task=task):
+        await rig.succeed(job)
+
+
+async def test_a_tick_is_written_with_its_job_which_carries_the_nominal_moment(rig: Rig) -> None:
+    await declare(rig, schedule(rule="every 30s"))
+    assert await rig.store.run(schedules.next_due()) == 30
+    assert await fire(rig) == (0, 0, 0)
+    rig.clock.move(37.25)  # a dispatcher is never on the dot
+    assert await rig.store.run(schedules.next_due()) == -7.25
+    assert await fire(rig) == (1, 1, 0)
+    (job,) = (await rig.rows()).values()
+    assert (job["schedule_id"], job["tick"], job["state"]) == ("s", at(30), "queued")
+    assert job["created_at"] == at(37.25)
+    assert await ticks(rig) == [(at(30), job["id"])]
+    row = await shown(rig)
+    assert (row.last_tick, row.last_job, row.last_state, row.next_tick) == (at(30), job["id"], "queued", at(60))
+    assert await fire(rig) == (0, 0, 0)
+
+
+async def test_the_job_has_every_field_of_its_definition(rig: Rig, database: str) -> None:
+    """S2: handler name, handler params, max_retry, timeout_seconds."""
+    async with Rowlock(database, clock=rig.clock) as app:
+        options: dict[str, Any] = {"queue": "slow", "priority": -3, "owner": "ana", "source": "api:x"}
+        await app.schedules.add(
+            "s", "send_mail", every="1m", args={"to": "bo"}, max_retry=3, timeout_seconds=30, **options
+        )
+    rig.clock.move(60)
+    await fire(rig)
+    (job,) = (await rig.rows()).values()
+    assert (job["task"], job["args"], job["max_attempts"], job["timeout_seconds"]) == ("send_mail", {"to": "bo"}, 4, 30)
+    assert options == {key: job[key] for key in options}
+
+
+MISSED: list[tuple[Missed, int, list[int]]] = [  # what of `every 60s` fires when nobody looked for so many seconds
+    (Missed("latest"), 3500, [3480]),
+    (Missed("latest"), 3 * 3600, [3 * 3600]),
+    (Missed("skip"), 269, [240]),  # not late yet
+    (Missed("skip"), 271, []),
+    (Missed("all"), 300, [60, 120, 180, 240, 300]),
+    (Missed("all", most=2), 300, [240, 300]),
+    (Missed("all", window=125), 300, [180, 240, 300]),
+    (Missed("all"), 2 * 3600, [3600 + 60 * n for n in range(61)]),
+    (Missed("all", window=7200), 2 * 3600, [1260 + 60 * n for n in range(100)]),
+]
+
+
+@pytest.mark.parametrize(("missed", "late", "expected"), MISSED)
+async def test_of_missed_ticks_fire_the_latest_none_or_all_within_a_number_and_a_window(
+    rig: Rig, missed: Missed, late: int, expected: list[int]
+) -> None:
+    await declare(rig, schedule(rule="every 60s", missed=missed))
+    rig.clock.move(late)
+    await fire(rig)
+    assert await fired(rig) == [at(second) for second in expected]
+    assert (await shown(rig)).next_tick == at(late - late % 60 + 60)
+
+
+async def test_latest_and_all_leave_out_what_is_older_than_their_window(rig: Rig) -> None:
+    for kind in ("latest", "all"):
+        await declare(rig, schedule(kind, "every 1h", missed=Missed(kind, window=600)))
+    rig.clock.move(3600 + 601)
+    assert await fire(rig) == (2, 0, 0)
+    rig.clock.move(3600 - 1)
+    assert await fire(rig) == (2, 2, 0)
+    assert await fired(rig, "all") == await fired(rig, "latest") == [at(7200)]
+
+
+async def test_overlap_skip_passes_a_tick_over_while_the_last_job_is_not_final(rig: Rig) -> None:
+    await declare(rig, schedule(overlap="skip"))
+    await declare(rig, schedule("free"))
+    for expected in ((2, 2, 0), (2, 1, 1)):
+        rig.clock.move(30)
+        assert await fire(rig) == expected  # queued
+    (job,) = [job for job in await rig.claim(10) if job.id == (await shown(rig)).last_job]
+    rig.clock.move(30)
+    assert await fire(rig) == (2, 1, 1)  # running
+    await rig.succeed(job)
+    rig.clock.move(30)
+    assert await fire(rig) == (2, 2, 0)
+    assert await fired(rig) == [at(30), at(120)]
+    assert [(tick, job is None) for tick, job in await ticks(rig)] == [
+        (at(30), False), (at(60), True), (at(90), True), (at(120), False)
+    ]  # fmt: skip
+
+
+async def test_overlap_skip_with_all_missed_fires_one_of_them(rig: Rig) -> None:
+    await declare(rig, schedule(overlap="skip", missed=Missed("all")))
+    rig.clock.move(300)
+    assert (await fire(rig)).jobs == 1
+
+
+async def test_a_job_that_was_run_by_hand_counts_for_overlap(rig: Rig) -> None:
+    await declare(rig, schedule(overlap="skip"))
+    await rig.store.run(schedules.run_now("s"))
+    rig.clock.move(30)
+    assert await fire(rig) == (1, 0, 1)
+    await finish(rig)
+    rig.clock.move(30)
+    assert await fire(rig) == (1, 1, 0)
+
+
+async def test_a_pause_fires_nothing_and_what_was_due_in_it_is_not_missed(rig: Rig) -> None:
+    await declare(rig, schedule(missed=Missed("all")))
+    await rig.store.run(schedules.pause("s"))
+    rig.clock.move(45)
+    assert await rig.store.run(schedules.next_due()) is None
+    assert await fire(rig) == (0, 0, 0)
+    await rig.store.run(schedules.resume("s"))
+    assert (await shown(rig)).next_tick == at(60)
+    rig.clock.move(15)
+    await fire(rig)
+    assert await fired(rig) == [at(60)]
+
+
+@pytest.mark.parametrize("state", ["on", "paused"])
+async def test_run_now_makes_a_job_beside_the_ticks(rig: Rig, state: str) -> None:
+    await declare(rig, schedule(args='{"a": 1}', queue="slow"))
+    if state == "paused":
+        await rig.store.run(schedules.pause("s"))
+    rig.clock.move(7)
+    job_id = await rig.store.run(schedules.run_now("s"))
+    job = await rig.row(job_id)
+    assert (job["schedule_id"], job["tick"], job["args"], job["queue"]) == ("s", None, {"a": 1}, "slow")
+    assert (await ticks(rig), (await shown(rig)).next_tick) == ([], at(30))
+
+
+async def test_nothing_fires_before_the_start_or_after_the_end_and_both_are_part_of_the_time(rig: Rig) -> None:
+    await declare(rig, schedule(missed=Missed("all"), starts_at=at(60), ends_at=at(120)))
+    for _ in range(20):
+        rig.clock.move(10)
+        await fire(rig)
+    assert await fired(rig) == [at(60), at(90), at(120)]
+    assert (await shown(rig)).next_tick is None
+
+
+async def test_ticks_before_the_end_are_still_caught_up_with_after_it(rig: Rig) -> None:
+    await declare(rig, schedule(missed=Missed("all"), ends_at=at(70)))
+    rig.clock.move(600)
+    await fire(rig)
+    assert (await fired(rig), (await shown(rig)).next_tick) == ([at(30), at(60)], None)
+
+
+async def test_a_one_off_fires_once_and_not_again_after_a_restart(rig: Rig) -> None:
+    once = schedule(rule="at 2026-01-01T00:01:00")
+    await declare(rig, once)
+    rig.clock.move(61)
+    for _ in range(2):
+        await fire(rig)
+        await declare(rig, once)
+    assert (await fired(rig), (await shown(rig)).next_tick) == ([at(60)], None)
+
+
+async def test_jitter_puts_the_run_off_but_not_the_tick(rig: Rig) -> None:
+    await declare(rig, *[schedule(f"s{n:02}", jitter=20) for n in range(30)])
+    rig.clock.move(30)
+    assert (await fire(rig)).jobs == 30
+    jobs = list((await rig.rows()).values())
+    assert {job["tick"] for job in jobs} == {at(30)}
+    later = [(job["run_after"] - at(30)).total_seconds() for job in jobs]
+    assert 0 <= min(later) < 10 < max(later) <= 20
+    assert await rig.claim(30) == []
+    rig.clock.move(20)
+    await rig.promote()
+    assert len(await rig.claim(30)) == 30
+
+
+@pytest.mark.parametrize("how", ["pruned", "removed and added", "clock set back"])
+async def test_a_finished_jobs_deletion_does_not_bring_its_tick_back(rig: Rig, how: str) -> None:
+    await declare(rig, schedule(missed=Missed("all")), origin="runtime")
+    rig.clock.move(60)
+    assert (await fire(rig)).jobs == 2
+    await finish(rig)
+    await rig.fetch("DELETE FROM {t}jobs_finished")
+    assert (await shown(rig)).last_state is None
+    if how != "pruned":
+        await rig.store.run(schedules.remove("s"))
+        rig.clock.move(-60 if how == "clock set back" else 0)
+        await declare(rig, schedule(missed=Missed("all")), origin="runtime")
+        rig.clock.move(60 if how == "clock set back" else 0)
+    await fire(rig)
+    assert (await fired(rig), len(await ticks(rig))) == ([], 2)
+    last = (await shown(rig)).last_job
+    assert last is None or last in [job for _, job in await ticks(rig)], "a job that never was"
+    rig.clock.move(30)
+    assert (await fire(rig)).jobs == 1
+
+
+async def test_ticks_have_a_retention_of_their_own(rig: Rig) -> None:
+    await declare(rig, schedule(rule="@daily", missed=Missed("all")))
+    for _ in range(40):
+        rig.clock.move(DAY)
+        await fire(rig)
+        await finish(rig)
+    await retention.prune(rig.store)
+    kept = [tick for tick, _ in await ticks(rig)]
+    assert len(await fired(rig)) < len(kept) < 40, "ticks are kept longer than their jobs, but not for ever"
+    assert kept == [at(DAY * n) for n in range(41 - len(kept), 41)]
+    assert await rig.store.run(schedules.prune(0, 3)) == 3
+    assert (await fire(rig)).jobs == 0
+
+
+async def test_a_rule_that_cannot_be_read_is_a_problem_of_its_own_and_the_others_go_on(rig: Rig) -> None:
+    await declare(rig, schedule("bad"), schedule("nowhere"), schedule("good"))
+    await break_rule(rig, "bad")
+    await rig.fetch("UPDATE {t}schedules SET zone = 'Mars/Base' WHERE id = 'nowhere'")
+    rig.clock.move(30)
+    assert await fire(rig) == (3, 1, 0)
+    assert "whenever 3 4" in str((await shown(rig, "bad")).problem)
+    assert "Mars/Base" in str((await shown(rig, "nowhere")).problem)
+    assert ((await shown(rig, "good")).problem, await fired(rig, "good")) == (None, [at(30)])
+    rig.clock.move(30)
+    assert await fire(rig) == (1, 1, 0), "a broken one is not tried at each tick"
+    await declare(rig, schedule("bad"))
+    assert (await shown(rig, "bad")).problem is None
+    rig.clock.move(30)
+    await fire(rig)
+    assert await fired(rig, "bad") == [at(90)]

@@ -1,0 +1,255 @@
+"""Dispatchers at work on both engines: with workers end to end (S2.35), what they cost, and how they come and go."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rowlock import Context, Rowlock, fixed
+from rowlock.core.clock import FakeClock
+from rowlock.core.config import Settings, WorkerSettings
+from rowlock.core.cron import parse_rule
+from rowlock.core.schedule import Schedule
+from rowlock.store import schedules
+from rowlock.work import dispatcher as dispatching
+from support.contract_tasks import attempts_of, fetch, rows_of, until, working
+from support.stores import clock, database, engine, template
+
+__all__ = ["clock", "database", "engine", "template"]  # fixtures
+
+MANY = 10_000
+
+
+@pytest.fixture
+async def app(database: str) -> AsyncIterator[Rowlock]:
+    async with Rowlock(database) as opened:
+        yield opened
+
+
+def count_statements(store: Any) -> list[str]:
+    """The names of all statements that this store runs from now on, as it runs them."""
+    told: list[str] = []
+    run = store.run
+
+    async def counted(op: Any) -> Any:
+        start = op.start
+
+        def steps() -> Any:
+            inner, answer = start(), None
+            try:
+                while True:
+                    call = inner.send(answer)
+                    told.extend([call.name] if hasattr(call, "params") else [])
+                    answer = yield call
+            except StopIteration as stop:
+                return stop.value
+
+        return await run(type(op)(op.name, steps, op.single, op.repeatable, op.read, op.hot, op.size))
+
+    store.run = counted
+    return told
+
+
+async def declare_many(app: Rowlock, rule: str, task: str = "t") -> None:
+    found = [Schedule(f"s{n:05}", task, parse_rule(rule)) for n in range(MANY)]
+    await (await app.store()).run(schedules.declare(found, "runtime", None))
+
+
+async def test_ticks_become_jobs_that_succeed_fail_time_out_and_are_retried(app: Rowlock) -> None:
+    @app.schedule("every 1s", args={"name": "ana"}, end=datetime.now(UTC) + timedelta(seconds=2.5))
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    @app.schedule("every 1s", max_retry=0, end=datetime.now(UTC) + timedelta(seconds=2.5))
+    async def fail(ctx: Context) -> None:
+        raise ValueError("no")
+
+    @app.schedule("every 1s", max_retry=0, timeout_seconds=0.2, end=datetime.now(UTC) + timedelta(seconds=2.5))
+    async def hang(ctx: Context) -> None:
+        await asyncio.sleep(60)
+
+    @app.schedule("every 1s", max_retry=2, end=datetime.now(UTC) + timedelta(seconds=2.5))
+    @app.task(backoff=fixed(seconds=0.05))
+    async def flaky(ctx: Context) -> int:
+        if ctx.attempt < 3:
+            raise ConnectionError("not yet")
+        return ctx.attempt
+
+    async def done() -> bool:
+        rows = await rows_of(app)
+        return len(rows) >= 8 and all(row["finished_at"] for row in rows)
+
+    async with app.dispatcher(), working(app):
+        await until(done, 30)
+    rows = await rows_of(app)
+    by_task = {name: [row for row in rows if row["task"] == name] for name in ("greet", "fail", "hang", "flaky")}
+    assert [(row["state"], row["result"]) for row in by_task["greet"][:2]] == [("succeeded", "hello ana")] * 2
+    assert {(row["state"], row["max_attempts"]) for row in by_task["fail"]} == {("dead", 1)}
+    assert {(row["state"], row["error_code"]) for row in by_task["hang"]} == {("dead", "TIMEOUT")}
+    assert {(row["state"], row["attempt"], row["result"]) for row in by_task["flaky"]} == {("succeeded", 3, 3)}
+    assert len(await attempts_of(app, by_task["flaky"][0]["id"])) == 2
+    for name, found in by_task.items():
+        ticks = {row["tick"] for row in found if row["schedule_id"] == name and row["tick"].microsecond == 0}
+        assert len(found) == len(ticks) >= 2, name
+        assert (await app.schedules.get(name)).last_state == ("dead" if name in ("fail", "hang") else "succeeded")
+
+
+async def test_schedules_of_code_config_and_run_time_fire_from_one_dispatcher(database: str) -> None:
+    config: Any = {"s2": {"handler_name": "t", "handler_params": {"n": 2}, "cron": "* * * * *", "max_retry": 3}}
+    clock = FakeClock()
+    app = Rowlock(database, clock=clock)
+    app.configure(Settings(database=database, schedules=config))
+
+    @app.schedule("* * * * *", name="code", args={"n": 1})
+    async def t(n: int) -> None: ...
+
+    async with app:
+        await app.schedules.add("hand", t, every="1m", args={"n": 3})
+        async with app.dispatcher():
+            clock.move(60)
+        async with app.dispatcher() as second:  # looks at once
+            await until(lambda: second.fired == 3)
+        rows = await rows_of(app)
+        assert sorted((row["schedule_id"], row["args"]["n"], row["max_attempts"]) for row in rows) == [
+            ("code", 1, 5), ("hand", 3, 5), ("s2", 2, 4)
+        ]  # fmt: skip
+        assert [(row.id, row.origin) for row in await app.schedules.list()] == [
+            ("code", "code"), ("hand", "runtime"), ("s2", "config")
+        ]  # fmt: skip
+
+
+async def test_a_name_that_another_place_has_is_told_and_the_rest_fires(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Rowlock(database) as app:
+
+        @app.schedule("every 1h", name="taken")
+        @app.schedule("every 1s", name="free")
+        @app.task
+        async def t() -> None: ...
+
+        await app.schedules.add("taken", t, every="2h")
+        with caplog.at_level(logging.ERROR):
+            async with app.dispatcher() as dispatcher:
+                await until(lambda: dispatcher.fired >= 1)
+        assert "'taken' of the code is not used: there is one of that name from runtime" in caplog.text
+        assert (await app.schedules.get("taken")).rule == "every 2h"
+
+
+@pytest.mark.parametrize("scale", [10.0, pytest.param(1.0, marks=pytest.mark.soak)])
+async def test_an_idle_dispatcher_with_10000_schedules_runs_one_statement_in_five_seconds(
+    database: str, monkeypatch: pytest.MonkeyPatch, scale: float
+) -> None:
+    """In `make test` a dispatcher that lives ten times as fast, signs of life included."""
+    monkeypatch.setattr(dispatching, "POLL_SECONDS", dispatching.POLL_SECONDS / scale)
+    app = Rowlock(database)
+    worker = WorkerSettings(lease_seconds=60 / scale, heartbeat_seconds=15 / scale)
+    app.configure(Settings(database=database, worker=worker))
+    async with app:
+        await declare_many(app, "0 0 1 1 *")
+        async with app.dispatcher():
+            told = count_statements(await app.store())
+            await until(lambda: "retire_schedules" in told, 200 / scale)  # it has come to rest
+            told.clear()
+            began = time.monotonic()
+            await asyncio.sleep(67 / scale)  # two signs of life are in it
+            passed, counted = (time.monotonic() - began) * scale, [*told]  # without those of its stop
+    assert len(counted) <= passed / 5 + 1, f"{len(counted)} in {passed:.0f} s: {counted}"
+
+
+async def test_10000_schedules_due_in_the_same_minute_are_enqueued_in_bulk(app: Rowlock, engine: str) -> None:
+    await declare_many(app, "* * * * *")
+    earlier = {"postgres": "rowlock.schedules SET next_tick = next_tick - interval '1 minute'"}
+    async with app.transaction() as session:
+        await session.execute(f"UPDATE {earlier.get(engine, 'rowlock_schedules SET next_tick = next_tick - 60')}")
+    began = time.monotonic()
+    async with app.dispatcher() as dispatcher:
+        await until(lambda: dispatcher.fired >= MANY, 60)
+        took = time.monotonic() - began
+    print(f"{MANY} ticks in {took:.2f} s")
+    assert await fetch(app, "SELECT count(DISTINCT schedule_id) FROM {t}jobs WHERE tick IS NOT NULL") == [(MANY,)]
+    assert took < 20, "5 s on a machine that does nothing else"
+
+
+async def test_a_living_dispatcher_with_a_short_lease_keeps_its_schedules(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However short the lease (2 s, lived ten times as fast), between two looks it is not believed gone."""
+    monkeypatch.setattr(dispatching, "POLL_SECONDS", dispatching.POLL_SECONDS / 10)
+    app = Rowlock(database)
+    app.configure(Settings(database=database, worker=WorkerSettings(lease_seconds=0.2, heartbeat_seconds=0.05)))
+
+    @app.schedule("0 0 1 1 *")
+    async def t() -> None: ...
+
+    async def seen() -> list[tuple[Any, ...]]:
+        return await fetch(app, "SELECT seen_at FROM {t}dispatchers")
+
+    async with app, app.dispatcher():
+        for _ in range(3):
+            before = await seen()
+            while await seen() == before:
+                await asyncio.sleep(0.002)
+            await asyncio.sleep(0.49)  # shortly before its next look another one retires
+            assert await (await app.store()).run(schedules.retire(0.2)) == []
+
+
+async def test_a_dispatcher_that_was_away_for_long_brings_its_schedules_back(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that slept: others have retired what only this one has. Alive again, it has them again."""
+    monkeypatch.setattr(dispatching, "POLL_SECONDS", 0.2)
+    clock = FakeClock()
+    app = Rowlock(database, clock=clock)
+    app.configure(Settings(database=database, worker=WorkerSettings(lease_seconds=2, heartbeat_seconds=0.5)))
+
+    @app.schedule("@daily")
+    async def t() -> None: ...
+
+    async def back() -> bool:
+        return (await app.schedules.get("t")).retired_at is None
+
+    async with app, app.dispatcher():
+        clock.move(100)
+        assert await (await app.store()).run(schedules.retire(2)) == ["t"]
+        await until(back, 12)
+        assert (await app.schedules.get("t")).next_tick == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+async def test_a_dispatcher_whose_row_was_forgotten_is_no_younger_for_it(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old version that slept for days does not bring its old definitions back."""
+    monkeypatch.setattr(dispatching, "POLL_SECONDS", 0.2)
+    clock = FakeClock()
+    worker = WorkerSettings(lease_seconds=2, heartbeat_seconds=0.5)
+
+    def version(task: str) -> Rowlock:
+        made = Rowlock(database, clock=clock)
+        made.configure(Settings(database=database, worker=worker))
+
+        @made.schedule("@daily", name="s")
+        @made.task(task)
+        async def t() -> None: ...
+
+        return made
+
+    old, new = version("old"), version("new")
+    async with old, new, old.dispatcher() as sleeper:
+        clock.move(1)
+        async with new.dispatcher():
+            pass
+        async with old.transaction() as session:
+            t = "rowlock." if (await old.store()).engine == "postgres" else "rowlock_"
+            await session.execute(f"DELETE FROM {t}dispatchers")
+        clock.move(100)
+
+        async def registered() -> bool:
+            return [row[0] for row in await fetch(old, "SELECT id FROM {t}dispatchers")] == [sleeper.id]
+
+        await until(registered, 12)
+        assert (await old.schedules.get("s")).task == "new"
