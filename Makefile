@@ -31,7 +31,7 @@ demo: $(VENV)/.core
 	@$(BIN)/rowlock demo $(ARGS)
 
 test: lint
-	$(BIN)/pytest -n auto --dist loadscope $(ARGS)
+	$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder $(ARGS)
 
 soak: $(VENV)/.dev
 	$(BIN)/pytest -m soak --timeout=3600 $(ARGS)

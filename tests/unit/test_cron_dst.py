@@ -288,7 +288,7 @@ CUTS = st.lists(st.integers(0, 1000), max_size=5)
 
 
 @given(RULES, PLACES, SHIFTS, st.integers(0, 60), CUTS, st.integers(0, 30))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 def test_no_tick_is_lost_and_none_doubles(
     text: str, zone: str, shift: int, hours: int, cuts: list[int], most: int
 ) -> None:

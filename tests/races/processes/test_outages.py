@@ -112,13 +112,15 @@ async def test_a_strangers_row_lock_on_one_job_does_not_stop_the_beats_of_the_ot
             )
             gaps += [gap for (gap,) in late]
             await asyncio.sleep(0.1)
+        # Not while it is locked. Once it is not, its beat is first in line; but on a machine that is busy enough, a
+        # sweep may still come before it.
+        assert race.row(ids[0]).losses == 0
         stranger.rollback()
     assert max(gaps) < 2 * BEAT + 0.5, f"a beat came {max(gaps):.1f} s late"
     await race.until_done(15)
     race.judge()
     others = [job for job in ids if job != ids[0]]
     assert unfaulted(others, race.entries(), race.rows()) == []
-    assert race.row(ids[0]).losses == 0
 
 
 @pytest.mark.parametrize("write", ["heartbeat_at = now()", "progress = 50", "cancel_requested_at = now()"])
