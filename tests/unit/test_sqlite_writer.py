@@ -127,5 +127,6 @@ async def test_the_log_is_copied_back_although_nobody_waits_for_it(store: Any, g
     await store.run(one())
     assert groups == [1], "whoever finds the log long leaves the work to the thread"
     assert runner.log_pages < CHECKPOINT_PAGES
+    store._writes._commit_seconds = 0.0  # as on a machine that does nothing else
     await store.run(one())
     assert groups == [1]
