@@ -122,6 +122,15 @@ async def test_a_hundred_sources_have_each_had_a_turn_before_one_has_two(rig: Ri
         assert sorted([(await worker.claim(1))[0].source or "" for _ in names]) == names
 
 
+@pytest.mark.parametrize("others", [1, 40], ids=["a look sees all", "a look sees some"])
+async def test_what_a_look_has_left_over_never_comes_before_a_better_priority(rig: Rig, others: int) -> None:
+    urgent = [f"api:{n:03}" for n in range(10)]
+    await enqueue_each(rig, urgent * 2, priority=-5)
+    await enqueue_each(rig, [f"api:z{n:03}" for n in range(others)])
+    worker = Worker(rig)
+    assert [(await worker.claim(1))[0].priority for _ in range(21)] == [-5] * 20 + [0]
+
+
 # What is not ready
 
 

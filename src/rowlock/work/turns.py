@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.job import MIN_PRIORITY
@@ -26,6 +27,8 @@ BUSY_SECONDS = 0.02  # another worker had the sources locked
 FRESH_SECONDS = 0.1  # how long a look is good for: so late may a better priority be noticed
 FEWEST, MOST = 32, 256  # sources in one look
 FURTHER = 1024  # in each that goes on behind closed ones
+
+_PRIORITY = attrgetter("priority")
 
 # Runs a claim with its token, so that a lost reply is not a lost job, and starts what it took.
 Claim = Callable[[str, Callable[[], Awaitable[turns.Taken]]], Awaitable[turns.Taken]]
@@ -114,9 +117,13 @@ class Turns:
         self._misses = 0
         self._cursor = taken.last_source or ""
         self.open = taken.more or bool(self._left) or self._cut
-        if not self._cut:  # those that were served come again behind the others; no other source is passed over so
+        best = candidates[0].priority
+        if self._cut:  # there are sources that the look did not see: a second turn must wait for theirs
+            self._left = [head for head in self._left if head.priority == best]
+        else:  # those that were served come again, behind the others of their priority
             served = {job.source for job in taken.jobs}
             self._left += [head for head in candidates if head.source in served]
+            self._left.sort(key=_PRIORITY)
         # What was left out may be closed only for now: a full source, an empty bucket.
         self._look_at = self._wake_at = 0.0 if self.open else self._looked + LOOK_SECONDS
         return self.open
