@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 
+from rowlock.core.durations import parse_duration
 from rowlock.core.errors import InvalidArguments
-
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
 
 
 def duration(text: str, option: str) -> float:
     """Seconds."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
+    found = parse_duration(text)
+    if found is None:
         raise InvalidArguments(f"{option} {text!r}: expected seconds or a time such as 30s, 5m, 2h or 1d")
-    return float(match[1]) * UNITS[match[2] or "s"]
+    return found
 
 
 def moment(text: str, option: str) -> datetime:
@@ -32,6 +29,6 @@ def moment(text: str, option: str) -> datetime:
 
 def since(text: str, option: str) -> datetime:
     """A moment, or how long ago it was."""
-    if _DURATION.fullmatch(text.strip()):
+    if parse_duration(text) is not None:
         return datetime.now(UTC) - timedelta(seconds=duration(text, option))
     return moment(text, option)

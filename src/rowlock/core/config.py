@@ -16,13 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic import BeforeValidator as Before
 from pydantic_core import PydanticCustomError
 
+from rowlock.core.durations import parse_duration
 from rowlock.core.errors import ConfigError
 from rowlock.core.source import check_name, check_policy
 
 DAY = 86_400
-UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": DAY}
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@|(?<=[?&]password=)[^&]*")
 _SECRET = re.compile("pass|secret|token|key|credential", re.IGNORECASE)
 
@@ -31,10 +30,10 @@ def _seconds(value: object) -> object:
     """30, 0.5, "30s", "5m" or "2h" as seconds."""
     if not isinstance(value, str):
         return _number(value)
-    match = _DURATION.fullmatch(value.strip())
-    if not match:
-        raise ValueError("must be seconds, or a number with ms, s, m, h or d, such as 30s or 5m")
-    return float(match[1]) * UNITS[match[2] or "s"]
+    found = parse_duration(value)
+    if found is None:
+        raise ValueError("must be seconds, or a number with ms, s, m, h, d or w, such as 30s or 5m")
+    return found
 
 
 def _number(value: object) -> object:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rowlock.core.durations import parse_duration
 from rowlock.core.errors import InvalidArguments, seconds
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ OPTIONS = (
     *("task", "args", "handler_name", "handler_params"),
 )
 MOST_MISSED = 10_000
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])?")
 
 
 class Missed(NamedTuple):
@@ -121,10 +119,10 @@ def check_schedule(wanted: str, given: Mapping[str, Any]) -> tuple[Rule, Missed]
 def span(value: Any, what: str) -> float:
     """Seconds from a number, a timedelta or text such as 12h."""
     if isinstance(value, str):
-        match = _SPAN.fullmatch(value.strip())
-        if match is None:
+        found = parse_duration(value)
+        if found is None:
             raise InvalidArguments(f"{what} must be seconds or a time such as 30s, 5m, 12h or 1d, not {value!r}")
-        value = float(match[1]) * _UNITS[match[2] or "s"]
+        value = found
     return seconds(value, what)
 
 
