@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import rowlock.work.handlers
 from rowlock import BaseHandler, HandlerNotFoundError, InvalidArguments, JobDead, Rowlock, fixed, get_handler, handler
 from support.contract_tasks import attempts_of, row_of, working
 
@@ -21,9 +22,15 @@ def make_sample(name: str) -> type[BaseHandler]:
     return SampleHandler
 
 
+@pytest.fixture(autouse=True)
+def registry_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry is one per process, as S2 asks; an app of a later test must not find these handlers in it."""
+    monkeypatch.setattr(rowlock.work.handlers, "_registry", dict(rowlock.work.handlers._registry))
+
+
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test registers: the registry is one per process, as S2 asks."""
+    """A name that no other test registers."""
     return f"sample.{request.node.name}"
 
 
