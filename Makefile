@@ -61,7 +61,7 @@ clean:
 # A stamp older than pyproject.toml means that the install is done again.
 $(VENV)/.core: pyproject.toml | $(BIN)/python
 	@echo "installing rowlock into $(VENV)"
-	@$(call INSTALL,--editable .)
+	@$(call INSTALL,--editable ".[demos]")
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python

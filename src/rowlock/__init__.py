@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from rowlock.core.schedule import Schedule
     from rowlock.core.states import Outcome, State
     from rowlock.governance.cache import AnswerCache
+    from rowlock.store.app_schema import Migrations
     from rowlock.store.batches import EndedBatch
+    from rowlock.store.reads import FinishedStats, QueueStats, Stats
     from rowlock.work.app import Rowlock
     from rowlock.work.batch import Batch
     from rowlock.work.context import Context
@@ -81,7 +83,9 @@ _MODULES = {
     "core.schedule": ("Schedule",),
     "core.states": ("Outcome", "State"),
     "governance.cache": ("AnswerCache",),
+    "store.app_schema": ("Migrations",),
     "store.batches": ("EndedBatch",),
+    "store.reads": ("FinishedStats", "QueueStats", "Stats"),
     "work.app": ("Rowlock",),
     "work.batch": ("Batch",),
     "work.context": ("Context",),
@@ -104,6 +108,7 @@ __all__ = [
     "EndedBatch",
     "FakeClock",
     "Finished",
+    "FinishedStats",
     "HandlerNotFoundError",
     "InvalidArguments",
     "JobCancelled",
@@ -112,9 +117,11 @@ __all__ = [
     "JobNotFound",
     "KeyConflict",
     "LeaseLost",
+    "Migrations",
     "NotAllowed",
     "Outcome",
     "Permanent",
+    "QueueStats",
     "Retry",
     "Rowlock",
     "RowlockError",
@@ -124,6 +131,7 @@ __all__ = [
     "Snooze",
     "SourceError",
     "State",
+    "Stats",
     "StorageFull",
     "StoreError",
     "StoreUnavailable",

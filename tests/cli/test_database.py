@@ -87,3 +87,41 @@ def test_a_paused_queue_is_listed_until_it_goes_on(cli: Cli, here: Inside) -> No
     stats = here.json("stats")
     assert (stats["workers"], stats["queues"][0]["queued"], stats["queues"][0]["paused"]) == (0, 1, False)
     assert here.out("stats").startswith("workers    0 alive, 0 slots")
+
+
+def test_migrate_knows_the_apps_own_tables(cli: Cli, here: Inside) -> None:
+    for engine in ("sqlite", "postgres"):
+        folder = cli.folder / "tables" / engine
+        folder.mkdir(parents=True)
+        (folder / "0001_carts.sql").write_text("CREATE TABLE carts (id integer)")
+    (cli.folder / "own.py").write_text(
+        "from rowlock import Migrations, Rowlock\napp = Rowlock(migrations=Migrations('own', 'tables'))\n"
+    )
+    here.run("migrate")
+    assert here.run("migrate", "--check", "--app", "own", code=1).stdout == "pending own/0001_carts\n"
+    assert "CREATE TABLE carts" in here.out("migrate", "--sql", "--app", "own")
+    assert here.out("migrate", "--app", "own") == "applied own/0001_carts"
+    here.run("migrate", "--check", "--app", "own")
+
+
+def test_stats_alert_when_too_many_jobs_wait(here: Inside) -> None:
+    """S1.16, S1.20: the length of the queue, and an alert above 10."""
+    for number in range(11):
+        here.run("enqueue", "greet", f"name={number}", "--app", "shop")
+    assert here.json("stats")["queues"][0]["queued"] == 11
+    here.run("stats", "--max-queued", "11")
+    told = here.run("stats", "--max-queued", "10", code=1)
+    assert "alert: 11 jobs wait in the queue default, more than 10: start more workers" in told.stderr
+
+
+def test_stats_alert_when_a_job_runs_for_too_long(cli: Cli, here: Inside, folder: Path) -> None:
+    """S1.17, S1.19: what is in processing, and an alert when it takes too long."""
+    worker = cli.start("worker", "--app", "shop")
+    here.run("enqueue", "linger", f"file={folder}/running", "--app", "shop")
+    worker.wait_for("claimed")
+    here.run("stats", "--max-running", "5m")
+    (queue,) = here.json("stats")["queues"]
+    assert (queue["running"], queue["longest_running_seconds"] > 0) == (1, True)
+    told = here.run("stats", "--max-running", "0s", code=1)
+    assert "alert: a job of the queue default has been running for" in told.stderr
+    assert here.error("stats", "--max-running", "soon", code=2)

@@ -1,9 +1,9 @@
-"""`rowlock demo`: a worker and a mixed load in one process, shown as it happens."""
+"""`rowlock demo`: a worker and a mixed load in one process, or one of the sample systems, shown as it happens."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,32 +22,62 @@ if TYPE_CHECKING:
     from rowlock.core.job import Job
     from rowlock.work.app import Rowlock
 
-DEMOS = ("engine",)
+ENGINE = "engine"
+GROUP = "rowlock.demos"  # entry points: `async def play(database, live) -> what did not go as it should`
 LOOK_SECONDS = 0.2
 LONGEST_SECONDS = 50.0
 SLOTS = 10
 
 
 def demo(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help=f"One of: {', '.join(DEMOS)}")] = "engine",
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="engine, or a system: bookmarks, stickers, cronjobs, coins")
+    ] = ENGINE,
     once: Annotated[bool, typer.Option("--once", help="Plain lines, also on a terminal")] = False,
     database: DatabaseOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Watch a worker run a mixed load: fast, slow, failing, dying, timed out, cancelled, in a process."""
-    if name not in DEMOS:
-        raise InvalidArguments(f"no demo named {name!r}; there are: {', '.join(DEMOS)}")
+    """Watch a worker run a mixed load: fast, slow, failing, dying, timed out, cancelled, in a process; or a whole
+    system that runs on Rowlock."""
+    play = _engine(config) if name == ENGINE else _system(name, config)
     silence_logs()
     with _database(database) as url:
-        began = time.monotonic()
-        app = _open(url, config)
-        rows, mistakes = run_async(_play(app, live=on_terminal() and not once))
-        _summarise(rows, time.monotonic() - began)
-        _say_what_next(app, kept=database is not None)
+        mistakes = play(url, on_terminal() and not once)
+        _say_what_next(name, url, kept=database is not None)
     for mistake in mistakes:
         complain(mistake)
     if mistakes:
         raise typer.Exit(FAILED)
+
+
+def _engine(config: str | None) -> Callable[[str, bool], list[str]]:
+    """Rowlock by itself."""
+
+    def play(url: str, live: bool) -> list[str]:
+        began = time.monotonic()
+        rows, mistakes = run_async(_play(_open(url, config), live=live))
+        _summarise(rows, time.monotonic() - began)
+        return mistakes
+
+    return play
+
+
+def _system(name: str, config: str | None) -> Callable[[str, bool], list[str]]:
+    """One of the installed sample systems."""
+    from importlib.metadata import entry_points
+
+    known = {found.name: found for found in entry_points(group=GROUP)}
+    if name not in known:
+        raise InvalidArguments(f"no demo named {name!r}; there are: {', '.join([ENGINE, *sorted(known)])}")
+    if config is not None:
+        raise InvalidArguments(f"the demo {name} has a config of its own; --config is for the demo {ENGINE}")
+    try:
+        play = known[name].load()
+    except ModuleNotFoundError as error:
+        raise InvalidArguments(
+            f"the demo {name} needs {error.name}, which is not installed: pip install 'rowlock[demos]'"
+        ) from None
+    return lambda url, live: run_async(play(url, live))
 
 
 @contextmanager
@@ -109,13 +139,13 @@ def _summarise(rows: list[Job], seconds: float) -> None:
     print(f"           {retried} of them succeeded only after failures")
 
 
-def _say_what_next(app: Rowlock, *, kept: bool) -> None:
+def _say_what_next(name: str, url: str, *, kept: bool) -> None:
     from rowlock.store.engine import redact
 
     if kept:
-        url = redact(app.settings.database)
-        print(f"next       rowlock jobs list --database {url}")
-        print(f"           rowlock jobs retry --state dead --dry-run --database {url}")
+        print(f"next       rowlock jobs list --database {redact(url)}")
+        print(f"           rowlock jobs retry --state dead --dry-run --database {redact(url)}")
     else:
-        print("next       rowlock demo --database sqlite:///demo.db    keeps the jobs; look at them with")
+        again = "rowlock demo" if name == ENGINE else f"rowlock demo {name}"
+        print(f"next       {again} --database sqlite:///demo.db    keeps the jobs; look at them with")
         print("           rowlock jobs list --database sqlite:///demo.db")

@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from rowlock.cli import queues
 from rowlock.cli.database import ask
+from rowlock.cli.failures import FAILED, complain
 from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
 from rowlock.cli.output import record, show, show_json
 from rowlock.cli.target import Target
+from rowlock.cli.times import duration
 
 if TYPE_CHECKING:
     from rowlock.store.reads import Stats
 
 
 def stats(
-    app: AppOption = None, config: ConfigOption = None, database: DatabaseOption = None, as_json: JsonOption = False
+    max_queued: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Alert, with exit code 1, if more jobs wait in a queue")
+    ] = None,
+    max_running: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Alert, with exit code 1, if a job has run for longer: 5m")
+    ] = None,
+    app: AppOption = None,
+    config: ConfigOption = None,
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show workers, queues and what finished in the last minutes."""
+    """Show workers, queues and what finished in the last minutes; say what is over a limit."""
     from rowlock.store import reads
 
+    longest = None if max_running is None else duration(max_running, "--max-running")
     found = ask(Target(app, config, database).open(), reads.stats())
+    alerts = list(_alerts(found, max_queued, longest))
     if as_json:
-        show_json(record(found))
+        show_json({**record(found), "alerts": alerts})
     else:
         _show(found, reads.LATELY_SECONDS)
+        for alert in alerts:
+            complain(alert)
+    if alerts:
+        raise typer.Exit(FAILED)
+
+
+def _alerts(found: Stats, max_queued: int | None, longest: float | None) -> Iterator[str]:
+    for queue in found.queues:
+        waiting = queue.queued + queue.retryable - queue.waiting
+        if max_queued is not None and waiting > max_queued:
+            yield f"alert: {waiting} jobs wait in the queue {queue.name}, more than {max_queued}: start more workers"
+        running = queue.longest_running_seconds
+        if longest is not None and running is not None and running > longest:
+            yield (
+                f"alert: a job of the queue {queue.name} has been running for {running:.0f} s, more than {longest:.0f}:"
+                " its worker may hang"
+            )
 
 
 def _show(found: Stats, lately: float) -> None:

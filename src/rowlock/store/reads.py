@@ -64,6 +64,7 @@ class QueueStats:
     waiting: int
     oldest_ready_seconds: float | None  # how long the longest waiting of the claimable jobs could have been claimed
     paused: bool
+    longest_running_seconds: float | None  # since the claim of the attempt that has run the longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +206,18 @@ def stats() -> Steps[Stats]:
         counted[queue, state] += number
         counted[queue, "waiting"] += number
     exact = exact and len(heads) < LANES and sum(row[3] for row in waiting) < LOOKS
-    for queue, number in (yield Call("running_lanes")):
+    longest: dict[str, float] = {}
+    for queue, number, seconds in (yield Call("running_lanes")):
         counted[queue, "running"] += number
+        longest[queue] = float(seconds)
 
     lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
     finished = {State(row[0]): FinishedStats(row[1], None if row[2] is None else float(row[2])) for row in lately}
     names = paused | {queue for queue, _ in counted} | {name for row in workers for name in json.loads(row[1])}
     return Stats(
-        queues=tuple(_queue(name, counted, oldest.get(name), name in paused) for name in sorted(names)),
+        queues=tuple(
+            _queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in sorted(names)
+        ),
         exact=exact,
         finished=finished,
         finished_exact=sum(row[1] for row in lately) < COUNT_LIMIT,
@@ -221,8 +226,10 @@ def stats() -> Steps[Stats]:
     )
 
 
-def _queue(name: str, counted: Counter[tuple[str, str]], oldest: float | None, paused: bool) -> QueueStats:
+def _queue(
+    name: str, counted: Counter[tuple[str, str]], oldest: float | None, paused: bool, longest: float | None
+) -> QueueStats:
     queued, retryable, running, waiting = (
         counted[name, what] for what in ("queued", "retryable", "running", "waiting")
     )
-    return QueueStats(name, queued, retryable, running, waiting, oldest, paused)
+    return QueueStats(name, queued, retryable, running, waiting, oldest, paused, longest)

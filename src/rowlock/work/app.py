@@ -7,9 +7,9 @@ import dataclasses
 import inspect
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
@@ -22,6 +22,7 @@ from rowlock.core.policy import DAY, Backoff
 from rowlock.core.states import State
 from rowlock.governance.sources import Sources
 from rowlock.store import batches, jobs, reads
+from rowlock.store.app_schema import Migrations, prepare
 from rowlock.store.engine import Session, Store, StoreOptions, open_store
 from rowlock.store.explain import Explanation, explain
 from rowlock.store.ids import valid_id
@@ -56,10 +57,12 @@ class Rowlock:
         config: str | Path | None = None,
         settings: Settings | None = None,
         clock: FakeClock | None = None,
+        migrations: Migrations | None = None,
     ) -> None:
         self._given = (database, config)
         self._settings = settings
         self.clock = clock
+        self.migrations = migrations
         self.registry = Registry(self)
         self.enqueuer = Enqueuer(self)
         self.sources = Sources(self.store)
@@ -228,9 +231,19 @@ class Rowlock:
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
             for old in [old for old in self._stores if old.is_closed()]:
                 del self._stores[old]  # a loop that ended took its connections with it
-            opening = loop.create_task(open_store(self.settings.database, self.store_options()))
+            opening = loop.create_task(self._open())
             self._stores[loop] = opening
         return await asyncio.shield(opening)
+
+    async def _open(self, migrate: bool | None = None) -> Store:
+        store = await open_store(self.settings.database, self.store_options(migrate=migrate))
+        if self.migrations is not None:
+            try:
+                store.migrated += await prepare(store, self.migrations, migrate)
+            except BaseException:
+                await store.close()
+                raise
+        return store
 
     async def open(self) -> Rowlock:
         """Open the database now, so that a wrong URL is found here."""
@@ -250,8 +263,8 @@ class Rowlock:
         await self.close()
 
     async def migrate(self) -> list[str]:
-        """Apply missing migrations; answers their names."""
-        store = await open_store(self.settings.database, self.store_options(migrate=True))
+        """Apply missing migrations, Rowlock's and the app's own; answers their names."""
+        store = await self._open(migrate=True)
         await store.close()
         return list(store.migrated)
 
@@ -300,6 +313,30 @@ class Rowlock:
         if row is None:
             raise JobNotFound(str(job_id))
         return JobHandle(self, row.id, row, self.registry.all().get(row.task), created=False)
+
+    async def jobs(
+        self,
+        *,
+        state: State | str | Sequence[State | str] = (),
+        task: str | None = None,
+        queue: str | None = None,
+        owner: str | None = None,
+        source: str | None = None,
+        tag: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> list[JobHandle[Any]]:
+        """The newest jobs that fit, newest first. For the next page give the last one's id as `before`."""
+        wanted = reads.JobFilter(_states(state), task, queue, owner, source, tag, since, until)
+        rows = await (await self.store()).run(reads.list_jobs(wanted, limit, before))
+        known = self.registry.all()
+        return [JobHandle(self, row.id, row, known.get(row.task), created=False) for row in rows]
+
+    async def stats(self) -> reads.Stats:
+        """How queues, workers and the last minutes stand."""
+        return await (await self.store()).run(reads.stats())
 
     async def cancel(self, job_id: str) -> str:
         """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed."""
@@ -394,6 +431,13 @@ class Rowlock:
             token="", worker="",
         )  # fmt: skip
         return Context(None, nobody)
+
+
+def _states(given: State | str | Sequence[State | str]) -> tuple[State, ...]:
+    try:
+        return tuple(State(state) for state in ((given,) if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        raise InvalidArguments(f"state must be one or more of {', '.join(State)}, not {given!r}") from None
 
 
 def _id(text: Any) -> str:

@@ -291,8 +291,8 @@ FROM (
 GROUP BY queue, task, state;
 
 -- name: running_lanes
--- Running jobs of each queue. They are never more than there are slots.
-SELECT queue, count(*) FROM {t}jobs_live WHERE state = 'running' GROUP BY queue;
+-- Running jobs of each queue, and for how long the longest has run. They are never more than there are slots.
+SELECT queue, count(*), -{seconds_until(min(locked_at))} FROM {t}jobs_live WHERE state = 'running' GROUP BY queue;
 
 -- name: finished_lately [postgres]
 -- Jobs that finished in the last -:ago seconds, and how long they ran, among the :n newest of each state. Newest by

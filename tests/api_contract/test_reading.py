@@ -1,0 +1,62 @@
+"""`app.jobs()` and `app.stats()`: what a program asks without SQL."""
+
+from datetime import datetime
+
+import pytest
+
+from rowlock import InvalidArguments, JobNotFound, Rowlock
+from support.contract_tasks import working
+
+
+async def test_jobs_are_listed_newest_first_and_in_pages(app: Rowlock) -> None:
+    @app.task
+    async def note(n: int) -> int:
+        return n
+
+    made = await note.using(tags=["mine"]).enqueue_many([{"n": n} for n in range(5)])
+    await note.enqueue(n=99)
+    found = await app.jobs(tag="mine")
+    assert [job.id for job in found] == [job.id for job in reversed(made)]
+    first = await app.jobs(tag="mine", limit=2)
+    assert [job.args["n"] for job in await app.jobs(tag="mine", limit=2, before=first[-1].id)] == [2, 1]
+
+
+async def test_jobs_are_chosen_by_state_task_queue_owner_and_source(app: Rowlock) -> None:
+    @app.task(queue="paper")
+    async def note(n: int) -> int:
+        return n
+
+    @app.task
+    async def other() -> None:
+        pass
+
+    done = await note.using(owner="ana", source="api:x").enqueue(n=1)
+    async with working(app, queues=["paper"]):
+        assert await done.wait(10) == 1
+    waiting = await note.enqueue(n=2)
+    await other.enqueue()
+    assert [job.id for job in await app.jobs(state="succeeded")] == [done.id]
+    assert [job.id for job in await app.jobs(state=["succeeded", "queued"], task="note")] == [waiting.id, done.id]
+    assert [job.id for job in await app.jobs(queue="paper", owner="ana")] == [done.id]
+    assert [job.id for job in await app.jobs(source="api:x")] == [done.id]
+    (job,) = await app.jobs(owner="ana")
+    assert (job.result, await job.wait(1)) == (1, 1)
+
+
+async def test_what_makes_no_sense_is_said(app: Rowlock) -> None:
+    with pytest.raises(InvalidArguments, match="state must be one or more of queued, running"):
+        await app.jobs(state="done")
+    with pytest.raises(InvalidArguments, match="since must have a time zone"):
+        await app.jobs(since=datetime(2026, 1, 1))
+    with pytest.raises((InvalidArguments, JobNotFound), match="no job id"):
+        await app.jobs(before="7")
+
+
+async def test_stats_say_how_queues_and_workers_stand(app: Rowlock) -> None:
+    @app.task(queue="paper")
+    async def note() -> None:
+        pass
+
+    await note.enqueue_many([{}, {}])
+    (queue,) = [queue for queue in (await app.stats()).queues if queue.name == "paper"]
+    assert (queue.queued, queue.running, queue.longest_running_seconds) == (2, 0, None)
