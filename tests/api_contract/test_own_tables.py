@@ -1,7 +1,6 @@
 """An app's own tables: numbered SQL files beside its code, applied with Rowlock's, once."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,9 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Address of a database without any tables."""
-    yield f"sqlite:///{tmp_path}/empty.db" if engine == "sqlite" else request.getfixturevalue("postgres_url")
+    return f"sqlite:///{tmp_path}/empty.db" if engine == "sqlite" else request.getfixturevalue("postgres_url")
 
 
 def add(files: Path, name: str, sql: str) -> None:
