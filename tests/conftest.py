@@ -43,6 +43,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors, for each two: many tests wait for a lease, a tick or a process."""
+    processors = os.cpu_count() or 1
+    return processors + max(1, processors // 2)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node) -> None:  # xdist: in the controller, once for each worker
     node.workerinput["postgres"] = node.config.stash[SHARED].address()
 

@@ -61,8 +61,9 @@ NO_LEASE, LEASE = "NULL, NULL, NULL, NULL", f"'{TOKEN}', 'w', {{now}}, {{now}}"
 
 
 # The claim of jobs with a source.
-TURNS = ("look", "lock_classes", "lock_sources", "gates", "find_turns", "find_plain", "take", "spend", "let_go")
-TURNS += ("keys_done", "source_succeeded", "complete_batches", "start_batches", "count_batches", "make_sources")
+TURNS = ("look", "lock_classes", "lock_sources", "gates", "find_turns", "take_turns", "find_plain", "take", "spend")
+TURNS += ("let_go", "keys_done", "source_succeeded", "make_sources")
+TURNS += ("complete_batches", "start_batches", "count_batches")
 # Which statements keep their plans, and the settings under which each kind is planned. A pooler sets nothing.
 KEPT = {"claim", "succeed", *TURNS}
 PLANNING = {
@@ -315,6 +316,13 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "gates": ({"named": [(f"domain:{n}",) for n in range(50)]}, "jobs_live_slots"),
     "find_turns": (
         {"turn": [("default", "task1", n % 3, f"domain:{n}", 2) for n in range(50)], "n": 2},
+        "jobs_live_turns",
+    ),
+    "take_turns": (
+        {
+            "turn": [("default", "task1", n % 3, f"domain:{n}", 2) for n in range(50)],
+            **{"worker": "w", "token": TOKEN, "lease": 60, "at": NOW, "epoch": 0},
+        },
         "jobs_live_turns",
     ),
     "find_plain": ({"lane": lanes(7), "n": 20}, "jobs_live_claim"),

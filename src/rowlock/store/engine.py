@@ -51,6 +51,7 @@ class Store(Protocol):
     """A database that runs operations. Both engines are one of these; nothing outside the store asks which."""
 
     engine: str
+    writers: int  # how many writes may go on side by side
     clock: FakeClock | None
     migrated: list[str]  # the migrations that opening has applied
 

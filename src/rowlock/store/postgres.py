@@ -52,7 +52,7 @@ class PostgresStore:
             kind: Connections(url, size, connect_options(options, plans[kind])) for kind, size in sizes.items()
         }
         self._queries = load("postgres")
-        self.clock = options.clock
+        self.clock, self.writers = options.clock, options.connections
         self.migrated: list[str] = []
 
     @classmethod

@@ -39,6 +39,7 @@ class SqliteStore:
     """One SQLite file."""
 
     engine = "sqlite"
+    writers = 1
 
     def __init__(self, file: Path, options: StoreOptions) -> None:
         self.file, self._options, self.clock = file, options, options.clock

@@ -7,18 +7,20 @@ waits for nothing while it holds a source, so it cannot be part of a deadlock.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rowlock.core.job import Claimed
-from rowlock.core.source import Admission, Gate, admit, class_of
+from rowlock.core.source import UNLIMITED, Admission, Gate, admit, class_of
 from rowlock.core.turns import Dealt, Found, deal
 from rowlock.store.jobs import Lane, in_claim_order
 from rowlock.store.keys import let_go
-from rowlock.store.operation import Call, Steps, operation
+from rowlock.store.operation import Call, Row, Steps, operation
 
 PLAIN = ""  # the turn of jobs without a source
 Place = tuple[int, str]  # where a look goes on: after this priority, and from this source on
+Turn = tuple[str, str, int, str, int]  # queue, task, priority, source, and how many at most
 
 
 class Head(NamedTuple):
@@ -56,6 +58,8 @@ def look(
 def gate_of(row: Sequence[Any]) -> Gate:
     """The columns `{gate}` as a record."""
     gate = Gate._make(row)
+    if gate.enabled is True:  # this engine has booleans
+        return gate
     return gate._replace(enabled=bool(gate.enabled), opened=bool(gate.opened), probing=bool(gate.probing))
 
 
@@ -70,6 +74,10 @@ def take(worker: str, token: str, heads: Sequence[Head], plain: Sequence[Lane], 
         for head in heads
         if head.source in admissions
     ]
+    if not plain and (epoch := _all_of(turns, admissions, gates, n)) is not None:
+        under = {"epoch": epoch, "worker": worker, "token": token, "lease": lease, "at": at}
+        if rows := (yield Call("take_turns", turn=turns, **under)):
+            return (yield from _took_all(rows, turns, admissions, gates, worker, token, at))
     takes = {turn[:4]: turn[4] for turn in turns}
     rows = (yield Call("find_turns", turn=turns, n=share)) if turns else []
     sourced, ends = _oldest([Found(*row) for row in rows], takes)
@@ -89,6 +97,31 @@ def take(worker: str, token: str, heads: Sequence[Head], plain: Sequence[Lane], 
     yield from _spend(dealt.picks, admissions, gates, token, at)
     served = [job.source or PLAIN for job in dealt.picks]
     return Taken(in_claim_order(jobs, token, worker), dealt.more, served[-1], bool(unsourced))
+
+
+def _all_of(turns: Sequence[Turn], admissions: dict[str, Admission], gates: dict[str, Gate], n: int) -> int | None:
+    """The epoch of these sources, if whatever is found can be taken: there is nothing to deal."""
+    epochs = {gates[turn[3]].epoch for turn in turns}
+    free = len({turn[3] for turn in turns}) == len(turns) and sum(turn[4] for turn in turns) <= n
+    alike = len({turn[2] for turn in turns}) == 1 and len(epochs) == 1
+    return epochs.pop() if free and alike and all(a.class_room == UNLIMITED for a in admissions.values()) else None
+
+
+def _took_all(
+    rows: Sequence[Row],
+    turns: Sequence[Turn],
+    admissions: dict[str, Admission],
+    gates: dict[str, Gate],
+    worker: str,
+    token: str,
+    at: Any,
+) -> Steps[Taken]:
+    jobs = in_claim_order(rows, token, worker)
+    yield from let_go([job.id for job in jobs if job.unique_mode == "while_queued"])
+    yield from _spend(jobs, admissions, gates, token, at)
+    served = Counter(job.source for job in jobs)
+    more = any(served[source] >= take and admissions[source].room > take for _, _, _, source, take in turns)
+    return Taken(jobs, more, next(turn[3] for turn in reversed(turns) if served[turn[3]]))
 
 
 def _admitted(order: Sequence[str], seen: dict[str, Gate]) -> Steps[tuple[dict[str, Admission], dict[str, Gate], Any]]:
@@ -185,7 +218,7 @@ def _claimed(row: Sequence[Any]) -> Claimed:
 
 
 def _spend(
-    picks: Sequence[Found], admissions: dict[str, Admission], gates: dict[str, Gate], token: str, at: Any
+    picks: Sequence[Found | Claimed], admissions: dict[str, Admission], gates: dict[str, Gate], token: str, at: Any
 ) -> Steps[None]:
     """Take tokens out of the buckets, and remember which job is a probe."""
     counts: dict[str, int] = {}

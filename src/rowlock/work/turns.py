@@ -7,12 +7,15 @@ round, with nothing open, the worker waits for what will open first: a token, th
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 
 from rowlock.core.config import WorkerSettings
+from rowlock.core.errors import StoreError
 from rowlock.core.job import MIN_PRIORITY
 from rowlock.core.source import Admission, admit
 from rowlock.store import turns
@@ -27,6 +30,9 @@ BUSY_SECONDS = 0.02  # another worker had the sources locked
 FRESH_SECONDS = 0.1  # how long a look is good for: so late may a better priority be noticed
 FEWEST, MOST = 32, 256  # sources in one look
 FURTHER = 1024  # in each that goes on behind closed ones
+SPLIT = 64  # free slots for which two claims are made side by side
+
+LOWEST = MIN_PRIORITY - 1  # before every priority
 
 _PRIORITY = attrgetter("priority")
 
@@ -44,6 +50,7 @@ class Turns:
         self._cursor = ""
         self._left: list[turns.Head] = []  # what the last look found open and no claim has asked for yet
         self._cut = False  # and whether it might have found more
+        self._ahead: tuple[list[turns.Head], float] | None = None  # the next look, made beside a claim, and when
         self._plain_at = 0.0  # not before this is there any use in asking for jobs without a source
         self._looked = 0.0  # when
         self._misses = 0  # claims in a row that took nothing, although a source seemed open
@@ -62,7 +69,7 @@ class Turns:
 
     def stir(self) -> None:
         """Something may have come or opened. Where no job has a source, looks are not worth more than ten a second."""
-        self._left, self._plain_at = [], 0.0
+        self._left, self._ahead, self._plain_at = [], None, 0.0
         self._look_at = self._wake_at = 0.0 if self.waiting else self._looked + LOOK_SECONDS
 
     def settled(self) -> None:
@@ -83,6 +90,7 @@ class Turns:
     async def claim(self, n: int, claim: Claim) -> bool:
         """Claim for `n` free slots, jobs without a source among them in their turn; answers whether there is more. With
         none, only look whether something could start."""
+        self._use_ahead()
         fresh = not self._left or time.monotonic() > self._looked + FRESH_SECONDS
         if fresh:
             heads = await self._look(n)
@@ -95,30 +103,31 @@ class Turns:
         if n == 0:
             return False
         candidates = self._next(n)
-        token = new_token()
-        lease = self._settings.lease_seconds
         plain = self._plain if time.monotonic() >= self._plain_at else []
-        taken = await claim(
-            token,
-            lambda: self._store.run(turns.take(self._worker, token, candidates, plain, n, lease)),
-        )
+        taking = self._take(candidates, plain, n, claim)
+        if self._cut and n >= SPLIT and len(self._left) < n:  # the next claim will want a look: it is made meanwhile
+            taken = await self._looking_ahead(taking, candidates[-1].source, n)
+        else:
+            taken = await taking
         if plain and not taken.plain:
             self._plain_at = time.monotonic() + LOOK_SECONDS
         self.closed = False
         self._start_round()
-        if not taken.jobs and not fresh:
-            self._left = []  # what was left of the last look is closed or gone by now
-            return await self.claim(n, claim)
         if not taken.jobs:
+            self._left, self._ahead = [], None
+            if not fresh:  # what was left of the last look is closed or gone by now
+                return await self.claim(n, claim)
             # Others have them locked; or all are past their latest start, and the next sweep ends them.
-            self._misses, self.open, self._left = self._misses + 1, False, []
+            self._misses, self.open = self._misses + 1, False
             self._look_at = self._wake_at = time.monotonic() + min(BUSY_SECONDS * 2**self._misses, SATURATED_SECONDS)
             return False
         self._misses = 0
         self._cursor = taken.last_source or ""
         self.open = taken.more or bool(self._left) or self._cut
         best = candidates[0].priority
-        if self._cut:  # there are sources that the look did not see: a second turn must wait for theirs
+        if self._ahead is not None:
+            self._left = []  # it begins behind those that were served
+        elif self._cut:  # there are sources that the look did not see: a second turn must wait for theirs
             self._left = [head for head in self._left if head.priority == best]
         else:  # those that were served come again, behind the others of their priority
             served = {job.source for job in taken.jobs}
@@ -129,13 +138,48 @@ class Turns:
         return self.open
 
     async def _look(self, n: int) -> list[turns.Head]:
-        most = FURTHER if self._passed else min(max(2 * n, FEWEST), MOST)
-        lowest = MIN_PRIORITY - 1
-        heads = await self._store.run(turns.look(self._asked, self._cursor, most, lowest, self._places))
+        most = FURTHER if self._passed else _many(n)
+        heads = await self._store.run(turns.look(self._asked, self._cursor, most, LOWEST, self._places))
         self._looked, self._wake_at = time.monotonic(), math.inf
         self._looks += 1
         self.waiting = bool(heads) or bool(self._passed)
         return heads
+
+    def _use_ahead(self) -> None:
+        """What the look beside the last claim found open. It is older than that claim: some of it may be taken, so the
+        claim that finds nothing there looks by itself."""
+        if self._ahead is not None and not self._left:
+            heads, self._looked = self._ahead
+            self._left = [head for head in heads if admit(head.gate).room > 0]
+            self._cut = any(head.last for head in heads)
+        self._ahead = None
+
+    async def _take(self, heads: list[turns.Head], plain: list[Lane], n: int, claim: Claim) -> turns.Taken:
+        """Many sources are taken from by two claims side by side: most of a claim is waiting for its statements. Not
+        where priorities differ, or jobs without a source have a turn: who comes first is decided within one claim."""
+        if self._store.writers < 2 or n < SPLIT or len(heads) < n or plain or heads[0].priority != heads[-1].priority:
+            return await self._take_from(heads, plain, n, claim)
+        half = len(heads) // 2
+        first, second = await asyncio.gather(
+            self._take_from(heads[:half], [], n - n // 2, claim), self._take_from(heads[half:], [], n // 2, claim)
+        )
+        return turns.Taken(first.jobs + second.jobs, first.more or second.more, second.last_source or first.last_source)
+
+    async def _take_from(self, heads: list[turns.Head], plain: list[Lane], n: int, claim: Claim) -> turns.Taken:
+        token, lease = new_token(), self._settings.lease_seconds
+        return await claim(token, lambda: self._store.run(turns.take(self._worker, token, heads, plain, n, lease)))
+
+    async def _looking_ahead(self, taking: Awaitable[turns.Taken], cursor: str, n: int) -> turns.Taken:
+        """A claim, and beside it the look for the one after it, from the last source that has a turn now. One after the
+        other they are the chain that bounds a busy worker, and each waits for the other's processor."""
+        looking = asyncio.ensure_future(self._store.run(turns.look(self._lanes, cursor, _many(n), LOWEST)))
+        try:
+            taken = await taking
+            with contextlib.suppress(StoreError):  # the next claim looks by itself
+                self._ahead = (await looking, time.monotonic())
+            return taken
+        finally:
+            looking.cancel()
 
     def _next(self, n: int) -> list[turns.Head]:
         """As many sources as there are slots; the others stay for the next claims, and those that are served come again
@@ -174,3 +218,8 @@ class Turns:
             self._look_at = self._looked + LOOK_SECONDS
         self._start_round()
         return False
+
+
+def _many(n: int) -> int:
+    """How many sources to look at for `n` free slots."""
+    return min(max(2 * n, FEWEST), MOST)

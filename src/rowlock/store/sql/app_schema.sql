@@ -5,12 +5,8 @@
 SELECT number FROM {t}app_migrations WHERE app = :app;
 
 -- name: lock_migrations [postgres]
--- One at a time, whoever migrates what.
+-- One at a time, whoever migrates what. (A transaction on SQLite is the only writer already.)
 SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'));
-
--- name: lock_migrations [sqlite]
--- A transaction is the only writer already.
-SELECT 1;
 
 -- name: mark_app_migration
 -- In the transaction that runs the file.
