@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import time
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,8 @@ from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
 from rowlock.store.operation import Call, Row
 from rowlock.store.queries import Query, load
 
-BUSY_MILLISECONDS = 5000
+BUSY_SECONDS = 5.0
+BUSY_LOOK_SECONDS = 0.002  # between looks whether the other writer is done. SQLite's own way, up to 100 ms, starves
 CHECKPOINT_PAGES = 1000
 BATCHES = (list, tuple)
 
@@ -39,7 +41,8 @@ class Runner:
         self.clock = clock
         self.queries: dict[str, Query] = load("sqlite")
         self.connection = apsw.Connection(str(file))
-        self.connection.set_busy_timeout(BUSY_MILLISECONDS)
+        self._busy_since = 0.0
+        self.connection.set_busy_handler(self._wait)
         for pragma in (
             "journal_mode=WAL",
             "synchronous=FULL",
@@ -63,13 +66,22 @@ class Runner:
 
     def begin_at_once(self) -> bool:
         """BEGIN IMMEDIATE, if no other connection is writing."""
-        self.connection.set_busy_timeout(0)
+        self.connection.set_busy_handler(None)
         try:
             self.connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
             return False
         finally:
-            self.connection.set_busy_timeout(BUSY_MILLISECONDS)
+            self.connection.set_busy_handler(self._wait)
+        return True
+
+    def _wait(self, looks: int) -> bool:
+        """Another connection is writing; answers whether to look again."""
+        if looks == 0:
+            self._busy_since = time.monotonic()
+        if time.monotonic() > self._busy_since + BUSY_SECONDS:
+            return False
+        time.sleep(random.uniform(0.5, 1.5) * BUSY_LOOK_SECONDS)
         return True
 
     def checkpoint(self) -> None:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("rowlock.dispatcher")
 
 POLL_SECONDS = 6.0  # longest time without a look: a wake-up after a change may be lost
-BATCH = 500
+FEWEST, MOST = 50, 500  # schedules in one transaction
+BATCH_SECONDS = 0.02  # how long one should take where only one process can write: claims wait for it
+REST = 0.25  # of that time, so that they get their turn between two
 
 
 def _refused(error: Exception) -> None:
@@ -49,6 +51,7 @@ class Dispatcher:
     async def start(self) -> None:
         """Declare what this app's code and config have, and begin to fire."""
         self._store = await self.app.store()
+        self._batch = MOST if self._store.writers > 1 else FEWEST
         self._bell = await self._store.listen(self._heard)
         await self._declare()
         self._loops.start("dispatch", self.round)
@@ -78,16 +81,26 @@ class Dispatcher:
         await self._say_alive()
         wait = await self._store.run(schedules.next_due())
         if wait is not None and wait <= 0:
-            fired = await self._store.run(schedules.fire(BATCH))
-            self.fired += fired.jobs
-            # Nothing although something was due: another dispatcher has it in hand.
-            return 0.0 if fired.schedules else random.uniform(0.05, 0.15)
+            return await self._fire()
         try:
             async with asyncio.timeout(min(POLL_SECONDS, wait if wait is not None else POLL_SECONDS)):
                 await self._wake.wait()
         except TimeoutError:
             pass
         self._wake.clear()
+        return 0.0
+
+    async def _fire(self) -> float:
+        """One batch of what is due; returns the delay before the next."""
+        began = time.monotonic()
+        fired = await self._store.run(schedules.fire(self._batch))
+        took = time.monotonic() - began
+        self.fired += fired.jobs
+        if not fired.schedules:
+            return random.uniform(0.05, 0.15)  # although something was due: another dispatcher has it in hand
+        if fired.schedules == self._batch and self._store.writers == 1:
+            self._batch = min(max(int(self._batch * BATCH_SECONDS / took), FEWEST), MOST)
+            return REST * took
         return 0.0
 
     async def _say_alive(self) -> None:
