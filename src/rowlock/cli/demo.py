@@ -37,8 +37,7 @@ def demo(
     database: DatabaseOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Watch a worker run a mixed load: fast, slow, failing, dying, timed out, cancelled, in a process; or a whole
-    system that runs on Rowlock."""
+    """Watch a worker run a mixed load of every kind of job, or a whole system that runs on Rowlock."""
     play = _engine(config) if name == ENGINE else _system(name, config)
     silence_logs()
     with _database(database) as url:
