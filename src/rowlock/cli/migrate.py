@@ -26,7 +26,7 @@ def migrate(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Apply the migrations that the database lacks, and those of your app. SQLite files migrate when they are opened."""
+    """Apply the migrations that the database lacks, and those of your app. SQLite files migrate when opened."""
     if check and sql:
         raise InvalidArguments("give --check or --sql, not both")
     opened = Target(app, config, database).open()
