@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rowlock.work.context import Context
     from rowlock.work.handle import JobHandle
     from rowlock.work.handlers import BaseHandler, get_handler, handler
+    from rowlock.work.lease import Lease
     from rowlock.work.pool import WorkerPool
     from rowlock.work.tasks import Task
     from rowlock.work.version import __version__
@@ -91,6 +92,7 @@ _MODULES = {
     "work.context": ("Context",),
     "work.handle": ("JobHandle",),
     "work.handlers": ("BaseHandler", "get_handler", "handler"),
+    "work.lease": ("Lease",),
     "work.pool": ("WorkerPool",),
     "work.tasks": ("Task",),
     "work.version": ("__version__",),
@@ -116,6 +118,7 @@ __all__ = [
     "JobHandle",
     "JobNotFound",
     "KeyConflict",
+    "Lease",
     "LeaseLost",
     "Migrations",
     "NotAllowed",

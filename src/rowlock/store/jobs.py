@@ -144,6 +144,21 @@ def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) 
     return claimed
 
 
+@operation()
+def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claimed | None]:
+    """Take this very job, if it may be claimed now."""
+    yield Call("promote_one", job_id=job_id)
+    found = yield Call("claimable", job_id=job_id)
+    if not found:
+        return None
+    under = {"worker": worker, "token": token, "lease": lease, "epoch": 0, "at": found[0][1]}
+    picked = [(job_id,)]
+    rows = (yield Call("take", picked=picked, **under)) or (yield Call("taken", picked=picked))
+    (claimed,) = in_claim_order(rows, token, worker)
+    yield from keys.let_go([claimed.id] if claimed.unique_mode == "while_queued" else [])
+    return claimed
+
+
 @operation(read=True)
 def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
     """What a claim took whose reply was lost."""

@@ -37,6 +37,7 @@ from rowlock.work.tasks import AsyncTask, Bound, Registry, ScheduleDecorator, Ta
 
 if TYPE_CHECKING:
     from rowlock.work.dispatcher import Dispatcher
+    from rowlock.work.lease import Lease
     from rowlock.work.pool import WorkerPool
 
 T = TypeVar("T")
@@ -358,6 +359,15 @@ class Rowlock:
                 raise NotAllowed(f"job {job_id} cannot be retried: its key is held by a newer job")
             raise NotAllowed(f"job {job_id} is {row.state}; only dead and cancelled jobs can be retried")
         return await self.job(job_id)
+
+    async def claim(
+        self, job_id: str, *, worker: str | None = None, lease_seconds: float | timedelta | None = None
+    ) -> Lease | None:
+        """Claim one job by hand, for a loop of your own; None when it cannot be claimed now (somebody has it, it waits
+        for its time, its queue is paused). Workers need none of this."""
+        from rowlock.work.lease import claim_by_hand
+
+        return await claim_by_hand(self, _id(job_id), worker, lease_seconds)
 
     # --- batches
 

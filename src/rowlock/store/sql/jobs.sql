@@ -178,6 +178,20 @@ SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :toke
     started_at = {now}, updated_at = {now}
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
+-- name: promote_one
+-- One job whose time has come, where no worker has noticed yet.
+UPDATE {t}jobs_live SET ready = TRUE
+WHERE id = :job_id AND NOT ready AND state IN ('queued', 'retryable') AND run_after <= {now};
+
+-- name: claimable
+-- One job, locked, if it may be claimed now and nothing but its turn is in the way. One with a source is claimed in its
+-- turn only.
+SELECT CAST(j.id AS text), {now}
+FROM {t}jobs_live j
+WHERE j.id = :job_id AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.expires_at > {now})
+  AND NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = j.queue AND q.paused_at IS NOT NULL)
+{skip_locked(j)};
+
 -- name: adopt
 -- The jobs that a claim took although its reply was lost.
 SELECT {claimed}

@@ -1,0 +1,121 @@
+"""`app.claim(job_id)`: a job for somebody who has a loop of their own, under the same lease as a worker's."""
+
+import asyncio
+
+import pytest
+
+from rowlock import FakeClock, Finished, InvalidArguments, JobNotFound, LeaseLost, NotAllowed, Rowlock, State, fixed
+from rowlock.store.jobs import reclaim
+from support.contract_tasks import attempts_of, row_of, working
+
+
+async def test_it_is_claimed_once_and_completed_under_its_lease(app: Rowlock) -> None:
+    @app.task
+    async def note(n: int) -> None: ...
+
+    job = await note.enqueue(n=7)
+    leases = await asyncio.gather(*(app.claim(job.id, worker=f"w{n}") for n in range(5)))
+    (lease,) = [lease for lease in leases if lease is not None]
+    row = await row_of(app, job.id)
+    assert (row["state"], row["locked_by"], row["attempt"]) == ("running", lease.worker, 1)
+    assert (lease.task, lease.args, lease.attempt) == ("note", {"n": 7}, 1)
+    await lease.beat()
+    assert await lease.complete({"ok": True}) is State.SUCCEEDED
+    assert (await app.job(job.id)).result == {"ok": True}
+    assert await app.claim(job.id) is None
+
+
+async def test_a_failure_is_tried_again_after_its_backoff_until_no_try_is_left(app_url: str) -> None:
+    clock = FakeClock()
+    async with Rowlock(app_url, clock=clock) as app:
+
+        @app.task(max_attempts=2, backoff=fixed(minutes=5))
+        async def note() -> None: ...
+
+        job = await note.enqueue()
+        lease = await app.claim(job.id)
+        assert lease is not None
+        assert await lease.fail("no paper", code="PAPER") is State.RETRYABLE
+        assert await app.claim(job.id) is None
+        clock.move(400)
+        second = await app.claim(job.id)  # no worker has promoted it
+        assert second is not None
+        assert second.attempt == 2
+        assert await second.time_out() is State.DEAD
+        assert [outcome for _, outcome, _ in await attempts_of(app, job.id)] == ["failed", "timed_out"]
+
+
+async def test_permanent_is_dead_at_once_and_its_follow_up_comes(app: Rowlock) -> None:
+    told: list[str] = []
+
+    @app.task
+    async def regret(finished: Finished) -> None:
+        told.append(finished["job_id"])
+
+    @app.task(on_dead=regret)
+    async def note() -> None: ...
+
+    job = await note.enqueue()
+    lease = await app.claim(job.id)
+    assert lease is not None
+    assert await lease.fail("never", permanent=True) is State.DEAD
+    async with working(app):
+        while not told:
+            await asyncio.sleep(0.01)
+    assert told == [job.id]
+
+
+async def test_given_back_it_uses_up_no_try(app: Rowlock) -> None:
+    @app.task(max_attempts=1)
+    async def note() -> None: ...
+
+    job = await note.enqueue()
+    for _ in range(3):
+        lease = await app.claim(job.id)
+        assert lease is not None
+        assert await lease.release() is State.QUEUED
+    async with working(app):
+        await job.wait(10)
+
+
+async def test_once_it_is_lost_nothing_can_be_done_with_it(app_url: str) -> None:
+    clock = FakeClock()
+    async with Rowlock(app_url, clock=clock) as app:
+
+        @app.task
+        async def note() -> None: ...
+
+        lease = await app.claim((await note.enqueue()).id, lease_seconds=30)
+        assert lease is not None
+        clock.move(31)
+        await (await app.store()).run(reclaim([0.5], 0, app.keep))
+        for late in (lease.beat(), lease.complete(), lease.fail("x"), lease.release()):
+            with pytest.raises(LeaseLost):
+                await late
+
+
+async def test_the_last_job_of_a_batch_ends_it(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    async with app.batch("one") as batch:
+        job = await note.using(batch=batch).enqueue()
+    lease = await app.claim(job.id)
+    assert lease is not None
+    await lease.complete()
+    assert (await app.find_batch(batch.id)).state == "succeeded"
+
+
+async def test_what_cannot_be_claimed_is_said(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    waiting = await note.using(delay=3600).enqueue()
+    assert await app.claim(waiting.id) is None
+    sourced = await note.using(source="api:x").enqueue()
+    with pytest.raises(NotAllowed, match="api:x, whose limits only workers keep"):
+        await app.claim(sourced.id)
+    with pytest.raises(JobNotFound):
+        await app.claim("00000000-0000-7000-8000-000000000000")
+    with pytest.raises(InvalidArguments, match="lease_seconds must be above 0"):
+        await app.claim(waiting.id, lease_seconds=0)
