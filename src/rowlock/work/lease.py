@@ -85,5 +85,6 @@ class Lease:
         if answer == "lost":
             raise LeaseLost(f"job {self.job_id} is no longer held by this attempt")
         if self._job.batch_id is not None and transition.state in FINAL:
-            await store.run(batches.end(await store.run(batches.complete([self._job.batch_id]))))
+            complete = await store.run(batches.complete([self._job.batch_id]))
+            await store.run(batches.end(complete))
         return (await self._app.job(self.job_id)).state  # not the transition's: a cancel may have come first
