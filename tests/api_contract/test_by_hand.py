@@ -74,6 +74,8 @@ async def test_given_back_it_uses_up_no_try(app: Rowlock) -> None:
         lease = await app.claim(job.id)
         assert lease is not None
         assert await lease.release() is State.QUEUED
+        with pytest.raises(LeaseLost, match="settled already"):
+            await lease.complete()
     async with working(app):
         await job.wait(10)
 

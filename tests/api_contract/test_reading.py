@@ -1,6 +1,6 @@
 """`app.jobs()` and `app.stats()`: what a program asks without SQL."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -60,3 +60,15 @@ async def test_stats_say_how_queues_and_workers_stand(app: Rowlock) -> None:
     await note.enqueue_many([{}, {}])
     (queue,) = [queue for queue in (await app.stats()).queues if queue.name == "paper"]
     assert (queue.queued, queue.running, queue.longest_running_seconds) == (2, 0, None)
+
+
+async def test_times_in_sql_compare_with_those_of_the_view(app: Rowlock, engine: str) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    await note.enqueue()
+    now, view = datetime.now(UTC), "rowlock.jobs" if engine == "postgres" else "rowlock_jobs"
+    async with app.transaction() as tx:
+        for hours, found in ((-1, 1), (1, 0)):
+            query = f"SELECT count(*) FROM {view} WHERE created_at >= $1"
+            assert (await tx.fetch(query, now + timedelta(hours=hours)))[0][0] == found

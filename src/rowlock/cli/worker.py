@@ -68,15 +68,21 @@ def _supervise(wanted: int) -> int:
 
 
 def work(app: Rowlock, *, parent: int | None = None, everything: bool = False) -> NoReturn:
-    """Run one worker in this process, with `everything` also migrations and a dispatcher, then end the process: a
-    thread that ignores its timeout must not keep it."""
-    code = 0
-    try:
-        run_async(_work(app, parent, everything))
-    except BaseException as error:
-        code = explain(error)
-    flush_logs()
-    os._exit(code)
+    """Run one worker in this process, with `everything` also migrations and a dispatcher, then end the process."""
+
+    async def until_it_ends() -> None:
+        code = 0
+        try:
+            await _work(app, parent, everything)
+        except BaseException as error:
+            code = explain(error)
+        # From inside the loop, which would wait for its tasks: one that swallows its cancel, or a thread that ignores
+        # its timeout, must not keep the process. Its job is back in the queue already.
+        flush_logs()
+        os._exit(code)
+
+    run_async(until_it_ends())
+    raise AssertionError("unreachable")
 
 
 async def _work(app: Rowlock, parent: int | None, everything: bool) -> None:

@@ -7,14 +7,14 @@ import json
 import os
 import random
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import apsw
 
 from rowlock.core.clock import FakeClock
-from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
+from rowlock.core.errors import InvalidArguments, StorageFull, StoreError, StoreUnavailable
 from rowlock.store.operation import Call, Row
 from rowlock.store.queries import Query, load
 
@@ -28,6 +28,15 @@ def bindable(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.timestamp()
     return value
+
+
+def readable(value: Any) -> Any:
+    """A user's own parameter: a moment is written as the views show it, so that both can be compared."""
+    if not isinstance(value, datetime):
+        return value
+    if value.tzinfo is None:
+        raise InvalidArguments(f"a time must have a time zone: {value!r}")
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 _batch = json.JSONEncoder(default=bindable).encode

@@ -52,6 +52,7 @@ class Lease:
         self.attempt, self.max_attempts, self.worker, self.token = job.attempt, job.max_attempts, job.worker, job.token
         self.timeout_seconds = job.timeout_seconds
         self.args: dict[str, Any] = json.loads(job.args)
+        self._over = False
 
     async def beat(self) -> None:
         """Hold it for `lease_seconds` from now on."""
@@ -78,12 +79,15 @@ class Lease:
         return await self._settle(Released(after))
 
     async def _settle(self, end: AttemptEnd) -> State:
+        if self._over:  # the database would say `duplicate`: it is this very lease that settled it, but otherwise
+            raise LeaseLost(f"job {self.job_id} is settled already")
         transition = decide(self._job, end, random.random())
         settlement = Settlement(self.job_id, self.token, transition, follow_ups(self._job, transition))
         store = await self._app.store()
         answer = (await store.run(jobs.settle([settlement], self._app.keep)))[self.job_id]
         if answer == "lost":
             raise LeaseLost(f"job {self.job_id} is no longer held by this attempt")
+        self._over = True
         if self._job.batch_id is not None and transition.state in FINAL:
             complete = await store.run(batches.complete([self._job.batch_id]))
             await store.run(batches.end(complete))

@@ -1,0 +1,5 @@
+"""`python -m rowlock_apps.cronjobs`."""
+
+from rowlock_apps.cronjobs.main import main
+
+main()

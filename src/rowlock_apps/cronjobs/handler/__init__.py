@@ -1,0 +1,1 @@
+"""What cron jobs can do: one module for each handler."""

@@ -1,0 +1,115 @@
+"""What a handler is: `@handler("name")` above a `BaseHandler`, which is Rowlock's own; here with checked params.
+
+A `CheckedHandler` says with a pydantic model what it takes. Params that do not fit are found when a cron job is added
+(`cron_jobs.add`), when a worker starts (those of the YAML), and at the latest when they are about to be used: then the
+execution is FAILED at once, for no retry would help.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rowlock import (
+    BaseHandler,
+    Context,
+    HandlerNotFoundError,
+    InvalidArguments,
+    NotAllowed,
+    Permanent,
+    fixed,
+    get_handler,
+    handler,
+)
+
+__all__ = ["BaseHandler", "CheckedHandler", "HandlerNotFoundError", "Params", "get_handler", "handler"]
+
+# What a cron job gets that does not say otherwise: the document's example, and its poll interval before a retry.
+MAX_RETRY = 3
+RETRY_PAUSE = fixed(seconds=5)
+
+_context: ContextVar[Context] = ContextVar("cronjobs_context")
+
+
+async def keep_context(ctx: Context, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Middleware: a handler's `execute(params)` is not given the attempt it runs in, so it is kept beside."""
+    mark = _context.set(ctx)
+    try:
+        return await call()
+    finally:
+        _context.reset(mark)
+
+
+def context() -> Context:
+    """The attempt around here: its job, its number, a transaction that commits with its success."""
+    try:
+        return _context.get()
+    except LookupError:
+        raise NotAllowed("this handler runs in a worker: rowlock schedules run NAME") from None
+
+
+def attempt() -> int:
+    """Which attempt this is; the first when somebody calls a handler directly."""
+    found = _context.get(None)
+    return found.attempt if found is not None else 1
+
+
+class Params(BaseModel):
+    """Base of what handlers take: nothing unknown, nothing of the wrong type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class CheckedHandler(BaseHandler):
+    """A handler whose params have a shape."""
+
+    shape: ClassVar[type[Params]]
+
+    async def execute(self, params: dict[str, Any]) -> Any:
+        """Check the params, then `run`."""
+        try:
+            checked = self.check(params)
+        except InvalidArguments as error:
+            raise Permanent(str(error), code="INVALID_PARAMS") from None
+        return await self.run(checked)
+
+    @classmethod
+    def check(cls, params: Any) -> Params:
+        """The params as the handler gets them; InvalidArguments names each that does not fit."""
+        try:
+            return cls.shape.model_validate(params)
+        except ValidationError as error:
+            raise InvalidArguments(_said(error, cls.shape)) from None
+
+    @abstractmethod
+    async def run(self, params: Any) -> Any:
+        """Do the work with params that fit."""
+
+
+def check_params(handler_name: str, params: Any) -> None:
+    """InvalidArguments when a handler of that name says what it takes, and these params do not fit."""
+    with suppress(HandlerNotFoundError):  # a plain task may have that name; else Rowlock says that there is none
+        found = get_handler(handler_name)
+        if isinstance(found, CheckedHandler):
+            try:
+                found.check(params)
+            except InvalidArguments as error:
+                raise InvalidArguments(f"handler {handler_name!r}: {error}") from None
+
+
+def _said(error: ValidationError, shape: type[Params]) -> str:
+    """Each param that does not fit, with its value and what is wrong with it."""
+    known = ", ".join(shape.model_fields)
+    parts = []
+    for problem in error.errors(include_url=False):
+        name = ".".join(map(str, problem["loc"])) or "handler_params"
+        words = f"{problem['msg'][0].lower()}{problem['msg'][1:]}"
+        if problem["type"] == "extra_forbidden":
+            words = f"no such parameter; there are {known}"
+        parts.append(f"{name} = {problem['input']!r:.80}: {words}")
+    return "params do not fit: " + "; ".join(parts)

@@ -1,0 +1,49 @@
+"""How the cron jobs did: counts what ended in the hours before the tick, and keeps the counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import Field
+
+from rowlock import Permanent
+from rowlock_apps.cronjobs.handler.base import MAX_RETRY, RETRY_PAUSE, CheckedHandler, Params, context, handler
+from rowlock_apps.cronjobs.sql import moment, query
+
+
+class ReportParams(Params):
+    """Which time a report is about."""
+
+    hours: float = Field(default=24, gt=0, le=24 * 366)  # before the tick
+
+
+@handler("report", max_attempts=1 + MAX_RETRY, backoff=RETRY_PAUSE, timeout=60)
+class ReportHandler(CheckedHandler):
+    """Writes one row for each tick: a retry, or a second run after a crash, writes the same row again."""
+
+    shape = ReportParams
+
+    async def run(self, params: ReportParams) -> dict[str, Any]:
+        attempt = context()
+        async with attempt.transaction() as tx:  # commits with the execution's SUCCESS
+            own = await tx.fetch(query("get_scheduled_time"), attempt.job_id)
+            if not own:
+                raise Permanent("a report is about a tick: rowlock schedules run NAME", code="NOT_SCHEDULED")
+            ((job_id, scheduled_time),) = own
+            # By the tick and not by the clock: the report of midnight stays that of midnight when it runs late.
+            end = moment(scheduled_time)
+            begin = end - timedelta(hours=params.hours)
+            counted = await tx.fetch(query("count_ended"), begin, end)
+            body = _body(begin, end, counted)
+            await tx.execute(query("save_report"), job_id, end, json.dumps(body))
+        return body
+
+
+def _body(begin: datetime, end: datetime, counted: Iterable[Any]) -> dict[str, Any]:
+    jobs: dict[str, dict[str, int]] = {}
+    for job_id, status, number in counted:
+        jobs.setdefault(job_id, {})[status] = number
+    return {"from": begin.isoformat(), "to": end.isoformat(), "executions": jobs}

@@ -1,0 +1,78 @@
+-- The queries of the app. They read the views of its migrations, which speak the document's words; who claims and who
+-- settles is Rowlock, in statements of its own. $1, $2 are parameters on both engines.
+
+-- name: get_pending_executions
+-- What waits: for a worker, or for its time to be tried again; the earliest ticks first.
+SELECT CAST(e.id AS text), e.job_id, e.scheduled_time, e.status, e.started_at, e.finished_at, e.retry_count,
+       e.error_message, CAST(e.result AS text), e.created_at, e.handler_name, CAST(e.handler_params AS text),
+       e.max_retry, e.timeout_seconds, e.worker
+FROM cronjobs_job_executions e
+WHERE e.state IN ('queued', 'retryable')
+ORDER BY e.scheduled_time, e.id
+LIMIT $1;
+
+-- name: get_execution
+-- One execution.
+SELECT CAST(e.id AS text), e.job_id, e.scheduled_time, e.status, e.started_at, e.finished_at, e.retry_count,
+       e.error_message, CAST(e.result AS text), e.created_at, e.handler_name, CAST(e.handler_params AS text),
+       e.max_retry, e.timeout_seconds, e.worker
+FROM cronjobs_job_executions e
+WHERE e.id = $1;
+
+-- name: get_executions
+-- The newest executions of a cron job ($1, or of all) with a status ($2, or any) that are newer than $3.
+SELECT CAST(e.id AS text), e.job_id, e.scheduled_time, e.status, e.started_at, e.finished_at, e.retry_count,
+       e.error_message, CAST(e.result AS text), e.created_at, e.handler_name, CAST(e.handler_params AS text),
+       e.max_retry, e.timeout_seconds, e.worker
+FROM cronjobs_job_executions e
+WHERE (CAST($1 AS text) IS NULL OR e.job_id = $1)
+  AND (CAST($2 AS text) IS NULL OR e.status = $2)
+  AND e.id > $3
+ORDER BY e.id DESC
+LIMIT $4;
+
+-- name: get_attempts
+-- The attempts of an execution that did not succeed, in order.
+SELECT a.outcome, a.started_at, a.finished_at, a.error_message
+FROM cronjobs_attempts a
+WHERE a.execution_id = $1
+ORDER BY a.attempt;
+
+-- name: get_cron_jobs
+-- Every cron job, by name.
+SELECT c.id, c.cron_expression, c.timezone, c.handler_name, CAST(c.handler_params AS text), c.max_retry,
+       c.timeout_seconds, c.enabled, c.origin, c.next_run_at, c.last_run_at
+FROM cronjobs_cron_jobs c
+ORDER BY c.id;
+
+-- name: get_scheduled_time
+-- Of an execution: its cron job, and its tick.
+SELECT e.job_id, e.scheduled_time
+FROM cronjobs_job_executions e
+WHERE e.id = $1;
+
+-- name: count_ended
+-- How the executions ended that ended from $1 up to $2.
+SELECT e.job_id, e.status, count(*)
+FROM cronjobs_job_executions e
+WHERE e.finished_at >= $1 AND e.finished_at < $2
+GROUP BY e.job_id, e.status
+ORDER BY e.job_id, e.status;
+
+-- name: save_report
+-- The report of a tick; written again by a second attempt, it is the same row.
+INSERT INTO cronjobs_reports (job_id, scheduled_time, body)
+VALUES ($1, $2, $3)
+ON CONFLICT (job_id, scheduled_time) DO UPDATE SET body = excluded.body;
+
+-- name: get_reports
+-- The newest reports.
+SELECT r.job_id, r.scheduled_time, CAST(r.body AS text)
+FROM cronjobs_reports r
+ORDER BY r.scheduled_time DESC, r.job_id
+LIMIT $1;
+
+-- name: remove_reports
+-- Forget the reports of ticks before $1.
+DELETE FROM cronjobs_reports WHERE scheduled_time < $1
+RETURNING job_id;

@@ -1,0 +1,63 @@
+"""The app on a database of its own, on each engine; and its handlers, which only these tests shall know."""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import rowlock.work.handlers as registry
+from rowlock import Rowlock
+from rowlock_apps.cronjobs.app import make_app
+from support.rig import TABLES
+from support.server import PostgresDatabases
+from support.stores import engine
+
+__all__ = ["engine"]
+
+# The registry is one per process. Tests of other files must not find the handlers of an app that they never imported.
+HANDLERS = {name: registry._registry.pop(name) for name in ("cleanup", "report", "sample")}
+
+
+@pytest.fixture(autouse=True)
+def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registry", dict(HANDLERS))
+
+
+@pytest.fixture(scope="session")
+def used_postgres(postgres_server: PostgresDatabases) -> Iterator[str]:
+    """Address of a PostgreSQL database with the app's tables, handed on from test to test: making one takes longer than
+    most of them."""
+    name = f"cronjobs_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+    url = postgres_server.create_database(name)
+    asyncio.run(make_app(url).migrate())
+    yield url
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def postgres(used_postgres: str) -> str:
+    """The same, without rows."""
+    with psycopg.connect(used_postgres) as connection:
+        for table in (*TABLES, "schedules", "ticks", "dispatchers"):
+            connection.execute(f"DELETE FROM rowlock.{table}")
+        connection.execute("DELETE FROM cronjobs_reports")
+    return used_postgres
+
+
+@pytest.fixture
+def url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Address of a database that only this test uses, on each engine."""
+    return f"sqlite:///{tmp_path}/cronjobs.db" if engine == "sqlite" else str(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+async def app(url: str, tmp_path: Path) -> AsyncIterator[Rowlock]:
+    """The app with its worker's numbers and without the cron jobs of its YAML."""
+    config = tmp_path / "worker.yaml"
+    config.write_text("worker: {pool_size: 5, poll_interval_seconds: 5, claim_batch_size: 10}")
+    async with make_app(url, config=config) as made:
+        yield made
