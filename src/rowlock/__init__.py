@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TaskNotFound,
         TransactionTooLong,
     )
-    from rowlock.core.job import Finished
+    from rowlock.core.job import Attempt, Finished
     from rowlock.core.policy import Backoff, exponential, fixed
     from rowlock.core.schedule import Schedule
     from rowlock.core.states import Outcome, State
@@ -79,7 +79,7 @@ _MODULES = {
         "TaskNotFound",
         "TransactionTooLong",
     ),
-    "core.job": ("Finished",),
+    "core.job": ("Attempt", "Finished"),
     "core.policy": ("Backoff", "exponential", "fixed"),
     "core.schedule": ("Schedule",),
     "core.states": ("Outcome", "State"),
@@ -101,6 +101,7 @@ _PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for n
 
 __all__ = [
     "AnswerCache",
+    "Attempt",
     "Backoff",
     "BaseHandler",
     "Batch",

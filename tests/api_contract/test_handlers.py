@@ -157,3 +157,15 @@ async def test_a_handler_over_its_time_is_stopped_and_tried_again(app: Rowlock, 
     assert [outcome for _, outcome, _ in await attempts_of(app, job.id)] == ["timed_out"] * 3
     assert len(runs) == 3
     assert Slow
+
+
+async def test_a_handler_knows_its_attempt(app: Rowlock, name: str) -> None:
+    @handler(name)
+    class Counting(BaseHandler):
+        async def execute(self, params: dict[str, Any]) -> Any:
+            await self.context.progress(50)
+            return {"job": self.context.job_id, "attempt": self.context.attempt}
+
+    job = await app.enqueue(name, {})
+    async with working(app):
+        assert await job.wait(10) == {"job": job.id, "attempt": 1}

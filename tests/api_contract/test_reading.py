@@ -1,10 +1,11 @@
 """`app.jobs()` and `app.stats()`: what a program asks without SQL."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rowlock import InvalidArguments, JobNotFound, Rowlock
+from rowlock import InvalidArguments, JobDead, JobNotFound, Rowlock, StoreError, fixed
 from support.contract_tasks import working
 
 
@@ -72,3 +73,37 @@ async def test_times_in_sql_compare_with_those_of_the_view(app: Rowlock, engine:
         for hours, found in ((-1, 1), (1, 0)):
             query = f"SELECT count(*) FROM {view} WHERE created_at >= $1"
             assert (await tx.fetch(query, now + timedelta(hours=hours)))[0][0] == found
+
+
+async def test_fetch_reads_beside_a_writer_and_may_not_write(app: Rowlock, app_url: str) -> None:
+    async with Rowlock(app_url) as other, other.transaction() as tx:
+        await tx.execute("CREATE TABLE orders (id integer)")
+        assert [tuple(row) for row in await app.fetch("SELECT 1 + $1", 2)] == [(3,)]
+        with pytest.raises(StoreError):
+            await asyncio.wait_for(app.fetch("INSERT INTO job_keys_nobody_has VALUES (1)"), 5)
+    with pytest.raises(StoreError, match=r"(?i)read-?only"):
+        await app.fetch("INSERT INTO orders VALUES (1) RETURNING id")
+    assert await app.fetch("SELECT id FROM orders") == []
+
+
+async def test_fetch_inside_of_a_transaction_sees_what_it_has_written(app: Rowlock) -> None:
+    async with app.transaction() as tx:
+        await tx.execute("CREATE TABLE orders (id integer)")
+        await tx.execute("INSERT INTO orders VALUES (7)")
+        assert [row[0] for row in await app.fetch("SELECT id FROM orders")] == [7]
+
+
+async def test_attempts_tell_how_each_run_failed(app: Rowlock) -> None:
+    @app.task(max_attempts=2, backoff=fixed(seconds=0.01))
+    async def note() -> None:
+        raise ValueError("no paper")
+
+    job = await note.enqueue()
+    async with working(app):
+        with pytest.raises(JobDead):
+            await job.wait(10)
+    found = await app.attempts(job.id)
+    assert [(one.attempt, one.outcome, one.error_code) for one in found] == [
+        (1, "failed", "ValueError"),
+        (2, "failed", "ValueError"),
+    ]

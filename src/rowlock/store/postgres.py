@@ -149,6 +149,14 @@ class PostgresStore:
             await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
         raise AssertionError("unreachable")
 
+    async def fetch(self, sql: str, *args: Any) -> list[Row]:
+        """The user's own query, in a transaction that may not write."""
+        try:
+            async with self._connections["session"].one() as connection, connection.transaction(readonly=True):
+                return await connection.fetch(sql, *args)  # type: ignore[no-any-return]
+        except TROUBLE as error:
+            raise _translate(error, "fetch") from error
+
     async def execute(self, sql: str) -> None:
         """One statement of the store's own, outside of any transaction."""
         try:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import apsw
@@ -20,8 +20,8 @@ from rowlock.store import migrate
 from rowlock.store.bells import DatagramBell
 from rowlock.store.engine import Bell, Session, StoreOptions
 from rowlock.store.filesystem import network_filesystem
-from rowlock.store.operation import Operation, drive
-from rowlock.store.sqlite_runner import Runner, roll_back, translate
+from rowlock.store.operation import Operation, Row, drive
+from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_values
 from rowlock.store.sqlite_writer import BUSY_SECONDS, Writer
 
 T = TypeVar("T")
@@ -143,6 +143,7 @@ class SqliteStore:
         def work() -> T:
             if self._reader is None:
                 self._reader = Runner(self.file, self.clock)
+                self._reader.connection.execute("PRAGMA query_only=ON").fetchall()
             return do(self._reader)
 
         try:
@@ -161,6 +162,12 @@ class SqliteStore:
             await asyncio.shield(session.end("ROLLBACK"))
             raise
         await asyncio.shield(session.end("COMMIT"))
+
+    async def fetch(self, sql: str, *args: Any) -> list[Row]:
+        """The user's own query. It waits for no writer, and may not write."""
+        self._check_usable()
+        values = user_values(sql, args)
+        return await self._read(lambda runner: list[Row](runner.connection.execute(sql, values).fetchall()))
 
     async def execute(self, sql: str) -> None:
         """One statement of the store's own."""

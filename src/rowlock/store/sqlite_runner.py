@@ -7,6 +7,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,14 @@ def bindable(value: Any) -> Any:
     return value
 
 
-def readable(value: Any) -> Any:
-    """A user's own parameter: a moment is written as the views show it, so that both can be compared."""
+def user_values(sql: str, args: Sequence[Any]) -> Any:
+    """The parameters of a user's own statement: $1, $2, … as on PostgreSQL, or ?."""
+    values = [_readable(arg) for arg in args]
+    return {str(n): value for n, value in enumerate(values, 1)} if "$1" in sql else tuple(values)
+
+
+def _readable(value: Any) -> Any:
+    """A moment is written as the views show it, so that both can be compared."""
     if not isinstance(value, datetime):
         return value
     if value.tzinfo is None:

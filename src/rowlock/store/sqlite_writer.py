@@ -25,7 +25,7 @@ from rowlock.core.errors import RowlockError, StoreError, TransactionTooLong
 from rowlock.store.bells import ring
 from rowlock.store.operation import Operation, Ring, Row, drive
 from rowlock.store.session import BaseSession
-from rowlock.store.sqlite_runner import Runner, readable, roll_back, translate
+from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_values
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
@@ -292,10 +292,8 @@ class SqliteSession(BaseSession):
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query."""
-        values = [readable(arg) for arg in args]
-        named = {str(n): value for n, value in enumerate(values, 1)}
-        bindings: Any = named if "$1" in sql else tuple(values)
-        return await self._do(lambda runner, rings: list[Row](runner.connection.execute(sql, bindings).fetchall()))
+        values = user_values(sql, args)
+        return await self._do(lambda runner, rings: list[Row](runner.connection.execute(sql, values).fetchall()))
 
     async def end(self, how: str) -> None:
         """COMMIT or ROLLBACK."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
 from rowlock.core.errors import BatchNotFound, InvalidArguments, JobNotFound, NotAllowed
-from rowlock.core.job import Claimed
+from rowlock.core.job import Attempt, Claimed
 from rowlock.core.policy import DAY, Backoff
 from rowlock.core.states import State
 from rowlock.governance.sources import Sources
@@ -307,6 +307,16 @@ class Rowlock:
             return
         async with (await self.store()).transaction() as session, joining(self, session):
             yield session
+
+    async def fetch(self, sql: str, *args: Any) -> list[Sequence[Any]]:
+        """Rows of your own query, which may not write. Inside of `transaction()` it is part of it; outside, on SQLite,
+        it waits for nobody who writes."""
+        around = joined(self)
+        return await (around or await self.store()).fetch(sql, *args)
+
+    async def attempts(self, job_id: str) -> list[Attempt]:
+        """The attempts of a job that did not succeed, in order."""
+        return await (await self.store()).run(reads.attempts(_id(job_id)))
 
     async def job(self, job_id: str) -> JobHandle[Any]:
         """Read one job; JobNotFound when there is none."""

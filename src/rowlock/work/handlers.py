@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rowlock.core.errors import HandlerNotFoundError, InvalidArguments
+from rowlock.core.errors import HandlerNotFoundError, InvalidArguments, NotAllowed
+
+if TYPE_CHECKING:
+    from rowlock.work.context import Context
 
 
 class BaseHandler(ABC):
-    """One kind of work. A new instance runs each job."""
+    """One kind of work. A new instance runs each job; `context` is its attempt: progress, transaction, number."""
+
+    _context: Context | None = None
+
+    @property
+    def context(self) -> Context:
+        """The attempt."""
+        if self._context is None:
+            raise NotAllowed(f"{type(self).__name__} needs its attempt, which there is only while a worker runs it")
+        return self._context
 
     @abstractmethod
     async def execute(self, params: dict[str, Any]) -> Any:

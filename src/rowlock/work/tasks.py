@@ -64,7 +64,7 @@ class Task(Generic[P, R, C]):
             raise InvalidArguments(f"task {name!r} is a plain function; use runs_in='thread' or 'process'")
         if self.runs_in == "thread" and self.is_async:
             raise InvalidArguments(f"task {name!r} is async; use runs_in='async' or 'process'")
-        self.takes_context = not raw and _takes_context(function)
+        self.takes_context = _takes_context(function)
         self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
         self.usual: NewJob | None = None
         self._plain: Bound[P, R] = Bound(self, {})
@@ -321,7 +321,9 @@ class Registry:
         return self._tasks
 
     def _of_handler(self, wanted: str, options: dict[str, Any]) -> Task[..., Any, Any]:
-        async def execute(params: dict[str, Any]) -> Any:
-            return await handlers.get_handler(wanted).execute(params)
+        async def execute(ctx: Context, params: dict[str, Any]) -> Any:
+            instance = handlers.get_handler(wanted)
+            instance._context = ctx
+            return await instance.execute(params)
 
         return Task(self._app, wanted, execute, task_options(**options), raw=True)

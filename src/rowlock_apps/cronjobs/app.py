@@ -9,7 +9,7 @@ from typing import Any
 
 from rowlock import FakeClock, InvalidArguments, Migrations, Rowlock, TaskNotFound
 from rowlock_apps.cronjobs.handler import cleanup, report, sample
-from rowlock_apps.cronjobs.handler.base import check_params, keep_context
+from rowlock_apps.cronjobs.handler.base import check_params
 
 log = logging.getLogger("rowlock_apps.cronjobs")
 
@@ -21,7 +21,6 @@ HANDLERS = (cleanup, report, sample)  # importing them is registering them
 def make_app(database: str | None = None, *, config: str | Path = CONFIG, clock: FakeClock | None = None) -> Rowlock:
     """The same app on another database or with another config: for the demo and for tests."""
     made = Rowlock(database, config=config, clock=clock, migrations=Migrations("cronjobs", FOLDER / "migrations"))
-    made.middleware(keep_context)
 
     @made.lifespan
     async def checked() -> AsyncIterator[Mapping[str, Any]]:

@@ -60,8 +60,7 @@ async def add(
 
 async def get_cron_jobs(*, app: Rowlock = default_app) -> list[CronJob]:
     """Every cron job, by name: those of the YAML and those added by hand."""
-    async with app.transaction() as tx:
-        return [_cron_job(*row) for row in await tx.fetch(query("get_cron_jobs"))]
+    return [_cron_job(*row) for row in await app.fetch(query("get_cron_jobs"))]
 
 
 async def get(name: str, *, app: Rowlock = default_app) -> CronJob:

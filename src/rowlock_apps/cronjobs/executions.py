@@ -103,11 +103,10 @@ async def reset_to_pending(execution_id: str, *, app: Rowlock = default_app) -> 
 async def history(execution_id: str, *, app: Rowlock = default_app) -> list[Step]:
     """How an execution got where it is."""
     now = await get_execution(execution_id, app=app)
-    async with app.transaction() as tx:
-        attempts = await tx.fetch(query("get_attempts"), now.id)
     story = _Story()
-    for outcome, started_at, finished_at, error_message in attempts:
-        story.attempt(outcome, moment(started_at or finished_at), moment(finished_at), error_message)
+    for attempt in await app.attempts(now.id):
+        began = attempt.started_at or attempt.finished_at
+        story.attempt(attempt.outcome, began, attempt.finished_at, attempt.error_message)
     story.present(now)
     return story.steps
 
@@ -159,8 +158,7 @@ class _Story:
 
 
 async def _read(app: Rowlock, name: str, *args: Any) -> list[Execution]:
-    async with app.transaction() as tx:
-        return [_execution(*row) for row in await tx.fetch(query(name), *args)]
+    return [_execution(*row) for row in await app.fetch(query(name), *args)]
 
 
 def _execution(*row: Any) -> Execution:

@@ -8,19 +8,15 @@ execution is FAILED at once, for no retry would help.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import ContextVar
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rowlock import (
     BaseHandler,
-    Context,
     HandlerNotFoundError,
     InvalidArguments,
-    NotAllowed,
     Permanent,
     fixed,
     get_handler,
@@ -33,31 +29,6 @@ __all__ = ["BaseHandler", "CheckedHandler", "HandlerNotFoundError", "Params", "g
 MAX_RETRY = 3
 RETRY_PAUSE = fixed(seconds=5)
 
-_context: ContextVar[Context] = ContextVar("cronjobs_context")
-
-
-async def keep_context(ctx: Context, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Middleware: a handler's `execute(params)` is not given the attempt it runs in, so it is kept beside."""
-    mark = _context.set(ctx)
-    try:
-        return await call()
-    finally:
-        _context.reset(mark)
-
-
-def context() -> Context:
-    """The attempt around here: its job, its number, a transaction that commits with its success."""
-    try:
-        return _context.get()
-    except LookupError:
-        raise NotAllowed("this handler runs in a worker: rowlock schedules run NAME") from None
-
-
-def attempt() -> int:
-    """Which attempt this is; the first when somebody calls a handler directly."""
-    found = _context.get(None)
-    return found.attempt if found is not None else 1
-
 
 class Params(BaseModel):
     """Base of what handlers take: nothing unknown, nothing of the wrong type."""
@@ -69,6 +40,11 @@ class CheckedHandler(BaseHandler):
     """A handler whose params have a shape."""
 
     shape: ClassVar[type[Params]]
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is; the first when somebody calls a handler directly."""
+        return self._context.attempt if self._context is not None else 1
 
     async def execute(self, params: dict[str, Any]) -> Any:
         """Check the params, then `run`."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pydantic import Field
 
 from rowlock import Permanent
-from rowlock_apps.cronjobs.handler.base import MAX_RETRY, RETRY_PAUSE, CheckedHandler, Params, context, handler
+from rowlock_apps.cronjobs.handler.base import MAX_RETRY, RETRY_PAUSE, CheckedHandler, Params, handler
 from rowlock_apps.cronjobs.sql import moment, query
 
 
@@ -24,9 +24,8 @@ class CleanupHandler(CheckedHandler):
     shape = CleanupParams
 
     async def run(self, params: CleanupParams) -> dict[str, int]:
-        attempt = context()
-        async with attempt.transaction() as tx:
-            own = await tx.fetch(query("get_scheduled_time"), attempt.job_id)
+        async with self.context.transaction() as tx:
+            own = await tx.fetch(query("get_scheduled_time"), self.context.job_id)
             if not own:
                 raise Permanent("a cleanup is of a tick: rowlock schedules run NAME", code="NOT_SCHEDULED")
             ((_, scheduled_time),) = own

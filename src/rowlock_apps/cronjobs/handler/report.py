@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from rowlock import Permanent
-from rowlock_apps.cronjobs.handler.base import MAX_RETRY, RETRY_PAUSE, CheckedHandler, Params, context, handler
+from rowlock_apps.cronjobs.handler.base import MAX_RETRY, RETRY_PAUSE, CheckedHandler, Params, handler
 from rowlock_apps.cronjobs.sql import moment, query
 
 
@@ -27,9 +27,8 @@ class ReportHandler(CheckedHandler):
     shape = ReportParams
 
     async def run(self, params: ReportParams) -> dict[str, Any]:
-        attempt = context()
-        async with attempt.transaction() as tx:  # commits with the execution's SUCCESS
-            own = await tx.fetch(query("get_scheduled_time"), attempt.job_id)
+        async with self.context.transaction() as tx:  # commits with the execution's SUCCESS
+            own = await tx.fetch(query("get_scheduled_time"), self.context.job_id)
             if not own:
                 raise Permanent("a report is about a tick: rowlock schedules run NAME", code="NOT_SCHEDULED")
             ((job_id, scheduled_time),) = own

@@ -9,14 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from rowlock import Permanent, Retry
-from rowlock_apps.cronjobs.handler.base import (
-    MAX_RETRY,
-    RETRY_PAUSE,
-    CheckedHandler,
-    Params,
-    attempt,
-    handler,
-)
+from rowlock_apps.cronjobs.handler.base import MAX_RETRY, RETRY_PAUSE, CheckedHandler, Params, handler
 
 DAY = 86_400
 
@@ -46,7 +39,7 @@ class SampleHandler(CheckedHandler):
 
     async def run(self, params: SampleParams) -> Any:
         await (_sleep_on(params.sleep_seconds) if params.stubborn else asyncio.sleep(params.sleep_seconds))
-        if params.should_fail or attempt() <= params.fail_times:
+        if params.should_fail or self.attempt <= params.fail_times:
             raise self._failure(params)
         return params.result
 

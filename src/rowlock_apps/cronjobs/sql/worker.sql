@@ -31,13 +31,6 @@ WHERE (CAST($1 AS text) IS NULL OR e.job_id = $1)
 ORDER BY e.id DESC
 LIMIT $4;
 
--- name: get_attempts
--- The attempts of an execution that did not succeed, in order.
-SELECT a.outcome, a.started_at, a.finished_at, a.error_message
-FROM cronjobs_attempts a
-WHERE a.execution_id = $1
-ORDER BY a.attempt;
-
 -- name: get_cron_jobs
 -- Every cron job, by name.
 SELECT c.id, c.cron_expression, c.timezone, c.handler_name, CAST(c.handler_params AS text), c.max_retry,

@@ -60,10 +60,6 @@ FROM rowlock.jobs j
 LEFT JOIN rowlock.attempts last ON last.job_id = j.id AND last.attempt = j.attempt AND j.state = 'dead'
 WHERE j.schedule_id IS NOT NULL;
 
-CREATE VIEW cronjobs_attempts AS
-SELECT a.job_id AS execution_id, a.attempt, a.outcome, a.worker, a.started_at, a.finished_at, a.error_message
-FROM rowlock.attempts a;
-
 -- The document's tables: SET search_path = cronjobs, and its reading queries run as written.
 
 CREATE SCHEMA cronjobs;

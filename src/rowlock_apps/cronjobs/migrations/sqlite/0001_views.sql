@@ -61,10 +61,3 @@ SELECT j.id,
 FROM rowlock_jobs j
 LEFT JOIN rowlock_attempts last ON last.job_id = j.id AND last.attempt = j.attempt AND j.state = 'dead'
 WHERE j.schedule_id IS NOT NULL;
-
-CREATE VIEW cronjobs_attempts AS
-SELECT a.job_id AS execution_id, a.attempt, a.outcome, a.worker,
-       strftime('%Y-%m-%dT%H:%M:%fZ', a.started_at, 'unixepoch') AS started_at,
-       strftime('%Y-%m-%dT%H:%M:%fZ', a.finished_at, 'unixepoch') AS finished_at,
-       a.error_message
-FROM rowlock_attempts a;
