@@ -1,0 +1,90 @@
+"""What a market answers: JSON listings, read with suspicion.
+
+An answer that as a whole is not what was agreed (not JSON, another shape, too large) is refused: nothing of it is used.
+A single listing that makes no sense (a negative price, no title, an unknown type) is left out and counted. If not one
+of them makes sense, the market has changed its format, and the whole answer is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import date as Day
+from decimal import ROUND_HALF_UP, Decimal
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from rowlock import InvalidArguments, price_key
+
+MAX_BYTES = 1024 * 1024
+MAX_LISTINGS = 500
+HIGHEST_PRICE = Decimal(100_000_000)  # several times the dearest coin ever sold
+
+PriceType = Literal["sold", "ask", "bid"]
+Line = Annotated[str, StringConstraints(strip_whitespace=True, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class BadAnswer(ValueError):
+    """An answer of which nothing can be used; asking again would bring the same."""
+
+
+class Listing(BaseModel):
+    """One offer or sale."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    external_id: Annotated[Line, StringConstraints(max_length=200)] | None = None
+    url: Annotated[Line, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
+    title: Annotated[Line, StringConstraints(min_length=1)]
+    price: Annotated[Decimal, Field(ge=Decimal("0.01"), le=HIGHEST_PRICE)]
+    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+    type: PriceType
+    date: Day
+
+    @cached_property
+    def dedupe_key(self) -> str:
+        """`ext_…` if the market has an id of its own, else `hash_…`."""
+        return price_key(
+            self.external_id, url=self.url, title=self.title, price=self.price, date=self.date, kind=self.type
+        )
+
+    @property
+    def cents(self) -> int:
+        """The price in hundredths."""
+        return int((self.price * 100).to_integral_value(ROUND_HALF_UP))
+
+
+class Answer(BaseModel):
+    """The listings of one answer that make sense, and how many did not."""
+
+    listings: tuple[Listing, ...] = ()
+    skipped: int = 0
+
+
+def read_answer(body: bytes, content_type: str) -> Answer:
+    """The listings in a market's answer, or BadAnswer."""
+    if content_type != "application/json":
+        raise BadAnswer(f"it is {content_type or 'of no type'}, not application/json")
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadAnswer(f"it is not JSON: {error}") from None
+    rows = data.get("listings") if isinstance(data, dict) else None
+    if not isinstance(rows, list):
+        raise BadAnswer('it has no list under "listings"')
+    if len(rows) > MAX_LISTINGS:
+        raise BadAnswer(f"it has {len(rows)} listings, more than {MAX_LISTINGS}")
+    listings = tuple(listing for listing in map(_read, rows) if listing is not None)
+    if rows and not listings:
+        raise BadAnswer(f"none of its {len(rows)} listings makes sense; the first: {json.dumps(rows[0])[:200]}")
+    return Answer(listings=listings, skipped=len(rows) - len(listings))
+
+
+def _read(row: Any) -> Listing | None:
+    try:
+        listing = Listing.model_validate(row)
+        _ = listing.dedupe_key  # made here, so that a listing that cannot have one is left out too
+    except (ValidationError, InvalidArguments):
+        return None
+    return listing

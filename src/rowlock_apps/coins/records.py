@@ -1,0 +1,197 @@
+"""The SQL of this system: the same text on both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from rowlock_apps.coins.ask import Market
+from rowlock_apps.coins.coin import Coin, match_strength
+from rowlock_apps.coins.listing import Listing
+from rowlock_apps.coins.valuation import CURRENCY, Point, Valuation
+
+NEWEST = 1000  # points that a valuation looks at
+
+
+class Transaction(Protocol):
+    """What `app.transaction()` and `ctx.transaction()` give."""
+
+    async def execute(self, sql: str, *args: Any) -> None:
+        """A statement."""
+
+    async def fetch(self, sql: str, *args: Any) -> Sequence[Any]:
+        """A query."""
+        ...
+
+
+class Worth(NamedTuple):
+    """A coin and what is known of its price, for a report."""
+
+    intake_id: int
+    coin: Coin
+    points: int
+    cents: int | None
+    low: int | None
+    high: int | None
+    basis: str | None
+
+
+# --- intakes and markets
+
+
+async def add_intake(tx: Transaction, coin: Coin) -> int:
+    """The intake of this coin: a new one, or the one that is there."""
+    wanted = (coin.year, coin.mintmark, coin.denomination, coin.series, coin.title)
+    rows = await tx.fetch(
+        """
+        INSERT INTO coins_intakes (year, mintmark, denomination, series, title)
+        VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT (year, mintmark, denomination, series, title) DO NOTHING
+        RETURNING id
+        """,
+        *wanted,
+    ) or await tx.fetch(
+        """
+        SELECT id FROM coins_intakes
+        WHERE year = $1 AND mintmark = $2 AND denomination = $3 AND series = $4 AND title = $5
+        """,
+        *wanted,
+    )
+    return int(rows[0][0])
+
+
+async def find_coin(tx: Transaction, intake_id: int) -> Coin | None:
+    """The coin of an intake."""
+    rows = await tx.fetch(
+        "SELECT year, mintmark, denomination, series, title FROM coins_intakes WHERE id = $1", intake_id
+    )
+    return _coin(rows[0]) if rows else None
+
+
+async def hold_intake(tx: Transaction, intake_id: int) -> bool:
+    """Until this transaction ends, nobody else adds prices to the intake or values it; False if there is none."""
+    return bool(
+        await tx.fetch("UPDATE coins_intakes SET priced_at = CURRENT_TIMESTAMP WHERE id = $1 RETURNING id", intake_id)
+    )
+
+
+async def set_market(tx: Transaction, market: Market, name: str) -> None:
+    """A market, new or with a new name and address."""
+    await tx.execute(
+        """
+        INSERT INTO coins_sources (id, name, url) VALUES ($1, $2, $3)
+        ON CONFLICT (id) DO UPDATE SET name = excluded.name, url = excluded.url
+        """,
+        market.id,
+        name,
+        market.url,
+    )
+
+
+async def find_market(tx: Transaction, source_id: str) -> Market | None:
+    """A market by its id."""
+    rows = await tx.fetch("SELECT id, url FROM coins_sources WHERE id = $1", source_id)
+    return Market(*rows[0]) if rows else None
+
+
+async def market_ids(tx: Transaction) -> list[str]:
+    """All markets."""
+    return [row[0] for row in await tx.fetch("SELECT id FROM coins_sources ORDER BY id")]
+
+
+# --- prices and valuations
+
+
+async def put_points(
+    tx: Transaction, intake_id: int, source_id: str, coin: Coin, listings: Sequence[Listing]
+) -> tuple[int, int]:
+    """Write price points, each once; answers how many were written, and how many were left as they were because what is
+    there fits the coin as well or better."""
+    written = 0
+    for listing in listings:
+        written += len(
+            await tx.fetch(
+                """
+                INSERT INTO coins_price_points
+                    (intake_id, source_id, dedupe_key, external_id, url, title, price_cents, currency, price_type,
+                     listed_on, match_strength)
+                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+                ON CONFLICT (intake_id, source_id, dedupe_key) DO UPDATE
+                SET external_id = excluded.external_id, url = excluded.url, title = excluded.title,
+                    price_cents = excluded.price_cents, currency = excluded.currency,
+                    price_type = excluded.price_type, listed_on = excluded.listed_on,
+                    match_strength = excluded.match_strength, updated_at = CURRENT_TIMESTAMP
+                WHERE excluded.match_strength > coins_price_points.match_strength
+                RETURNING dedupe_key
+                """,
+                intake_id,
+                source_id,
+                listing.dedupe_key,
+                listing.external_id,
+                listing.url,
+                listing.title,
+                listing.cents,
+                listing.currency,
+                listing.type,
+                listing.date.isoformat(),
+                match_strength(coin, listing.title),
+            )
+        )
+    return written, len(listings) - written
+
+
+async def points_of(tx: Transaction, intake_id: int) -> list[Point]:
+    """What a valuation is made of: the newest points in its currency."""
+    rows = await tx.fetch(
+        """
+        SELECT price_cents, price_type, match_strength FROM coins_price_points
+        WHERE intake_id = $1 AND currency = $2
+        ORDER BY listed_on DESC, source_id, dedupe_key
+        LIMIT $3
+        """,
+        intake_id,
+        CURRENCY,
+        NEWEST,
+    )
+    return [Point(*row) for row in rows]
+
+
+async def put_valuation(tx: Transaction, intake_id: int, found: Valuation) -> None:
+    """The one valuation of an intake."""
+    await tx.execute(
+        """
+        INSERT INTO coins_valuations (intake_id, value_cents, low_cents, high_cents, currency, basis, points)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (intake_id) DO UPDATE
+        SET value_cents = excluded.value_cents, low_cents = excluded.low_cents, high_cents = excluded.high_cents,
+            currency = excluded.currency, basis = excluded.basis, points = excluded.points,
+            valued_at = CURRENT_TIMESTAMP
+        """,
+        intake_id,
+        found.cents,
+        found.low,
+        found.high,
+        CURRENCY,
+        found.basis,
+        found.points,
+    )
+
+
+async def report(tx: Transaction) -> list[Worth]:
+    """Every coin with its points and its valuation, in the order in which they came in."""
+    rows = await tx.fetch(
+        """
+        SELECT i.year, i.mintmark, i.denomination, i.series, i.title, i.id,
+               (SELECT count(*) FROM coins_price_points p WHERE p.intake_id = i.id),
+               v.value_cents, v.low_cents, v.high_cents, v.basis
+        FROM coins_intakes i
+        LEFT JOIN coins_valuations v ON v.intake_id = i.id
+        ORDER BY i.id
+        """
+    )
+    return [Worth(row[5], _coin(row), *row[6:]) for row in rows]
+
+
+def _coin(row: Sequence[Any]) -> Coin:
+    year, mintmark, denomination, series, title = row[:5]
+    return Coin(year=year, mintmark=mintmark, denomination=denomination, series=series, title=title)

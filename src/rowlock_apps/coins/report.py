@@ -1,0 +1,23 @@
+"""The report as people read it."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from rowlock_apps.coins.records import Worth
+
+
+def as_table(worths: list[Worth]) -> Table:
+    """Coins, what was found of them, and what they are worth."""
+    table = Table("coin", "points", "worth", "from", "to", "by")
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for worth in worths:
+        prices = [money(cents) for cents in (worth.cents, worth.low, worth.high)]
+        table.add_row(str(worth.coin), str(worth.points), *prices, worth.basis or "no price fits yet")
+    return table
+
+
+def money(cents: int | None) -> str:
+    """$12.50"""
+    return "–" if cents is None else f"${cents // 100:,}.{cents % 100:02}"

@@ -1,0 +1,121 @@
+"""The system on a database of its own, on each engine, with stand-in markets beside it."""
+
+import asyncio
+import os
+import shutil
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from rowlock import FakeClock, Rowlock
+from rowlock.core.job import Job
+from rowlock.store.jobs import Lane, work_left
+from rowlock.testing import CLOSED_SECONDS, Testing
+from rowlock_apps.coins import Coins
+from rowlock_apps.coins.markets import Markets
+from support.server import PostgresDatabases
+from support.stores import engine
+
+__all__ = ["engine"]
+
+ENGINE_TABLES = [
+    f"rowlock.{name}"
+    for name in ("jobs_live", "jobs_finished", "attempts", "job_keys", "workers", "queues", "batch_counts", "batches")
+]
+
+
+@pytest.fixture(scope="session")
+def coins_database(postgres_server: PostgresDatabases) -> Iterator[str]:
+    """Address of a migrated PostgreSQL database that is handed on from test to test: making one takes longer than most
+    tests here."""
+    name = f"coins_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+    url = postgres_server.create_database(name)
+    asyncio.run(Coins(url).app.migrate())
+    yield url
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def coins_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file, to be copied."""
+    file = tmp_path_factory.mktemp("coins") / "coins.db"
+    asyncio.run(Coins(f"sqlite:///{file}").app.migrate())
+    return file
+
+
+def empty(url: str) -> None:
+    """Remove every row, and what tests have set."""
+    with psycopg.connect(url) as connection:
+        for table in ("coins_valuations", "coins_price_points", "coins_intakes", "coins_sources", *ENGINE_TABLES):
+            connection.execute(f"DELETE FROM {table}")
+        connection.execute("ALTER TABLE coins_intakes ALTER COLUMN id RESTART")
+        connection.execute("DELETE FROM rowlock.sources WHERE name LIKE 'api:%'")
+        connection.execute("UPDATE rowlock.sources SET concurrency = NULL, paused_until = NULL, set_by = NULL")
+
+
+@pytest.fixture
+def url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Address of a migrated database without rows that nobody else uses now."""
+    if engine == "sqlite":
+        shutil.copy(request.getfixturevalue("coins_file"), tmp_path / "coins.db")
+        return f"sqlite:///{tmp_path}/coins.db"
+    url = str(request.getfixturevalue("coins_database"))
+    empty(url)
+    return url
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the developer's shell says about caches and workers is not for tests."""
+    for name in list(os.environ):
+        if name.startswith(("ROWLOCK_", "CACHE_")) or name == "WORKER_ID":
+            monkeypatch.delenv(name)
+
+
+class OneWorker(Testing):
+    """`drain` with one worker for the whole test: to start and stop one each time takes longer than its work."""
+
+    def __init__(self, app: Rowlock, clock: FakeClock, exits: AsyncExitStack) -> None:
+        super().__init__(app, clock)
+        self._exits, self._pool, self._seen = exits, None, set[str]()
+
+    async def drain(self, **_: object) -> list[Job]:
+        """Run everything that is due; what waits for a source that is closed stays."""
+        if self._pool is None:
+            options = {"pool_size": 1, "poll_interval_seconds": 0.02, "shutdown_timeout_seconds": 5}
+            self._pool = await self._exits.enter_async_context(self.app.worker(**options))
+        store, lanes = await self.app.store(), [Lane("coins", "coins.scrape")]
+        closed_since = deadline = time.monotonic()
+        while await store.run(work_left(lanes)):
+            closed_since = closed_since if self._pool.held_up else time.monotonic()
+            if time.monotonic() > closed_since + CLOSED_SECONDS:
+                break
+            assert time.monotonic() < deadline + 30, "jobs were still running after 30 s"
+            await asyncio.sleep(0.005)
+        finished = [job for job in await self._finished() if job.id not in self._seen]
+        self._seen |= {job.id for job in finished}
+        return finished
+
+
+@pytest.fixture
+def coins(url: str, tmp_path: Path) -> Coins:
+    return Coins(url, cache_file=tmp_path / "cache.db")
+
+
+@pytest.fixture
+async def t(coins: Coins) -> AsyncIterator[Testing]:
+    """Time that stands still, and `drain` to run what is due."""
+    clock = coins.app.clock = FakeClock()
+    async with coins.app, AsyncExitStack() as exits:
+        yield OneWorker(coins.app, clock, exits)
+
+
+@pytest.fixture
+async def markets() -> AsyncIterator[Markets]:
+    async with Markets() as opened:
+        yield opened

@@ -1,0 +1,102 @@
+"""What is taken of a market's answer, and what is not."""
+
+import json
+from typing import Any
+
+import pytest
+
+from apps.coins.helpers import LISTING, listing
+from rowlock_apps.coins.listing import MAX_LISTINGS, BadAnswer, read_answer
+
+
+def answer(*rows: Any) -> bytes:
+    return json.dumps({"listings": rows}).encode()
+
+
+def test_a_listing_is_read() -> None:
+    found = read_answer(answer(LISTING), "application/json")
+    (one,) = found.listings
+    assert (one.title, one.cents, one.type, one.date.isoformat()) == (LISTING["title"], 4150, "sold", "2026-01-15")
+    assert found.skipped == 0
+
+
+@pytest.mark.parametrize(("price", "cents"), [("41.5", 4150), (41.5, 4150), (41, 4100), ("0.015", 2), (0.1 + 0.2, 30)])
+def test_prices_are_exact_cents(price: Any, cents: int) -> None:
+    (one,) = read_answer(answer(listing(price=price)), "application/json").listings
+    assert one.cents == cents
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"price": -1},
+        {"price": 0},
+        {"price": "0.001"},
+        {"price": "1e12"},
+        {"price": "1e400000"},
+        {"price": "NaN"},
+        {"price": float("inf")},
+        {"price": "12 dollars"},
+        {"price": None},
+        {"price": [1]},
+        {"currency": "dollars"},
+        {"currency": None},
+        {"type": "gift"},
+        {"date": "yesterday"},
+        {"date": "2026-02-30"},
+        {"title": ""},
+        {"title": "x" * 501},
+        {"title": "a\x00b"},
+        {"title": "half a \ud83d character"},
+        {"title": 7},
+        {"url": "javascript:alert(1)"},
+        {"url": "https://a b/"},
+        {"external_id": "x" * 201},
+        {"external_id": None, "url": "https://user:secret@market.example/"},  # no key can be made of it
+    ],
+)
+def test_a_listing_that_makes_no_sense_is_left_out_and_counted(wrong: dict[str, Any]) -> None:
+    found = read_answer(answer(LISTING, listing(**wrong)), "application/json")
+    assert (len(found.listings), found.skipped) == (1, 1)
+
+
+@pytest.mark.parametrize("row", [None, 7, "listing", [], {}])
+def test_what_is_no_listing_at_all_is_left_out(row: Any) -> None:
+    assert read_answer(answer(row, LISTING), "application/json").skipped == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "reason"),
+    [
+        (answer(LISTING), "text/html", "text/html, not application/json"),
+        (answer(LISTING), "", "of no type"),
+        (b"", "application/json", "not JSON"),
+        (b"<html>", "application/json", "not JSON"),
+        (b"\xff\xfe\x00", "application/json", "not JSON"),
+        (b"[" * 100_000, "application/json", "not JSON"),
+        (b"null", "application/json", 'no list under "listings"'),
+        (b"[]", "application/json", 'no list under "listings"'),
+        (b'{"listings": {}}', "application/json", 'no list under "listings"'),
+        (answer(*[LISTING] * (MAX_LISTINGS + 1)), "application/json", "501 listings, more than 500"),
+        (answer(listing(price=-1), {}), "application/json", "none of its 2 listings makes sense"),
+    ],
+)
+def test_an_answer_that_is_not_as_agreed_is_refused_as_a_whole(body: bytes, content_type: str, reason: str) -> None:
+    with pytest.raises(BadAnswer, match=reason):
+        read_answer(body, content_type)
+
+
+def test_no_listings_is_an_answer() -> None:
+    assert read_answer(answer(), "application/json").listings == ()
+
+
+def test_the_key_is_the_markets_id_or_else_a_hash() -> None:
+    """S4.15, S4.16: `ext_…` is preferred; the hash does not see the URL's query or how the title is spaced."""
+    rows = [LISTING, listing(external_id=None), listing(external_id=" ", url="https://market.example/1?q=2#top")]
+    rows.append(listing(external_id=None, title="1921-d  MORGAN dollar"))
+    rows.append(listing(external_id=None, type="ask"))
+    keys = [one.dedupe_key for one in read_answer(answer(*rows), "application/json").listings]
+    assert keys[0] == "ext_1"
+    assert keys[1].startswith("hash_")
+    assert len(keys[1]) == len("hash_") + 16
+    assert keys[1] == keys[2] == keys[3] != keys[4]
