@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rowlock.governance.cache import AnswerCache
     from rowlock.store.app_schema import Migrations
     from rowlock.store.batches import EndedBatch
+    from rowlock.store.engine import Session
     from rowlock.store.reads import FinishedStats, QueueStats, Stats
     from rowlock.work.app import Rowlock
     from rowlock.work.batch import Batch
@@ -86,6 +87,7 @@ _MODULES = {
     "governance.cache": ("AnswerCache",),
     "store.app_schema": ("Migrations",),
     "store.batches": ("EndedBatch",),
+    "store.engine": ("Session",),
     "store.reads": ("FinishedStats", "QueueStats", "Stats"),
     "work.app": ("Rowlock",),
     "work.batch": ("Batch",),
@@ -132,6 +134,7 @@ __all__ = [
     "Schedule",
     "ScheduleNotFound",
     "SchemaError",
+    "Session",
     "Snooze",
     "SourceError",
     "State",

@@ -436,3 +436,23 @@ async def test_a_follow_up_that_takes_other_arguments_is_refused_before_anything
     with pytest.raises(InvalidArguments, match="refund"):
         await work.enqueue()
     assert await count_jobs(app) == 0
+
+
+async def test_a_cancel_and_a_retry_are_part_of_the_transaction_around_them(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    job = await note.enqueue()
+    with pytest.raises(RuntimeError):
+        async with app.transaction():
+            assert await app.cancel(job.id) == "cancelled"
+            raise RuntimeError("changed my mind")
+    assert (await app.job(job.id)).state == "queued"
+    async with app.transaction():
+        await app.cancel(job.id)
+    assert (await app.job(job.id)).state == "cancelled"
+    with pytest.raises(RuntimeError):
+        async with app.transaction():
+            await app.retry(job.id)
+            raise RuntimeError("changed my mind")
+    assert (await app.job(job.id)).state == "cancelled"

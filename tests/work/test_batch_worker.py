@@ -186,3 +186,30 @@ class TestOnPostgres:
             finally:
                 go.set()
             assert (await batch.wait(timeout=10)).total == 3
+
+
+async def test_a_worker_that_stops_ends_the_batch_whose_last_job_settled_itself(
+    app: Rowlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the last worker: nobody else would notice."""
+
+    @app.task
+    async def effect(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("SELECT 1")
+
+    async with app.batch("one") as batch:
+        job = await effect.using(batch=batch).enqueue()
+    async with app.worker() as worker:
+        end, calls = worker.settler.end_batches, []
+
+        async def slow_at_first(ids: set[str]) -> None:
+            calls.append(ids)
+            if len(calls) == 1:
+                await asyncio.sleep(60)  # the stop comes before it is done
+            await end(ids)
+
+        monkeypatch.setattr(worker.settler, "end_batches", slow_at_first)
+        await job.wait(10)
+        await until(lambda: calls, 10)
+    assert (await app.find_batch(batch.id)).state == "succeeded"

@@ -37,6 +37,7 @@ class DatagramBell:
             return SilentBell()
         folder = _folder(file)
         folder.mkdir(mode=0o700, exist_ok=True)
+        _take_down_the_dead(folder)
         address = str(folder / f"{uuid.uuid4().hex[:12]}.bell")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.setblocking(False)
@@ -61,6 +62,16 @@ class DatagramBell:
                 os.unlink(self.address)
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(self.address))
+
+
+def _take_down_the_dead(folder: Path) -> None:
+    """Remove the bells of processes that were killed; nobody else does."""
+    for bell in folder.glob("*.bell"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+            try:
+                sock.connect(str(bell))
+            except ConnectionRefusedError:
+                bell.unlink()
 
 
 class SilentBell:

@@ -350,8 +350,9 @@ class Rowlock:
         return await (await self.store()).run(reads.stats())
 
     async def cancel(self, job_id: str) -> str:
-        """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed."""
-        answer = (await (await self.store()).run(jobs.cancel([_id(job_id)], self.keep)))[_id(job_id)]
+        """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed.
+        Inside of `transaction()` it is part of it."""
+        answer = (await (joined(self) or await self.store()).run(jobs.cancel([_id(job_id)], self.keep)))[_id(job_id)]
         if answer == "missing":
             raise JobNotFound(str(job_id))
         if answer == "final":
@@ -360,7 +361,7 @@ class Rowlock:
 
     async def retry(self, job_id: str, *, tries: int = 1) -> JobHandle[Any]:
         """Put a dead or cancelled job back with `tries` more tries; its id, attempt and history stay."""
-        store = await self.store()
+        store = joined(self) or await self.store()
         if not await store.run(jobs.retry([_id(job_id)], tries)):
             row = await store.run(reads.get(_id(job_id)))
             if row is None:

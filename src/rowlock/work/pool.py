@@ -59,6 +59,7 @@ class WorkerPool:
         self.settings = change_worker(app.settings.worker, dict(config or {}) | changes)
         self.app, self.id = app, worker_id()
         self.stale_refused = 0  # writes that came too late and changed nothing
+        self._ending: set[str] = set()  # batches whose last job may just have settled itself
         self.reclaimed = 0  # leases of other workers that this one ended
         self.running: dict[str, Running] = {}  # claimed and not yet settled, by job id
         self._occupied = 0  # slots with an attempt that has not returned
@@ -200,6 +201,9 @@ class WorkerPool:
             await asyncio.sleep(0.02)
         self._stops.give_up_all()
         await self.settler.drain(max(2.0, self.settings.lease_seconds - self.settings.heartbeat_seconds))
+        with suppress(TimeoutError):  # this may be the last worker: nobody else would notice that they are complete
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.settler.end_batches(set(self._ending))
         await self._close()
 
     def hurry(self) -> None:
@@ -346,7 +350,12 @@ class WorkerPool:
             return
         self.log.succeeded(running.job, time.monotonic() - running.started)
         if running.job.batch_id is not None:
-            self._loops.spawn(self.settler.end_batches({running.job.batch_id}))
+            self._loops.spawn(self._end_batch(running.job.batch_id))
+
+    async def _end_batch(self, batch_id: str) -> None:
+        self._ending.add(batch_id)
+        await self.settler.end_batches({batch_id})
+        self._ending.discard(batch_id)
 
     def _forget(self, running: Running) -> None:
         if self.running.get(running.job.id) is running:

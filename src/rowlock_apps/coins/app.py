@@ -23,6 +23,7 @@ from rowlock import (
     Migrations,
     Permanent,
     Rowlock,
+    Session,
     exponential,
 )
 from rowlock_apps.coins import records
@@ -120,7 +121,7 @@ class Coins:
         async with self.app.transaction() as tx:
             return await records.report(tx)
 
-    async def _wanted(self, tx: records.Transaction, named: Sequence[str] | None) -> Sequence[str]:
+    async def _wanted(self, tx: Session, named: Sequence[str] | None) -> Sequence[str]:
         """The markets to ask."""
         known = await records.market_ids(tx)
         if named is not None:

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from rowlock import Session
 from rowlock_apps.coins.ask import Market
 from rowlock_apps.coins.coin import Coin, match_strength
 from rowlock_apps.coins.listing import Listing
 from rowlock_apps.coins.valuation import CURRENCY, Point, Valuation
 
 NEWEST = 1000  # points that a valuation looks at
-
-
-class Transaction(Protocol):
-    """What `app.transaction()` and `ctx.transaction()` give."""
-
-    async def execute(self, sql: str, *args: Any) -> None:
-        """A statement."""
-
-    async def fetch(self, sql: str, *args: Any) -> Sequence[Any]:
-        """A query."""
-        ...
 
 
 class Worth(NamedTuple):
@@ -39,7 +29,7 @@ class Worth(NamedTuple):
 # --- intakes and markets
 
 
-async def add_intake(tx: Transaction, coin: Coin) -> int:
+async def add_intake(tx: Session, coin: Coin) -> int:
     """The intake of this coin: a new one, or the one that is there."""
     wanted = (coin.year, coin.mintmark, coin.denomination, coin.series, coin.title)
     rows = await tx.fetch(
@@ -60,7 +50,7 @@ async def add_intake(tx: Transaction, coin: Coin) -> int:
     return int(rows[0][0])
 
 
-async def find_coin(tx: Transaction, intake_id: int) -> Coin | None:
+async def find_coin(tx: Session, intake_id: int) -> Coin | None:
     """The coin of an intake."""
     rows = await tx.fetch(
         "SELECT year, mintmark, denomination, series, title FROM coins_intakes WHERE id = $1", intake_id
@@ -68,14 +58,14 @@ async def find_coin(tx: Transaction, intake_id: int) -> Coin | None:
     return _coin(rows[0]) if rows else None
 
 
-async def hold_intake(tx: Transaction, intake_id: int) -> bool:
+async def hold_intake(tx: Session, intake_id: int) -> bool:
     """Until this transaction ends, nobody else adds prices to the intake or values it; False if there is none."""
     return bool(
         await tx.fetch("UPDATE coins_intakes SET priced_at = CURRENT_TIMESTAMP WHERE id = $1 RETURNING id", intake_id)
     )
 
 
-async def set_market(tx: Transaction, market: Market, name: str) -> None:
+async def set_market(tx: Session, market: Market, name: str) -> None:
     """A market, new or with a new name and address."""
     await tx.execute(
         """
@@ -88,13 +78,13 @@ async def set_market(tx: Transaction, market: Market, name: str) -> None:
     )
 
 
-async def find_market(tx: Transaction, source_id: str) -> Market | None:
+async def find_market(tx: Session, source_id: str) -> Market | None:
     """A market by its id."""
     rows = await tx.fetch("SELECT id, url FROM coins_sources WHERE id = $1", source_id)
     return Market(*rows[0]) if rows else None
 
 
-async def market_ids(tx: Transaction) -> list[str]:
+async def market_ids(tx: Session) -> list[str]:
     """All markets."""
     return [row[0] for row in await tx.fetch("SELECT id FROM coins_sources ORDER BY id")]
 
@@ -103,7 +93,7 @@ async def market_ids(tx: Transaction) -> list[str]:
 
 
 async def put_points(
-    tx: Transaction, intake_id: int, source_id: str, coin: Coin, listings: Sequence[Listing]
+    tx: Session, intake_id: int, source_id: str, coin: Coin, listings: Sequence[Listing]
 ) -> tuple[int, int]:
     """Write price points, each once; answers how many were written, and how many were left as they were because what is
     there fits the coin as well or better."""
@@ -140,7 +130,7 @@ async def put_points(
     return written, len(listings) - written
 
 
-async def points_of(tx: Transaction, intake_id: int) -> list[Point]:
+async def points_of(tx: Session, intake_id: int) -> list[Point]:
     """What a valuation is made of: the newest points in its currency."""
     rows = await tx.fetch(
         """
@@ -156,7 +146,7 @@ async def points_of(tx: Transaction, intake_id: int) -> list[Point]:
     return [Point(*row) for row in rows]
 
 
-async def put_valuation(tx: Transaction, intake_id: int, found: Valuation) -> None:
+async def put_valuation(tx: Session, intake_id: int, found: Valuation) -> None:
     """The one valuation of an intake."""
     await tx.execute(
         """
@@ -177,7 +167,7 @@ async def put_valuation(tx: Transaction, intake_id: int, found: Valuation) -> No
     )
 
 
-async def report(tx: Transaction) -> list[Worth]:
+async def report(tx: Session) -> list[Worth]:
     """Every coin with its points and its valuation, in the order in which they came in."""
     rows = await tx.fetch(
         """

@@ -11,20 +11,10 @@ brought back by an operator at any moment, so whoever moves money says for which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
-
-from rowlock import LeaseLost
+from rowlock import LeaseLost, Session
 
 PRICE = 1  # of a sticker, in credits
 ROUND = 500  # most refunds in one transaction: SQLite has one writer, who must not be held up
-
-
-class Transaction(Protocol):
-    """What `app.transaction()` and `ctx.transaction()` give."""
-
-    async def execute(self, sql: str, *args: Any) -> None: ...
-    async def fetch(self, sql: str, *args: Any) -> Sequence[Sequence[Any]]: ...
 
 
 class NoCredit(Exception):
@@ -41,13 +31,13 @@ class NoOrder(Exception):
         super().__init__(f"job {job_id} belongs to no order; jobs are made by rowlock_apps.stickers.shop.submit()")
 
 
-async def grant(tx: Transaction, user: str, amount: int) -> None:
+async def grant(tx: Session, user: str, amount: int) -> None:
     """Give a user credits."""
     await tx.execute("UPDATE stickers_users SET credits = credits + $2 WHERE id = $1", user, amount)
     await tx.execute("INSERT INTO stickers_ledger (user_id, kind, amount) VALUES ($1, 'grant', $2)", user, amount)
 
 
-async def charge(tx: Transaction, user: str, job_id: str) -> None:
+async def charge(tx: Session, user: str, job_id: str) -> None:
     """Take the price of an order that is not paid. Raises NoCredit."""
     taken = await tx.fetch(
         "UPDATE stickers_users SET credits = credits - $2 WHERE id = $1 AND credits >= $2 RETURNING credits",
@@ -62,7 +52,7 @@ async def charge(tx: Transaction, user: str, job_id: str) -> None:
     await _write(tx, user, job_id, "charge", times, -PRICE)
 
 
-async def begin(tx: Transaction, job_id: str, attempt: int) -> None:
+async def begin(tx: Session, job_id: str, attempt: int) -> None:
     """An attempt begins: it must be newer than all that ended, and it must be paid. What was refunded is charged again:
     an operator has retried the job. Raises NoCredit, NoOrder, LeaseLost."""
     orders = await tx.fetch(
@@ -83,7 +73,7 @@ async def begin(tx: Transaction, job_id: str, attempt: int) -> None:
         await charge(tx, user, job_id)
 
 
-async def refund(tx: Transaction, job_id: str, attempt: int) -> bool:
+async def refund(tx: Session, job_id: str, attempt: int) -> bool:
     """An attempt ended and the job with it, undrawn: give back what is paid. False when there is nothing to give back,
     or when a newer attempt has what was paid."""
     orders = await tx.fetch(
@@ -104,7 +94,7 @@ async def refund(tx: Transaction, job_id: str, attempt: int) -> bool:
     return True
 
 
-async def owed(tx: Transaction) -> list[tuple[str, int]]:
+async def owed(tx: Session) -> list[tuple[str, int]]:
     """Jobs that ended undrawn and are still paid, with the attempt that was their last."""
     rows = await tx.fetch(
         """
@@ -120,7 +110,7 @@ async def owed(tx: Transaction) -> list[tuple[str, int]]:
     return [(str(job_id), attempt) for job_id, attempt in rows]
 
 
-async def unbalanced(tx: Transaction) -> list[tuple[str, int, int]]:
+async def unbalanced(tx: Session) -> list[tuple[str, int, int]]:
     """Users whose credits are not the sum of their ledger, with both numbers. There are none."""
     rows = await tx.fetch(
         """
@@ -134,7 +124,7 @@ async def unbalanced(tx: Transaction) -> list[tuple[str, int, int]]:
     return [(user, credits, int(total)) for user, credits, total in rows]
 
 
-async def _write(tx: Transaction, user: str, job_id: str, kind: str, times: int, amount: int) -> None:
+async def _write(tx: Session, user: str, job_id: str, kind: str, times: int, amount: int) -> None:
     await tx.execute(
         "INSERT INTO stickers_ledger (user_id, job_id, kind, round, amount) VALUES ($1, $2, $3, $4, $5)",
         user,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 
-from rowlock import JobHandle, JobNotFound
+from rowlock import JobHandle, JobNotFound, Session
 from rowlock_apps.stickers import ledger
 from rowlock_apps.stickers.app import app, draw, give_back
-from rowlock_apps.stickers.ledger import NoCredit, Transaction
+from rowlock_apps.stickers.ledger import NoCredit
 
 __all__ = ["BadRequest", "NoCredit", "UnknownUser", "cancel", "credits_of", "open_account", "submit", "top_up"]
 
@@ -89,7 +89,7 @@ async def cancel(user: str, job_id: str) -> str:
     return answer
 
 
-async def _lock(tx: Transaction, user: str) -> None:
+async def _lock(tx: Session, user: str) -> None:
     """Let nobody else order for this user until the transaction ends. Not FOR UPDATE, which SQLite does not have."""
     found = _is_name(user) and await tx.fetch(
         "UPDATE stickers_users SET credits = credits WHERE id = $1 RETURNING id", user
@@ -98,7 +98,7 @@ async def _lock(tx: Transaction, user: str) -> None:
         raise UnknownUser(user)
 
 
-async def _ordered(tx: Transaction, user: str, prompt: str, request_id: str | None) -> str | None:
+async def _ordered(tx: Session, user: str, prompt: str, request_id: str | None) -> str | None:
     """The job of the same request. A key of the job would be free again once the job is dead; the answer to a request
     stays the same for ever."""
     rows = await tx.fetch(
@@ -112,7 +112,7 @@ async def _ordered(tx: Transaction, user: str, prompt: str, request_id: str | No
     return str(job_id)
 
 
-async def _order(tx: Transaction, user: str, prompt: str, request_id: str | None, job_id: str) -> None:
+async def _order(tx: Session, user: str, prompt: str, request_id: str | None, job_id: str) -> None:
     await tx.execute(
         "INSERT INTO stickers_orders (job_id, user_id, prompt, request_id) VALUES ($1, $2, $3, $4)",
         job_id,
