@@ -1,31 +1,21 @@
 """Who may add jobs to a batch: anybody until it is sealed, its own jobs until it ends."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from rowlock import BatchNotFound, Context, InvalidArguments, LeaseLost, NotAllowed, Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.store import batches, jobs
 from rowlock.store.adding import NewRow
+from support.app_rig import app, rig
 from support.contract_tasks import working
 from support.rig import TABLES, Rig
 
+__all__ = ["app", "rig"]  # fixtures
+
 ALL = (*TABLES, "batches", "batch_counts")
 UNKNOWN = "01890000-0000-7000-8000-00000000000f"
-
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A batch's numbers are exact through all that can happen to its jobs, an operator's retry among it."""
 
 import random
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -9,46 +8,15 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
-from rowlock.store import batches, jobs
+from rowlock.store import jobs
+from support.app_rig import app, report, rig, sweep, t
 from support.rig import KEEP, Rig
+
+__all__ = ["app", "report", "rig", "t"]  # fixtures
 
 DEAD = Failed("E", "no", permanent=True)
 FINAL = ("succeeded", "dead", "cancelled")
-
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
-
-
-@pytest.fixture
-def t(app: Rowlock) -> Any:
-    @app.task("t", max_attempts=3)
-    async def work(n: int = 0) -> None: ...
-
-    return work
-
-
-@pytest.fixture
-def report(app: Rowlock) -> Any:
-    @app.task("report", queue="reports", priority=7)
-    async def report(batch: dict[str, Any]) -> None: ...
-
-    return report
-
-
-async def sweep(rig: Rig) -> list[str]:
-    """End what is complete, as a worker does after its settles and every sweeper does; answers which."""
-    still_open = await rig.store.run(batches.still_open(jobs.NO_ID, 1000))
-    return await rig.store.run(batches.end(still_open))
 
 
 async def exact(rig: Rig, batch: Any) -> None:

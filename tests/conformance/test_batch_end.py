@@ -1,53 +1,21 @@
 """The end of a batch: told once by its `on_end`, found by a sweeper if need be, and forgotten after a while."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from rowlock import BatchNotFound, InvalidArguments, Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.store import batches, jobs, retention
+from support.app_rig import app, report, rig, sweep, t
 from support.contract_tasks import working
 from support.rig import KEEP, TABLES, Rig, settlement
 
+__all__ = ["app", "report", "rig", "t"]  # fixtures
+
 ALL = (*TABLES, "batches", "batch_counts")
 DEAD = Failed("E", "no", permanent=True)
-
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
-
-
-@pytest.fixture
-def t(app: Rowlock) -> Any:
-    @app.task("t", max_attempts=3)
-    async def work(n: int = 0) -> None: ...
-
-    return work
-
-
-@pytest.fixture
-def report(app: Rowlock) -> Any:
-    @app.task("report", queue="reports", priority=7)
-    async def report(batch: dict[str, Any]) -> None: ...
-
-    return report
-
-
-async def sweep(rig: Rig) -> list[str]:
-    """End what is complete, as a worker does after its settles and every sweeper does; answers which."""
-    still_open = await rig.store.run(batches.still_open(jobs.NO_ID, 1000))
-    return await rig.store.run(batches.end(still_open))
 
 
 async def reports(rig: Rig) -> list[dict[str, Any]]:

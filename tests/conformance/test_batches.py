@@ -1,7 +1,6 @@
 """Batches: what they take, when they end, and how they are cancelled and watched."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,22 +8,13 @@ import pytest
 from rowlock import NotAllowed, Permanent, Rowlock
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Cancelled, Failed
-from rowlock.store import batches, jobs
+from support.app_rig import app, rig, sweep
 from support.contract_tasks import until, working
 from support.rig import TABLES, Rig
 
+__all__ = ["app", "rig"]  # fixtures
+
 ALL = (*TABLES, "batches", "batch_counts")
-
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
 
 
 @pytest.fixture
@@ -33,12 +23,6 @@ def t(app: Rowlock) -> Any:
     async def work(n: int = 0) -> None: ...
 
     return work
-
-
-async def sweep(rig: Rig) -> list[str]:
-    """End what is complete, as a worker does after its settles and every sweeper does; answers which."""
-    still_open = await rig.store.run(batches.still_open(jobs.NO_ID, 1000))
-    return await rig.store.run(batches.end(still_open))
 
 
 async def counts(batch: Any) -> tuple[str, int, int, int]:

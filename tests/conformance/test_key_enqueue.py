@@ -2,27 +2,17 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from rowlock import InvalidArguments, Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Failed, Released
+from support.app_rig import app, rig
 from support.rig import Rig
 
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
+__all__ = ["app", "rig"]  # fixtures
 
 
 @pytest.fixture

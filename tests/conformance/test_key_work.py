@@ -1,31 +1,21 @@
 """Keys where the work is done: claims by turns, a real worker, and what an attempt enqueues itself."""
 
 import uuid
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from rowlock import Context, LeaseLost, Permanent, Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.store import turns
+from support.app_rig import app, rig
 from support.contract_tasks import until, working
 from support.rig import LEASE, Rig, token
 
+__all__ = ["app", "rig"]  # fixtures
+
 YEAR = timedelta(days=365)
 KINDS: list[Any] = ["until_done", "while_queued", "forever", YEAR]
-
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
 
 
 @pytest.fixture

@@ -1,31 +1,22 @@
 """Unique keys: the second enqueue of the same work gets the first one's job, for as long as the key is held."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from rowlock import NotAllowed, Rowlock, Task
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded
 from rowlock.store import jobs, retention
+from support.app_rig import app, rig
 from support.rig import KEEP, LEASE, Rig
+
+__all__ = ["app", "rig"]  # fixtures
 
 YEAR = timedelta(days=365)
 KINDS: list[Any] = ["until_done", "while_queued", "forever", YEAR]
 DAY = 86400
-
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
 
 
 @pytest.fixture

@@ -1,22 +1,20 @@
 """Two sessions meet on one batch, statement by statement: it ends when all is done, once, and not before."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from rowlock import NotAllowed, Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.store import Store, batches, jobs, open_store
+from rowlock.store import Store, batches, jobs
 from rowlock.store.adding import NewRow
-from rowlock.store.engine import StoreOptions
+from support.app_rig import app, other, rig, t, watcher
 from support.interleave import Actor, orders, play, watching
 from support.rig import KEEP, Rig, settlement
 from support.stores import clock, database, template
 
-__all__ = ["clock", "database", "template"]  # fixtures
+__all__ = ["app", "clock", "database", "other", "rig", "t", "template", "watcher"]  # fixtures
 
 DEAD = Failed("E", "no", permanent=True)
 
@@ -29,39 +27,6 @@ def meetings(first: int, second: int) -> list[str]:
 @pytest.fixture
 def engine() -> str:
     return "postgres"
-
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
-
-
-@pytest.fixture
-async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
-    """A second store on the same database."""
-    opened = await open_store(database, StoreOptions(clock=clock))
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def watcher(database: str) -> AsyncIterator[Any]:
-    async with watching(database) as connection:
-        yield connection
-
-
-@pytest.fixture
-def t(app: Rowlock) -> Any:
-    @app.task("t")
-    async def work() -> None: ...
-
-    return work
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Keys and other people's transactions: a long one holds up nobody, and one that cannot see its twin is told so."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -10,13 +9,13 @@ import psycopg
 import pytest
 
 from rowlock import KeyConflict, Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Failed
+from support.app_rig import app, rig
 from support.interleave import watching
 from support.rig import Rig
 from support.stores import clock, database, template
 
-__all__ = ["clock", "database", "template"]  # fixtures
+__all__ = ["app", "clock", "database", "rig", "template"]  # fixtures
 
 KINDS = ["until_done", "while_queued", "forever", timedelta(hours=1)]
 ACTIVE = "SELECT CAST(id AS text) FROM {t}jobs_live"
@@ -25,17 +24,6 @@ ACTIVE = "SELECT CAST(id AS text) FROM {t}jobs_live"
 @pytest.fixture
 def engine() -> str:
     return "postgres"
-
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -13,17 +12,16 @@ import asyncpg
 import pytest
 
 from rowlock import Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
-from rowlock.store import Store, jobs, open_store
+from rowlock.store import Store, jobs
 from rowlock.store.adding import NewRow
-from rowlock.store.engine import StoreOptions
+from support.app_rig import app, other, rig, watcher
 from support.interleave import Actor, orders, play, watching
 from support.rig import Rig
 from support.stores import clock, database, template
 
-__all__ = ["clock", "database", "template"]  # fixtures
+__all__ = ["app", "clock", "database", "other", "rig", "template", "watcher"]  # fixtures
 
 KINDS = ["until_done", "while_queued", "forever", timedelta(hours=1)]
 PATIENCE = 20.0
@@ -33,31 +31,6 @@ ACTIVE = "SELECT CAST(id AS text) FROM {t}jobs_live"
 @pytest.fixture
 def engine() -> str:
     return "postgres"
-
-
-@pytest.fixture
-async def app(database: str, clock: FakeClock) -> AsyncIterator[Rowlock]:
-    async with Rowlock(database, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
-
-
-@pytest.fixture
-async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
-    """A second store on the same database."""
-    opened = await open_store(database, StoreOptions(clock=clock))
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def watcher(database: str) -> AsyncIterator[Any]:
-    async with watching(database) as connection:
-        yield connection
 
 
 @pytest.fixture
