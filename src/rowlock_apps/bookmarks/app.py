@@ -1,0 +1,59 @@
+"""The app: its tasks, and the web that they fetch from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+from typing import Any
+
+from rowlock import Backoff, FakeClock, Migrations, Rowlock, fixed
+
+from . import tasks
+from .imports import ENDED, ENRICH
+from .web.fetch import Dial, Limits, open_fetcher, public_socket, system_resolve
+from .web.guard import Resolve
+
+FOLDER = Path(__file__).parent
+QUEUE = "bookmarks"
+DEAD = "bookmarks.link_dead"
+
+
+def make_app(
+    database: str | None = None,
+    *,
+    resolve: Resolve = system_resolve,
+    dial: Dial = public_socket,
+    ports: Collection[int] = (80, 443),
+    limits: Limits = Limits(),
+    backoff: Backoff = fixed(minutes=5),
+    clock: FakeClock | None = None,
+) -> Rowlock:
+    """The bookmarks app on a database; tests and the demo give it a web of their own."""
+    app = Rowlock(
+        database,
+        config=FOLDER / "config.yaml",
+        clock=clock,
+        migrations=Migrations("bookmarks", FOLDER / "migrations"),
+    )
+
+    @app.lifespan
+    async def resources() -> AsyncIterator[dict[str, Any]]:
+        async with open_fetcher(resolve, dial, ports=ports, limits=limits) as fetcher:
+            yield {"app": app, "fetcher": fetcher}
+
+    app.middleware(tasks.scrubbed)
+    app.task(DEAD, queue=QUEUE)(tasks.link_dead)
+    app.task(ENDED, queue=QUEUE)(tasks.import_ended)
+    app.task(
+        ENRICH,
+        queue=QUEUE,
+        max_attempts=2,
+        backoff=backoff,
+        timeout=limits.total + 15,  # the fetcher ends by itself; this is for what is wrong with it
+        source=lambda host: f"domain:{host}",
+        on_dead=DEAD,
+    )(tasks.enrich)
+    return app
+
+
+app = make_app()

@@ -1,0 +1,127 @@
+"""`rowlock demo bookmarks`: two people import one file, and a worker finds out what its links are.
+
+The web that it fetches from is in this process: fine, slow, broken, forbidding and hostile servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+from rowlock import JobHandle, Rowlock, fixed
+
+from ..stage import Stage, stage
+from .app import make_app
+from .demo_web import Site, addresses_of, bookmarks_file, pages_of, sites
+from .imports import ENRICH, Import, import_file, read_import
+from .small_web import PUBLIC, SmallWeb, small_web
+from .web.fetch import Limits
+
+LONGEST_SECONDS = 45.0
+LOOK_SECONDS = 0.2
+K = 2  # what the config says of domains
+Jobs = list[JobHandle[str]]
+
+
+async def play(database: str, live: bool) -> list[str]:
+    """Run the demo on a database; answers what did not go as it should."""
+    around = sites(await _earlier_imports(database))
+    async with small_web(pages_of(around), addresses_of(around)) as web:
+        limits = Limits(total=5.0, headers=3.0, idle=3.0)
+        app = make_app(database, resolve=web.resolve, dial=web.dial, limits=limits, backoff=fixed(seconds=1))
+        async with app:
+            with stage(live) as on:
+                imports = await _run(app, on, bookmarks_file(around))
+            jobs = await _jobs(app, imports)
+            refused = [source.name for source in await app.sources.list(refused=1)]
+    _show(jobs, imports, refused, web)
+    return [*_wrong_ends(around, jobs), *_wrong_counts(around, jobs, imports), *_wrong_calls(web)]
+
+
+async def _earlier_imports(database: str) -> int:
+    app = make_app(database)
+    await app.migrate()
+    async with app, app.transaction() as tx:
+        return int((await tx.fetch("SELECT count(*) FROM bookmarks_imports"))[0][0])
+
+
+async def _run(app: Rowlock, on: Stage, file: bytes) -> list[Import]:
+    """Both imports, from their beginning to their end."""
+    ids = await asyncio.gather(import_file(app, "ana", file), import_file(app, "ben", file))
+    on.say(f"ana and ben have imported the same file of {len(file):,} bytes at the same time")
+    async with app.worker(poll_interval_seconds=0.5, shutdown_timeout_seconds=5) as worker:
+        on.say(f"worker {worker.id} begins: at most 10 links at a time, at most {K} of each domain")
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while True:
+            imports = [await read_import(app, import_id) for import_id in ids]
+            _draw(on, imports, await _jobs(app, imports))
+            if all(one.over for one in imports) or time.monotonic() > deadline:
+                return imports
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _jobs(app: Rowlock, imports: list[Import]) -> Jobs:
+    ours = {one.id for one in imports}
+    return [job for job in await app.jobs(task=ENRICH, limit=200) if job.batch_id in ours]
+
+
+def _draw(on: Stage, imports: list[Import], jobs: Jobs) -> None:
+    on.numbers("links", Counter(str(job.state) for job in jobs))
+    on.numbers("domains at work", Counter(_domain(job) for job in jobs if job.state == "running"))
+    for one in imports:
+        on.bar(f"import of {one.user_id}", one.processed_items, one.total_items)
+
+
+def _show(jobs: Jobs, imports: list[Import], refused: list[str], web: SmallWeb) -> None:
+    """What a reader of the terminal wants to know."""
+    jobs = sorted(jobs, key=lambda job: str(job.source))
+    print("\nWhat the links are:")
+    for job in jobs:
+        if job.state == "succeeded":
+            print(f"  {_domain(job):22}{job.result}" + ("" if job.attempt == 1 else f"   (attempt {job.attempt})"))
+    print("\nWhich are dead, and why:")
+    for job in jobs:
+        if job.state == "dead":
+            print(f"  {_domain(job):22}{job.error_code}: {(job.error_message or '').splitlines()[0]}")
+    print()
+    for one in imports:
+        print(
+            f"import of {one.user_id}: {one.status}, {one.processed_items} of {one.total_items} bookmarks processed, "
+            f"{one.failed_items} links dead"
+        )
+    print(f"{len(jobs)} links had one job each, though both users have them and some lie in two folders:")
+    print("whose import came first has the jobs, and for the other one there was nothing left to fetch")
+    print(f"most requests to one domain at the same time: {max(web.most.values())}, allowed {K}")
+    print(f"connections: {len(web.dialled)}, to addresses that are not public: {_not_public(web)}")
+    print(f"block candidates: {', '.join(name.removeprefix('domain:') for name in refused)}")
+
+
+def _wrong_ends(around: list[Site], jobs: Jobs) -> list[str]:
+    found = Counter((job.result, job.error_code if job.state == "dead" else None) for job in jobs)
+    wanted = Counter((site.title, site.code) for site in around)
+    missing = [f"no link ended with {title or code}" for (title, code) in wanted - found]
+    return missing + [f"a link ended with {title or code}, unexpectedly" for (title, code) in found - wanted]
+
+
+def _wrong_counts(around: list[Site], jobs: Jobs, imports: list[Import]) -> list[str]:
+    dead = sum(site.code is not None for site in around)
+    wrong = [f"the import of {one.user_id} is not over" for one in imports if not one.over]
+    if any(one.processed_items != one.total_items for one in imports):
+        wrong.append("an import has not processed all of its bookmarks")
+    if (len(jobs), sum(one.failed_items for one in imports)) != (len(around), dead):
+        wrong.append(f"{len(jobs)} jobs for {len(around)} links")
+    return wrong
+
+
+def _wrong_calls(web: SmallWeb) -> list[str]:
+    wrong = [f"{host} had {most} requests at the same time" for host, most in web.most.items() if most > K]
+    return wrong + ([f"{_not_public(web)} connections to addresses that are not public"] if _not_public(web) else [])
+
+
+def _not_public(web: SmallWeb) -> int:
+    return sum(address != PUBLIC for address in web.dialled)
+
+
+def _domain(job: JobHandle[str]) -> str:
+    return str(job.source).removeprefix("domain:")

@@ -1,0 +1,56 @@
+"""What workers do: fetch a link, and keep what became of links and imports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from rowlock import Context, EndedBatch, Finished, Permanent, Retry, Rowlock, Snooze, SourceError
+
+from . import tables
+from .scrub import scrub
+from .web.fetch import Fetcher
+
+
+async def enrich(ctx: Context, link_id: str, host: str) -> str | None:
+    """Fetch a link's page, and keep what its head says; the job's result is the title."""
+    app: Rowlock = ctx.resources["app"]
+    fetcher: Fetcher = ctx.resources["fetcher"]
+    async with app.transaction() as tx:
+        url = await tables.url_of(tx, link_id)
+    if url is None:
+        raise Permanent(f"link {link_id} of {host} is not in bookmarks_links", code="NO_SUCH_LINK")
+    page = await fetcher.page(url)
+    async with ctx.transaction() as tx:
+        await tables.store_page(tx, link_id, page)
+    return page.head.title
+
+
+async def link_dead(ctx: Context, finished: Finished) -> None:
+    """Keep why a link is dead; its job is forgotten after a while."""
+    message = (finished["error_message"] or "").partition("\n")[0]
+    async with ctx.transaction() as tx:
+        await tables.mark_dead(tx, finished["args"]["link_id"], finished["error_code"], message)
+
+
+async def import_ended(ctx: Context, batch: EndedBatch) -> None:
+    """Keep what an import has come to; its batch is forgotten after a while."""
+    async with ctx.transaction() as tx:
+        await tables.end_import(tx, batch)
+
+
+class Unexpected(Exception):
+    """A failure that nobody has foreseen, in words that may be stored."""
+
+
+async def scrubbed(ctx: Context, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Around every attempt: what it raises is stored and logged, so it must not carry anybody's data."""
+    try:
+        return await call()
+    except (Permanent, Retry, Snooze, SourceError):
+        raise  # made by us, of hosts and numbers
+    except Exception as error:
+        told = scrub(str(error))
+        if told == str(error):
+            raise
+        raise Unexpected(f"{type(error).__name__}: {told}") from None

@@ -1,0 +1,1 @@
+"""Reading pages that strangers chose, without being led anywhere or filled up by them."""

@@ -1,0 +1,55 @@
+"""What an answer means for its job: a page, another try, or the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from rowlock import Permanent, SourceError
+
+REDIRECTS = (301, 302, 303, 307, 308)
+LONGEST_WAIT = 86_400.0
+_CHALLENGE = re.compile(
+    r"just a moment\W*|attention required!?( \| cloudflare)?|robot check|security check|(re)?captcha( check)?"
+    r"|access (to this page has been )?denied|(please )?verify (that )?you('re| are) (a |not a )?(human|robot)\W*"
+    r"|are you (a )?(human|robot)\W*|checking your browser\b.{0,60}|ddos-guard",
+    re.IGNORECASE,
+)
+
+
+def check_status(host: str, status: int, headers: Mapping[str, str]) -> None:
+    """Raise unless the answer has a page in it.
+
+    403 and 451, like a captcha and robots.txt, are refusals: dead at once, and counted against the domain as a block
+    candidate. What is gone (404, 410) or needs more than a bookmark (401, …) is dead at once too: a second look five
+    minutes later finds the same, and a later import tries again. Servers in trouble get their second try.
+    """
+    if "challenge" in headers.get("cf-mitigated", "").lower():
+        raise Permanent(f"{host} asks for a captcha", code="CAPTCHA")
+    if 200 <= status < 300:
+        return
+    code = f"HTTP_{status}"
+    if status >= 500 or status in (408, 425, 429):
+        raise SourceError(f"{host} answered {status}", code=code, retry_after=_wait(headers))
+    raise Permanent(f"{host} answered {status}", code=code)
+
+
+def check_title(host: str, title: str | None) -> None:
+    """Raise if the page is one that wants to know whether we are human."""
+    if title is not None and _CHALLENGE.fullmatch(title):
+        raise Permanent(f"{host} asks for a captcha", code="CAPTCHA")
+
+
+def _wait(headers: Mapping[str, str]) -> float | None:
+    """How long the server wants to be left alone."""
+    value = headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:9]), LONGEST_WAIT)
+    try:
+        moment = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return min(max((moment - datetime.now(UTC)).total_seconds(), 0.0), LONGEST_WAIT)

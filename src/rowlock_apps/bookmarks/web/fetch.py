@@ -1,0 +1,189 @@
+"""Fetches the head of a page: every hop checked by the guard, every answer bounded in bytes and time.
+
+`resolve` and `dial` are arguments, so that a test or a demo can have a web of its own. `dial` makes the socket for an
+address that the guard has let through (it is aiohttp's `socket_factory`); the one used in production looks at the
+address once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from rowlock import Permanent, SourceError
+
+from . import head, robots
+from .answers import REDIRECTS, check_status, check_title
+from .body import inflated
+from .guard import Refused, Resolve, Target, address_of, is_public, redirected, target_of
+from .head import Head, HeadReader
+from .page import Page
+
+Dial = Callable[[tuple[Any, ...]], socket.socket]
+ROBOT = "rowlock-bookmarks"
+MOST_REDIRECTS = 5
+PAGES = {"text/html", "application/xhtml+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a server may take, in seconds."""
+
+    total: float = 30.0  # all hops together
+    headers: float = 10.0  # to the end of the headers of one answer
+    idle: float = 10.0  # between two pieces of a body
+
+
+async def system_resolve(host: str) -> list[str]:
+    """The addresses of a name, as the system knows them."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+def public_socket(info: tuple[Any, ...]) -> socket.socket:
+    """A socket for a public address; for any other, none."""
+    family, kind, protocol, _, (address, *_) = info
+    if not is_public(address):
+        raise Refused(f"{address} is not a public address", code="ADDRESS_REFUSED")
+    return socket.socket(family, kind, protocol)
+
+
+class _NoNames(aiohttp.abc.AbstractResolver):
+    """The guard gives addresses only; a name that comes this far is a mistake, not a question to the DNS."""
+
+    async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_INET) -> list[Any]:
+        raise Refused(f"{host} was not resolved by the guard", code="ADDRESS_REFUSED")
+
+    async def close(self) -> None: ...
+
+
+class Fetcher:
+    """Fetches pages. Made by `open_fetcher`."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, resolve: Resolve, ports: Collection[int], limits: Limits
+    ) -> None:
+        self._session, self._resolve, self._ports, self._limits = session, resolve, ports, limits
+        self._robots = robots.Robots(self._ask_robots)
+
+    async def page(self, url: str) -> Page:
+        """The page at a URL, if its server gives it to robots."""
+        try:
+            async with asyncio.timeout(self._limits.total):
+                target = target_of(url, self._ports)
+                async with self._followed(target, obey=True) as (target, answer):
+                    check_status(target.host, answer.status, answer.headers)
+                    return await self._read(target, answer)
+        except aiohttp.ServerTimeoutError:
+            raise SourceError(f"{target_host(url)} fell silent", code="TIMEOUT") from None
+        except TimeoutError:
+            raise SourceError(f"{target_host(url)} took longer than {self._limits.total:g} s", code="TIMEOUT") from None
+        except (aiohttp.ClientError, OSError) as error:
+            # Not its own words: they quote what the server sent.
+            reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+            raise SourceError(f"{target_host(url)}: {reason}", code="CONNECTION") from None
+
+    @asynccontextmanager
+    async def _followed(self, target: Target, *, obey: bool) -> AsyncIterator[tuple[Target, aiohttp.ClientResponse]]:
+        """The answer at the end of all redirects, each of which is checked like a first request."""
+        for _ in range(MOST_REDIRECTS + 1):
+            if obey and not (await self._robots.of(target.origin)).allows(target.path):
+                raise Permanent(f"robots.txt of {target.host} forbids it", code="ROBOTS")
+            async with self._answer(target) as answer:
+                location = answer.headers.get("Location")
+                if answer.status not in REDIRECTS or not location:
+                    yield target, answer
+                    return
+                target = redirected(target, location, self._ports)
+        raise Permanent(f"more than {MOST_REDIRECTS} redirects, at last to {target.host}", code="TOO_MANY_REDIRECTS")
+
+    @asynccontextmanager
+    async def _answer(self, target: Target) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request to one checked address, with the name in Host and in TLS; nothing is carried from hop to hop."""
+        address = await address_of(target, self._resolve)
+        place = f"[{address}]" if ":" in address else address
+        request = self._session.get(
+            URL(f"{target.scheme}://{place}:{target.port}{target.path}", encoded=True),
+            headers={"Host": target.authority},
+            allow_redirects=False,
+            server_hostname=target.host.strip("[]") if target.scheme == "https" else None,
+        )
+        try:
+            async with asyncio.timeout(self._limits.headers) as limit:
+                answer = await request
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise SourceError(f"no answer of {target.host} in {self._limits.headers:g} s", code="TIMEOUT") from None
+        try:
+            yield answer
+        finally:
+            answer.close()  # never back to a pool: the rest of the body is not read
+
+    async def _read(self, target: Target, answer: aiohttp.ClientResponse) -> Page:
+        content_type = answer.content_type.lower()[:100]
+        if content_type not in PAGES:
+            return Page(target.url, content_type, Head())
+        reader = HeadReader()
+        async with aclosing(self._body(answer, head.MOST_BYTES)) as steps:
+            async for step in steps:
+                reader.feed(step)
+                if reader.done:
+                    break
+        found = reader.head(target.url, answer.charset)
+        check_title(target.host, found.title)
+        return Page(target.url, content_type, found)
+
+    async def _ask_robots(self, origin: str) -> robots.Rules:
+        """RFC 9309: what is not there (4xx) forbids nothing; a server in trouble forbids everything for now."""
+        target = target_of(f"{origin}/robots.txt", self._ports)
+        async with self._followed(target, obey=False) as (target, answer):
+            if 400 <= answer.status < 500 and answer.status != 429:
+                return robots.EVERYTHING
+            check_status(target.host, answer.status, answer.headers)
+            async with aclosing(self._body(answer, robots.MOST_BYTES)) as steps:
+                data = b"".join([step async for step in steps])
+        return robots.parse(data.decode("utf-8", "replace"), ROBOT)
+
+    def _body(self, answer: aiohttp.ClientResponse, most: int) -> AsyncGenerator[bytes, None]:
+        return inflated(answer.content.iter_any(), answer.headers.get("Content-Encoding", ""), most)
+
+
+def target_host(url: str) -> str:
+    """The host of a URL, for messages."""
+    return url.partition("://")[2].partition("/")[0].rpartition("@")[2][:255]
+
+
+@asynccontextmanager
+async def open_fetcher(
+    resolve: Resolve = system_resolve,
+    dial: Dial = public_socket,
+    *,
+    ports: Collection[int] = (80, 443),
+    limits: Limits = Limits(),
+) -> AsyncIterator[Fetcher]:
+    """A fetcher for the time of a block. It takes no proxy from the environment, keeps no cookie, and uses each
+    connection once."""
+    connector = aiohttp.TCPConnector(
+        resolver=_NoNames(), use_dns_cache=False, socket_factory=dial, force_close=True, happy_eyeballs_delay=None
+    )
+    async with aiohttp.ClientSession(
+        connector=connector,
+        trust_env=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.headers, sock_read=limits.idle),
+        headers={
+            "User-Agent": f"{ROBOT}/1.0",
+            "Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.1",
+            "Accept-Encoding": "gzip, identity",
+        },
+    ) as session:
+        yield Fetcher(session, resolve, ports, limits)

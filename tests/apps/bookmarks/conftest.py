@@ -1,0 +1,102 @@
+"""The app on a database of its own on each engine, with a web on loopback."""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from rowlock import Rowlock
+from rowlock_apps.bookmarks import import_file, make_app, read_import
+from rowlock_apps.bookmarks.imports import Import
+from rowlock_apps.bookmarks.small_web import Pages, SmallWeb, small_web
+from support.rig import TABLES
+from support.server import PostgresDatabases
+from support.stores import engine
+
+__all__ = ["engine"]
+
+
+@pytest.fixture(scope="session")
+def handed_on(postgres_server: PostgresDatabases) -> Iterator[str]:
+    """A PostgreSQL database with the app's tables; making one takes longer than most tests."""
+    name = f"bookmarks_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+    url = postgres_server.create_database(name)
+    asyncio.run(make_app(url).migrate())
+    yield url
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def postgres(handed_on: str) -> str:
+    """That database, without rows."""
+    with psycopg.connect(handed_on) as connection:
+        for table in (*TABLES, "batches"):
+            connection.execute(f"DELETE FROM rowlock.{table}")
+        connection.execute("DELETE FROM rowlock.sources WHERE name LIKE '%:%'")
+        connection.execute("TRUNCATE bookmarks_imports, bookmarks_links, bookmarks_placements, bookmarks_pages")
+    return handed_on
+
+
+@pytest.fixture
+def database(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of each engine."""
+    return f"sqlite:///{tmp_path}/bookmarks.db" if engine == "sqlite" else str(request.getfixturevalue("postgres"))
+
+
+class Place:
+    """An app, its web, and short words for what tests do with them."""
+
+    def __init__(self, app: Rowlock, web: SmallWeb) -> None:
+        self.app, self.web = app, web
+
+    async def bring(self, file: bytes, user: str = "ana") -> str:
+        return await import_file(self.app, user, file)
+
+    async def read(self, import_id: str) -> Import:
+        return await read_import(self.app, import_id)
+
+    async def rows(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
+        async with self.app.transaction() as tx:
+            return [tuple(row) for row in await tx.fetch(sql, *args)]
+
+    async def work(self, *ids: str, seconds: float = 20, **settings: Any) -> list[Import]:
+        """A worker until these imports are over, and what is kept of them is written."""
+        async with self.app.worker(**{"poll_interval_seconds": 0.2} | settings):
+            await self.until(self._kept(*ids), seconds)
+        return [await self.read(import_id) for import_id in ids]
+
+    def _kept(self, *ids: str) -> Callable[[], Awaitable[bool]]:
+        async def kept() -> bool:
+            rows = await self.rows("SELECT id, state FROM bookmarks_imports")
+            waiting = await self.app.jobs(state=["queued", "running"])
+            return {row[0] for row in rows if row[1]} >= set(ids) and not waiting
+
+        return kept
+
+    async def until(self, check: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+        async with asyncio.timeout(seconds):
+            while not await check():
+                await asyncio.sleep(0.03)
+
+
+Make = Callable[..., Awaitable[Place]]
+
+
+@pytest.fixture
+async def place(database: str) -> AsyncIterator[Make]:
+    """Makes an app on the database with these pages: `await place({"a.example/": page("A")})`."""
+    async with AsyncExitStack() as open_now:
+
+        async def make(pages: Pages, addresses: dict[str, list[str]] | None = None, **options: Any) -> Place:
+            web = await open_now.enter_async_context(small_web(pages, addresses))
+            app = make_app(database, resolve=web.resolve, dial=web.dial, **options)
+            await open_now.enter_async_context(app)
+            return Place(app, web)
+
+        yield make

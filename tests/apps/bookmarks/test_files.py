@@ -1,0 +1,222 @@
+"""Bookmarks files as they come: malformed, huge, nested, in any encoding."""
+
+import asyncio
+import io
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from apps.bookmarks.files import START, bookmarks_file
+from rowlock_apps.bookmarks import tables
+from rowlock_apps.bookmarks.chrome_html import DEEPEST, Bookmark, bookmarks
+from rowlock_apps.bookmarks.encoding import encoding_of, text_of
+from rowlock_apps.bookmarks.links import INVALID, Link, link_id, link_of
+from rowlock_apps.bookmarks.uploads import BadUpload, items, opened, put_aside
+
+
+def read(text: str, size: int = 1 << 20) -> list[Bookmark]:
+    return list(bookmarks(text[n : n + size] for n in range(0, len(text), size)))
+
+
+def hrefs(text: str) -> list[str]:
+    return [found.href for found in read(text)]
+
+
+A = '<DT><A HREF="http://a.example/{}">t</A>\n'
+
+
+def test_a_file_of_chrome() -> None:
+    found = read(
+        START.format(charset="UTF-8")
+        + '<DT><H3 ADD_DATE="1" PERSONAL_TOOLBAR_FOLDER="true">Bookmarks bar</H3>\n<DL><p>\n'
+        '<DT><A HREF="http://a.example/1" ADD_DATE="1700000000" ICON="data:,AA>BB">One &amp; <b>only</b></A>\n'
+        "<DD>a description that is nobody's title\n"
+        '<DT><H3>Sub</H3>\n<DL><p>\n<DT><A HREF="http://a.example/2">Two</A>\n</DL><p>\n'
+        '<DT><A HREF="http://a.example/3">Three</A>\n</DL><p>\n<DT><A HREF="http://a.example/4">Four</A>\n</DL><p>\n'
+    )
+    assert found == [
+        Bookmark("http://a.example/1", "One & only", "Bookmarks bar", 1_700_000_000, True),
+        Bookmark("http://a.example/2", "Two", "Bookmarks bar / Sub", None, True),
+        Bookmark("http://a.example/3", "Three", "Bookmarks bar", None, True),
+        Bookmark("http://a.example/4", "Four", "", None, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<dl><dt><a href='x'>a<dt><a href=y>b<dl>", ["x", "y"]),
+        ("<DL><A HREF = \"x\" >a</A ><A\nHREF='y'\n>b</a>", ["x", "y"]),
+        ('<DL><A HREF="x>a</A><A HREF="y">b</A>', ["x>a</A><A HREF="]),
+        ('<DL><A HREF="never closed>a</A><DT>', ["never closed>a</A><DT>"][:0]),
+        ("<DL><A>no href</A><A HREF=''>empty</A><A HREF=x>b</A>", ["x"]),
+        ("</DL></DL></DL><DL><A HREF=x>b</A>", ["x"]),
+        ("<DL><!-- <A HREF=no>x</A> --><A HREF=yes>b</A>", ["yes"]),
+        ("<DL><!-- never closed <A HREF=x>b</A>", ["x"]),
+        ("<DL>a < b <A HREF=x>1 < 2</A>", ["x"]),
+        ("<DL><ABBR>no</ABBR><ADDRESS>no</ADDRESS><A HREF=x>b</A>", ["x"]),
+        ("<DL><A HREF=x HREF=y>b</A>", ["x"]),
+        ("<DL><A HREF=x", ["x"]),
+        ("<DL><A HREF='a&amp;b&#39;c\n\td'>b</A>", ["a&b'cd"]),
+    ],
+)
+def test_malformed_files_give_what_can_be_had(text: str, expected: list[str]) -> None:
+    assert hrefs(text) == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000])
+def test_it_does_not_matter_where_a_piece_ends(size: int) -> None:
+    text = START.format(charset="UTF-8") + "<DT><H3>F</H3><DL><p>" + "".join(map(A.format, range(20))) + "</DL></DL>"
+    assert read(text, size) == read(text)
+    assert len(read(text)) == 20
+
+
+def test_thirty_thousand_folders_are_no_deeper_than_paths_go() -> None:
+    def pieces() -> Iterator[str]:
+        for _ in range(30):
+            yield "<DT><H3>f</H3><DL><p>" * 1000
+        yield A.format("deep")
+        for _ in range(30):
+            yield "</DL><p>" * 1000
+        yield "<DL>" + A.format("flat")
+
+    deep, flat = bookmarks(pieces())
+    assert deep.folder == " / ".join("f" * DEEPEST)
+    assert flat.folder == ""
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["<a", '<a href="', "<a href='x", "<!--", "<", '="', "<h3>", "<dl>", '<a href=">', "&", "</a>", "<a href=x>"],
+)
+def test_the_time_is_linear_in_the_size(unit: str) -> None:
+    """What would make a careless reader quadratic."""
+    text = unit * (200_000 // len(unit))
+    began = time.process_time()
+    for _ in bookmarks(text[n : n + 65536] for n in range(0, len(text), 65536)):
+        pass
+    assert time.process_time() - began < 2
+
+
+def test_titles_and_folders_have_an_end() -> None:
+    [found] = read("<DL><H3>" + "f" * 9999 + "</H3><DL><A HREF=x>" + "t" * 5_000_000 + "</A>")
+    assert (len(found.title), len(found.folder)) == (500, 200)
+
+
+TEXT = START.format(charset="{charset}") + '<DT><A HREF="http://a.example/">{title}</A>\n</DL>'
+RUSSIAN, KOREAN, FRENCH = (
+    "Съешь же ещё этих мягких французских булок",
+    "다람쥐 헌 쳇바퀴에 타고파",
+    "L'été où l'on écoute",
+)
+
+
+@pytest.mark.parametrize(
+    ("title", "codec", "declared"),
+    [
+        (RUSSIAN, "utf-8", "UTF-8"),
+        (RUSSIAN, "utf-8-sig", "UTF-8"),
+        (KOREAN, "utf-16", "UTF-8"),
+        (KOREAN, "utf-16-le", "UTF-16"),
+        (RUSSIAN, "utf-16-be", "nonsense"),
+        (RUSSIAN, "cp1251", "windows-1251"),
+        (KOREAN, "euc-kr", "euc-kr"),
+        (FRENCH, "cp1252", "iso-8859-1"),
+        (RUSSIAN, "utf-8", "windows-1251"),  # and from here on what is declared is wrong
+        (RUSSIAN, "cp1251", "UTF-8"),
+        (RUSSIAN, "cp1251", "euc-kr"),
+        (KOREAN, "euc-kr", "UTF-8"),
+        (KOREAN, "cp949", "nonsense"),
+        (FRENCH, "cp1252", "UTF-8"),
+    ],
+)
+def test_files_in_any_encoding_whatever_they_say(title: str, codec: str, declared: str) -> None:
+    file = io.BytesIO(TEXT.format(charset=declared, title=title).encode(codec))
+    [found] = bookmarks(text_of(file, encoding_of(file)))
+    assert found.title == title
+
+
+def test_broken_bytes_cost_only_themselves() -> None:
+    file = io.BytesIO(
+        TEXT.format(charset="UTF-8", title="ab").encode().replace(b"ab", b"\xff" + "ä".encode() + b"\xfe")
+    )
+    lines = io.BytesIO()
+    assert put_aside(file, lines) == 1
+    [found] = items(lines)
+    assert found.link == Link(link_id("http://a.example/"), "http://a.example/", "a.example")
+
+
+def test_a_path_is_opened_and_closed(tmp_path: object) -> None:
+    with opened(bookmarks_file("http://a.example/")) as file:
+        assert put_aside(file, io.BytesIO()) == 1
+    with pytest.raises(BadUpload, match="cannot read"), opened(f"{tmp_path}/nowhere.html"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("href", "expected"),
+    [
+        ("http://a.example/x?b=1&utm_source=y", "http://a.example/x?b=1"),
+        ("  HTTPS://A.Example:443/ä b ", "https://a.example/%C3%A4%20b"),
+        ("http://a.example/\n\tx", "http://a.example/x"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://[2606:4700::1]:8080/", "http://[2606:4700::1]:8080/"),
+        ("JavaScript:void(0)", "javascript"),
+        ("chrome-extension://abc/", "chrome-extension"),
+        ("", INVALID),
+        ("no scheme", INVALID),
+        ("http://", INVALID),
+        ("http://127.1/", INVALID),
+    ],
+)
+def test_links_are_canonical_or_have_a_reason(href: str, expected: str) -> None:
+    found = link_of(href)
+    assert (found.url if isinstance(found, Link) else found) == expected
+
+
+def test_a_links_id_is_made_of_its_url() -> None:
+    """S0.8: link_canonical_id is a uuid, the same wherever the link is met."""
+    for url in ("http://a.example/", "http://xn--bcher-kva.example/%C3%A4", "https://a.example/x?a=1"):
+        assert link_id(url) == str(uuid.uuid5(uuid.NAMESPACE_URL, url))
+    assert link_of("http://[2606:4700::1]:8080/x") == Link(
+        link_id("http://[2606:4700::1]:8080/x"), "http://[2606:4700::1]:8080/x", "[2606:4700::1]"
+    )
+
+
+async def test_reading_does_not_hold_the_loop() -> None:
+    file = io.BytesIO(bookmarks_file(*(f"http://a.example/{n}" for n in range(20_000))))
+    reading = asyncio.create_task(asyncio.to_thread(put_aside, file, io.BytesIO()))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert await reading == 20_000
+    assert turns >= 5
+
+
+async def test_links_are_written_in_one_order_by_everybody() -> None:
+    """Else two imports of one file, in other orders, would wait for each other in a circle."""
+
+    class Written:
+        def __init__(self) -> None:
+            self.args: tuple[object, ...] = ()
+
+        async def execute(self, sql: str, *args: object) -> None:
+            self.args = args
+
+        async def fetch(self, sql: str, *args: object) -> list[object]:
+            return []
+
+    one, other = Written(), Written()
+    lines = [bookmarks_file(*urls) for urls in (URLS, URLS[::-1])]
+    for session, data in zip((one, other), lines, strict=True):
+        put = io.BytesIO()
+        put_aside(io.BytesIO(data), put)
+        await tables.add_links(session, list(items(put)))
+    assert one.args[1:] == other.args[1:]
+    assert len(one.args) == 1 + 3 * len(URLS)
+
+
+URLS = [f"http://{n}.a.example/" for n in range(30)]
