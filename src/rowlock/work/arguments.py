@@ -53,6 +53,7 @@ class Arguments:
             extra="allow" if open_ended else "forbid", arbitrary_types_allowed=False
         )
         self._empty = not parameters
+        self._defaults = {p.name: p.default for p in parameters if p.default is not KINDS.empty}
         # Such arguments come back from JSON as they are: they take a shorter way through `pack`.
         self._plain = not open_ended and all(hints.get(p.name) in PLAIN for p in parameters)
         try:
@@ -63,8 +64,17 @@ class Arguments:
 
     def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Check the call and give its JSON text."""
+        return self._pack(args, kwargs)[0]
+
+    def pack_seen(self, kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The same, and the arguments as the function will see them; for bulks, which derive keys and sources."""
+        text, checked = self._pack((), kwargs)
+        return text, self.with_defaults(text) if checked is None else self._defaults | checked
+
+    def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        """The JSON text, and what it stands for if that is sure to come back as it is."""
         if self._empty and not args and not kwargs:
-            return "{}"
+            return "{}", {}
         if args:
             try:
                 kwargs = self._signature.bind_partial(*args, **kwargs).arguments
@@ -75,10 +85,11 @@ class Arguments:
         except ValidationError as error:
             raise InvalidArguments(f"task {self._task!r}: {explain(error)}") from None
         if self._plain and all(map(_plain, checked.values())):
-            return _within(plain_json(checked).decode(), f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
+            text = _within(plain_json(checked).decode(), f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
+            return text, checked
         text = to_json(checked, f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
         self._check_return(text, checked)
-        return text
+        return text, None
 
     def _check_return(self, text: str, checked: dict[str, Any]) -> None:
         """What the handler will get must be what was given: JSON turns a set into a list and a date into text where no
@@ -127,6 +138,11 @@ class RawArguments:
         if args and (kwargs or len(args) > 1 or not isinstance(args[0], Mapping)):
             raise InvalidArguments(f"handler {self._task!r} takes one dictionary of parameters, or keywords")
         return to_json(dict(args[0] if args else kwargs), f"parameters of handler {self._task!r}", MAX_ARGS_BYTES)
+
+    def pack_seen(self, kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The JSON text, and the parameters by name."""
+        text = self.pack((), kwargs)
+        return text, self.with_defaults(text)
 
     def with_defaults(self, text: str) -> dict[str, Any]:
         """The parameters, by name."""

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("rowlock.dispatcher")
 
 POLL_SECONDS = 6.0  # longest time without a look: a wake-up after a change may be lost
-FEWEST, MOST = 40, 500  # schedules in one transaction
-BATCH_SECONDS = 0.006  # how long one should take where only one process can write: claims wait for it
-REST = 0.5  # of that time, so that they get their turn between two
+FEWEST, MOST = 20, 500  # schedules in one transaction
+BATCH_SECONDS = 0.004  # how long one should take where only one process can write: claims wait for it
+REST = 1.0  # of that time, so that they get their turn between two
 
 
 def _refused(error: Exception) -> None:

@@ -148,16 +148,20 @@ class Bound(Generic[P, R]):
         if key is not None and not callable(key):
             key_text(key)
             raise InvalidArguments("one key for many jobs would leave one of them; give a function of their arguments")
-        pack, derived = task.arguments.pack, callable(task.options.source) and "source" not in self._given
+        derived = callable(task.options.source) and "source" not in self._given
+        pack, seen = task.arguments.pack, task.arguments.pack_seen if derived or key is not None else None
         new = self._new(None if derived else "{}")
         rows: list[NewRow] = []
         for number, kwargs in enumerate(arguments):
             try:
                 if not isinstance(kwargs, Mapping) or not _named(kwargs):
                     raise InvalidArguments(f"must be a mapping of argument names, not {kwargs!r:.100}")
-                text = pack((), kwargs)
-                source = source_name(_derived(task, text, task.options.source, "source")) if derived else new.source
-                own = None if key is None else key_text(_derived(task, text, key, "key"))
+                if seen is None:
+                    rows.append(NewRow("", pack((), kwargs), None, new.source))
+                    continue
+                text, given = seen(kwargs)
+                source = source_name(_made(task, given, task.options.source, "source")) if derived else new.source
+                own = None if key is None else key_text(_made(task, given, key, "key"))
                 rows.append(NewRow("", text, own, source))
             except InvalidArguments as error:
                 raise InvalidArguments(f"item {number}: {error}") from None
@@ -222,8 +226,12 @@ def _named(arguments: Mapping[Any, Any]) -> bool:
 
 
 def _derived(task: Task[..., Any, Any], text: str, function: Any, what: str) -> Any:
-    """What a function derives from a job's arguments; it may name only those that it needs."""
-    arguments = task.arguments.with_defaults(text)
+    """What a function derives from a job's arguments."""
+    return _made(task, task.arguments.with_defaults(text), function, what)
+
+
+def _made(task: Task[..., Any, Any], arguments: dict[str, Any], function: Any, what: str) -> Any:
+    """The same of arguments as the task sees them; the function may name only those that it needs."""
     names = _names(function)
     if names is not None:
         arguments = {name: arguments[name] for name in names if name in arguments}
