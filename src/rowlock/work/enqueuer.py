@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rowlock.core.errors import InvalidArguments
@@ -12,7 +11,7 @@ from rowlock.store.adding import NewRow
 from rowlock.store.ids import new_id
 from rowlock.store.operation import Operation
 from rowlock.work.context import joined, joined_lease
-from rowlock.work.handle import JobHandle
+from rowlock.work.handle import Fresh, JobHandle
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
@@ -45,14 +44,14 @@ class Enqueuer:
         if under is None and job_id is None and key is None and new.batch_id is None:
             fresh = new_id()
             await self.write(jobs.enqueue([(fresh, text)], new), connection)
-            return JobHandle(self._app, fresh, (text, new), task)
+            return JobHandle(self._app, fresh, (text, new, new.source), task)
         row = NewRow(job_id or new_id(), text, key, new.source)
         answer = await self.write(_one(row, wanted, joined_lease(self._app), under), connection)
         found, created = _found(row, answer)
         if created:
-            return JobHandle(self._app, found, (text, new), task)
+            return JobHandle(self._app, found, (text, new, new.source), task)
         older = await self.write(reads.get(found), connection)  # none if it was pruned: the id or key is still taken
-        return JobHandle(self._app, found, older or (text, new), task, created=False)
+        return JobHandle(self._app, found, older or (text, new, new.source), task, created=False)
 
     async def many(
         self, task: Task[..., Any, Any], rows: list[NewRow], new: NewJob, connection: Any
@@ -64,12 +63,11 @@ class Enqueuer:
         if new.unique is None and new.batch_id is None and all(row.source == new.source for row in rows):
             plain = [(new_id(), row.args) for row in rows]
             await self.write(jobs.enqueue(plain, new), connection)
-            return [JobHandle(app, job_id, (args, new), task) for job_id, args in plain]
+            return [JobHandle(app, job_id, (args, new, new.source), task) for job_id, args in plain]
         written = [row._replace(id=new_id()) for row in rows]
         holders = await self.write(jobs.enqueue_rows(written, new, joined_lease(app)), connection)
         found = [holders.get(row.key or "", row.id) if new.unique is not None else row.id for row in written]
-        of_source = {source: replace(new, source=source) for source in {row.source for row in written}}
-        shown: dict[str, Job | tuple[str, NewJob]] = {row.id: (row.args, of_source[row.source]) for row in written}
+        shown: dict[str, Job | Fresh] = {row.id: (row.args, new, row.source) for row in written}
         if older := sorted(set(found) - shown.keys()):
             shown |= {job.id: job for job in await self.write(reads.by_ids(older), connection)}
         return [
@@ -98,10 +96,10 @@ class Enqueuer:
         row = NewRow(job_id or new_id(), text, key, new.source)
         if job_id is None and key is None and new.batch_id is None:
             foreign.run_on_sync(connection, jobs.enqueue([row[:2]], new), self._app.clock)
-            return JobHandle(self._app, row.id, (text, new), task)
+            return JobHandle(self._app, row.id, (text, new, new.source), task)
         found, created = _found(row, foreign.run_on_sync(connection, _one(row, wanted, None, None), self._app.clock))
         older = None if created else foreign.run_on_sync(connection, reads.get(found), self._app.clock)
-        return JobHandle(self._app, found, older or (text, new), task, created=created)
+        return JobHandle(self._app, found, older or (text, new, new.source), task, created=created)
 
 
 def _one(row: NewRow, wanted: Wanted, own: Lease | None, under: Lease | None) -> Operation[Any]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+Fresh = tuple[str, NewJob, str | None]  # the arguments, options and source of a job that was just enqueued
+
+
 class JobHandle(Generic[R]):
     """One job: `id`, `created`, every column of its row as an attribute, `wait()`, `refresh()`.
 
@@ -31,7 +34,7 @@ class JobHandle(Generic[R]):
         self,
         app: Rowlock,
         job_id: str,
-        row: Job | tuple[str, NewJob],
+        row: Job | Fresh,
         task: Task[..., R, Any] | None,
         created: bool = True,
     ) -> None:
@@ -102,7 +105,7 @@ class JobHandle(Generic[R]):
         return row.result  # type: ignore[no-any-return]
 
 
-def _fresh_row(job_id: str, args: str, new: NewJob) -> Job:
+def _fresh_row(job_id: str, args: str, new: NewJob, source: str | None) -> Job:
     """The row of a job that was just enqueued, as far as the client knows it."""
     now = datetime.now(UTC)
     return Job(
@@ -113,9 +116,9 @@ def _fresh_row(job_id: str, args: str, new: NewJob) -> Job:
         priority=new.priority,
         args=json.loads(args),
         owner=new.owner,
-        source=new.source,
+        source=source,
         tags=new.tags,
-        batch_id=None,
+        batch_id=new.batch_id,
         schedule_id=None,
         tick=None,
         attempt=0,

@@ -25,7 +25,7 @@ from .uploads import Item, Upload, items, opened, put_aside
 ENRICH, ENDED = "bookmarks.enrich", "bookmarks.import_ended"
 SOURCE_TYPE = "chrome_html"
 MOST_IN_MEMORY = 8 << 20
-PORTION = 250  # bookmarks in one transaction: short enough for a loop that serves others meanwhile
+PORTION = 500  # bookmarks in one transaction: short enough for a loop that serves others meanwhile
 
 
 class ImportNotFound(RowlockError, LookupError):
