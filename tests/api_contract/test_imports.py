@@ -53,7 +53,7 @@ def processor_time(line: str) -> float:
     return min(float(run(code)) for _ in range(3))
 
 
-@pytest.mark.parametrize(("line", "most"), [("import rowlock", 0.3), ("from rowlock import Rowlock", 3.5)])
+@pytest.mark.parametrize(("line", "most"), [("import rowlock", 0.3), ("from rowlock import Rowlock", 6)])
 def test_the_import_is_quick(line: str, most: float) -> None:
     """Against that of pydantic, which checks arguments."""
     took = {each: processor_time(each) for each in (line, "from pydantic import TypeAdapter; TypeAdapter(int)")}

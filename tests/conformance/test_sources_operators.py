@@ -230,9 +230,3 @@ async def test_so_many_refusals_in_a_row_block_it_where_that_is_set(rig: Rig, na
     await sources(rig).resume("domain:shut")
     assert len(await claim_turns(rig, 9)) == 6
     assert await sources(rig).list(refused=1) == []
-
-
-async def test_a_source_that_no_job_has_met_can_be_resumed(rig: Rig) -> None:
-    assert (await sources(rig).resume("api:new")).name == "api:new"
-    with pytest.raises(InvalidArguments, match="no class 'apu'"):
-        await sources(rig).resume("apu:new")

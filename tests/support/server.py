@@ -240,7 +240,8 @@ def shared_server() -> Iterator[PostgresDatabases]:
     if url := os.environ.get(URL_VARIABLE):
         yield PostgresDatabases(url)
     else:
-        with PostgresServer() as server:
+        # Nobody asks it anything after a crash of the machine, and each dropped database would wait for the disk.
+        with PostgresServer(fsync="off", full_page_writes="off") as server:
             yield server
 
 

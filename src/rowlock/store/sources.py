@@ -84,7 +84,6 @@ def resume(name: str) -> Steps[None]:
     """Let claims go on, with a closed breaker."""
     if not (yield Call("resume_source", name=name)):
         yield from _known(name)
-        yield Call("make_sources", made=[(each,) for each in sorted({name, class_of(name)})])
     yield Call("wake")
     yield from ring()
 

@@ -30,7 +30,8 @@ BUSY_SECONDS = 0.02  # another worker had the sources locked
 FRESH_SECONDS = 0.1  # how long a look is good for: so late may a better priority be noticed
 FEWEST, MOST = 32, 256  # sources in one look
 FURTHER = 1024  # in each that goes on behind closed ones
-SPLIT = 64  # free slots for which two claims are made side by side
+SPLIT = 64  # free slots for which two claims are made side by side, and from which on …
+TURN = 2  # … a source's turn is up to so many jobs
 
 LOWEST = MIN_PRIORITY - 1  # before every priority
 
@@ -105,7 +106,9 @@ class Turns:
         candidates = self._next(n)
         plain = self._plain if time.monotonic() >= self._plain_at else []
         taking = self._take(candidates, plain, n, claim)
-        if self._cut and n >= SPLIT and len(self._left) < n:  # the next claim will want a look: it is made meanwhile
+        if (
+            self._cut and n >= SPLIT and len(self._left) * TURN < n
+        ):  # the next claim will want a look: it is made meanwhile
             taken = await self._looking_ahead(taking, candidates[-1].source, n)
         else:
             taken = await taking
@@ -157,7 +160,13 @@ class Turns:
     async def _take(self, heads: list[turns.Head], plain: list[Lane], n: int, claim: Claim) -> turns.Taken:
         """Many sources are taken from by two claims side by side: most of a claim is waiting for its statements. Not
         where priorities differ, or jobs without a source have a turn: who comes first is decided within one claim."""
-        if self._store.writers < 2 or n < SPLIT or len(heads) < n or plain or heads[0].priority != heads[-1].priority:
+        if (
+            self._store.writers < 2
+            or n < SPLIT
+            or len(heads) * TURN < n
+            or plain
+            or heads[0].priority != heads[-1].priority
+        ):
             return await self._take_from(heads, plain, n, claim)
         half = len(heads) // 2
         first, second = await asyncio.gather(
@@ -181,15 +190,19 @@ class Turns:
         finally:
             looking.cancel()
 
-    def _next(self, n: int) -> list[turns.Head]:
+    def _next(self, slots: int) -> list[turns.Head]:
         """As many sources as there are slots; the others stay for the next claims, and those that are served come again
         behind them. Locking and counting all that a look has found would cost as much again as what is taken, and so
-        would a look for each claim."""
+        would a look for each claim. Where there are many slots and still more sources, a turn may be two jobs: that is
+        half the sources to find, lock and count."""
+        turn = TURN if self._cut and slots >= SPLIT else 1
         chosen: set[str] = set()
         for head in self._left:
-            if len(chosen) >= n:
+            if slots <= 0:
                 break
-            chosen.add(head.source)
+            if head.source not in chosen:
+                chosen.add(head.source)
+                slots -= min(turn, admit(head.gate).room)
         candidates = [head for head in self._left if head.source in chosen]  # each in all of its lanes
         self._left = [head for head in self._left if head.source not in chosen]
         return candidates

@@ -135,6 +135,8 @@ def test_the_readmes_two_commands_and_postgres(reader: Reader, postgres_url: str
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for statement in BLOCKS[3].split(";\n"):
             connection.execute(statement)  # type: ignore[arg-type]
+    for number in (1, 2, 3):  # one that has not started yet would just end at a signal
+        reader.wait_for(number, "Worker started")
     assert reader.close() == [0, 0, 0, 0]
 
 
