@@ -131,6 +131,43 @@ async def test_what_a_look_has_left_over_never_comes_before_a_better_priority(ri
     assert [(await worker.claim(1))[0].priority for _ in range(21)] == [-5] * 20 + [0]
 
 
+async def test_with_many_slots_and_more_sources_a_turn_is_two_jobs_and_no_source_has_a_second_before_all_had_one(
+    rig: Rig,
+) -> None:
+    names = [f"api:{n:03}" for n in range(300)]
+    await enqueue_each(rig, names * 6)
+    worker, given = Worker(rig), Counter[str]()
+    claims = 0
+    while claimed := await worker.claim(100):
+        claims += 1
+        given.update(job.source or "" for job in claimed)
+        assert max(given.values()) - min(given[name] for name in names) <= 4, "a turn, and one that is not yet over"
+    assert set(given.values()) == {6}
+    assert claims < 36, "half of the slots or more are used"
+
+
+async def test_with_many_slots_a_better_priority_still_comes_first(rig: Rig) -> None:
+    await enqueue_each(rig, [f"api:{n:03}" for n in range(300)])
+    await enqueue_each(rig, [f"api:u{n:03}" for n in range(150)], priority=-5)
+    worker, order = Worker(rig), list[int]()
+    while claimed := await worker.claim(100):
+        order += sorted(job.priority for job in claimed)
+    assert order == [-5] * 150 + [0] * 300
+
+
+async def test_with_many_slots_limits_hold_and_all_of_it_is_taken(rig: Rig) -> None:
+    """Looks are made beside claims here, and are older than what those took."""
+    await sources(rig).set("domain", concurrency=1)
+    names = [f"domain:{n:03}" for n in range(250)]
+    await enqueue_each(rig, names * 3)
+    worker, done = Worker(rig), 0
+    while claimed := await worker.claim(100):
+        assert max(Counter(job.source for job in claimed).values()) == 1
+        done += len(claimed)
+        await succeed(rig, *claimed)
+    assert done == 750
+
+
 # What is not ready
 
 
