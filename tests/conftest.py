@@ -44,9 +44,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors, for each two: many tests wait for a lease, a tick or a process."""
-    processors = os.cpu_count() or 1
-    return processors + max(1, processors // 2)
+    """Twice as many as there are processors: many tests wait for a lease, a tick or a process."""
+    return 2 * (os.cpu_count() or 1)
+
+
+LONG = ("races/processes", "apps", "work", "docs", "cli", "races", "typing")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first, shuffled as they are, so that no worker is left alone with them at the end."""
+
+    def place(item: pytest.Item) -> int:
+        return next((n for n, part in enumerate(LONG) if f"/tests/{part}/" in str(item.path)), len(LONG))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)

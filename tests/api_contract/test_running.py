@@ -25,6 +25,7 @@ from rowlock import (
     Retry,
     Rowlock,
     Snooze,
+    SourceError,
     exponential,
     fixed,
 )
@@ -1114,3 +1115,29 @@ async def test_nothing_is_left_behind(app: Rowlock) -> None:
     assert await fetch(app, "SELECT count(*) FROM {t}jobs_live") == [(0,)]
     assert dict(await fetch(app, "SELECT state, count(*) FROM {t}jobs GROUP BY state")) == {"dead": 50, "succeeded": 50}
     assert await count_jobs(app) == 100
+
+
+@pytest.mark.parametrize("error", [Permanent("no such page", code="GONE"), SourceError("no such page", code="GONE")])
+async def test_what_is_raised_on_purpose_is_stored_as_its_message_alone(app: Rowlock, error: Exception) -> None:
+    @app.task(max_attempts=1)
+    async def fetch() -> None:
+        raise error
+
+    job = await fetch.enqueue()
+    async with working(app):
+        with pytest.raises(JobDead):
+            await job.wait(10)
+    row = await row_of(app, job.id)
+    assert (row["error_code"], row["error_message"]) == ("GONE", "no such page")
+
+
+async def test_any_other_error_tells_where_it_was_raised(app: Rowlock) -> None:
+    @app.task(max_attempts=1)
+    async def fetch() -> None:
+        raise ValueError("no such page")
+
+    job = await fetch.enqueue()
+    async with working(app):
+        with pytest.raises(JobDead):
+            await job.wait(10)
+    assert (await row_of(app, job.id))["error_message"].startswith("no such page\n  ")

@@ -15,10 +15,12 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine import StoreOptions
+from support.clean import CleanDatabases
 from support.rig import TABLES, Rig
 from support.server import PostgresDatabases
 
 ENGINES = ["sqlite", "postgres"]
+_CLEAN: dict[str, CleanDatabases] = {}  # by template
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +33,9 @@ def template(postgres_server: PostgresDatabases) -> Iterator[str]:
         await store.close()
 
     asyncio.run(migrate(postgres_server.create_database(name)))
+    _CLEAN[name] = CleanDatabases(postgres_server, name)
     yield name
+    _CLEAN.pop(name).close()
     postgres_server.drop_database(name)
 
 
@@ -49,9 +53,10 @@ def database(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
             file.unlink()
         return
     server: PostgresDatabases = request.getfixturevalue("postgres_server")
-    name = f"rowlock_test_{os.getpid()}_{uuid.uuid4().hex[:12]}"
-    yield server.create_database(name, template=request.getfixturevalue("template"))
-    server.drop_database(name)
+    clean = _CLEAN[request.getfixturevalue("template")]
+    name = clean.take()
+    yield server.database_url(name)
+    clean.give_back(name)
 
 
 class _UsedDatabases(dict[str, str]):

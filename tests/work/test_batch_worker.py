@@ -177,10 +177,10 @@ class TestOnPostgres:
             await added.wait()
             return "done"
 
+        async with app.batch("b") as batch:
+            await parent.using(batch=batch).enqueue()
+            job = await quick.using(batch=batch).enqueue()
         async with working(app, sweep_seconds=3600):
-            async with app.batch("b") as batch:
-                await parent.using(batch=batch).enqueue()
-                job = await quick.using(batch=batch).enqueue()
             try:
                 assert await job.wait(timeout=5) == "done"
             finally:

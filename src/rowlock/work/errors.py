@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import traceback
 
+from rowlock.core.errors import Permanent, Retry, SourceError
+
 LIMIT = 8 * 1024
 CODE_LIMIT = 100
 
@@ -18,12 +20,14 @@ def clean(text: str, limit: int = LIMIT) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The message (the code says which exception it was) and where it was raised. Never raises, whatever the
-    exception's own `__str__` does."""
+    """The message (the code says which exception it was) and where it was raised, unless it was raised on purpose: then
+    the message says it all. Never raises, whatever the exception's own `__str__` does."""
     try:
         head = str(error) or type(error).__name__
     except Exception as broken:
         head = f"<its message cannot be shown: {type(broken).__name__}>"
+    if isinstance(error, (Permanent, Retry, SourceError)):
+        return clean(head)
     frames = traceback.extract_tb(error.__traceback__)[-6:]
     where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
     return clean(clean(head, LIMIT - 2048) + where)
