@@ -7,6 +7,7 @@ are stopped before anybody else can own their jobs. Time is CLOCK_BOOTTIME, whic
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -67,6 +68,7 @@ class Heart:
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
+        self._wake: Callable[[], object] | None = None  # its thread, to stop at once
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._ticked = time.monotonic()
         self.beats = 0
@@ -85,6 +87,9 @@ class Heart:
     async def stop(self) -> None:
         """Stop beating; leases still held are left to their time."""
         self._stop.set()
+        if self._wake is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has ended already
+                self._wake()
         await asyncio.to_thread(self._thread.join, 10)
 
     def _tell(self, what: Callable[[list[Lease]], None], leases: list[Lease]) -> None:
@@ -95,16 +100,20 @@ class Heart:
         asyncio.run(self._live())
 
     async def _live(self) -> None:
-        beats = asyncio.get_running_loop().create_task(self._beat_until_stopped())
-        await self._watch_until_stopped()
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(over.set)
+        beats = loop.create_task(self._beat_until_stopped())
+        await self._watch_until_stopped(over)
         beats.cancel()
         await asyncio.gather(beats, *self._waiting.values(), return_exceptions=True)
 
-    async def _watch_until_stopped(self) -> None:
+    async def _watch_until_stopped(self, over: asyncio.Event) -> None:
         """Fence and watch the worker's event loop; apart from the beats, which may hang with the network."""
         warned = False
         while not self._stop.is_set():
-            await asyncio.sleep(min(0.2, self._beat_seconds / 4))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(0.2, self._beat_seconds / 4)):
+                    await over.wait()
             self._fence()
             warned = self._watch_loop(warned)
 
