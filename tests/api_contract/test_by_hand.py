@@ -58,7 +58,9 @@ async def test_permanent_is_dead_at_once_and_its_follow_up_comes(app: Rowlock) -
     job = await note.enqueue()
     lease = await app.claim(job.id)
     assert lease is not None
-    assert await lease.fail("never", permanent=True) is State.DEAD
+    with pytest.raises(InvalidArguments, match="after"):
+        await lease.release(-1)
+    assert await lease.fail("never \x00 \ud800", permanent=True) is State.DEAD  # text that no database takes as it is
     async with working(app):
         while not told:
             await asyncio.sleep(0.01)

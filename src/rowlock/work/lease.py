@@ -18,6 +18,7 @@ from rowlock.store.follow_ups import follow_ups
 from rowlock.store.ids import new_token
 from rowlock.work import options
 from rowlock.work.arguments import to_json
+from rowlock.work.errors import CODE_LIMIT, clean
 from rowlock.work.pool import worker_id
 
 if TYPE_CHECKING:
@@ -66,17 +67,15 @@ class Lease:
 
     async def fail(self, message: str, *, code: str = "FAILED", permanent: bool = False) -> State:
         """It failed: tried again after its backoff while tries are left, else dead. Answers its new state."""
-        return await self._settle(Failed(code, str(message), permanent=permanent))
+        return await self._settle(Failed(clean(str(code), CODE_LIMIT), clean(str(message)), permanent=permanent))
 
     async def time_out(self) -> State:
         """It took longer than it may; else like `fail`."""
         return await self._settle(TimedOut(self.timeout_seconds or self._seconds))
 
-    async def release(self, after: float = 0.0) -> State:
+    async def release(self, after: float | timedelta = 0.0) -> State:
         """Give it back unharmed: no try is used up."""
-        if after < 0:
-            raise InvalidArguments(f"after must not be negative, not {after!r}")
-        return await self._settle(Released(after))
+        return await self._settle(Released(span(after, "after")))
 
     async def _settle(self, end: AttemptEnd) -> State:
         if self._over:  # the database would say `duplicate`: it is this very lease that settled it, but otherwise

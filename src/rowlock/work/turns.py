@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
+from typing import NoReturn
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
@@ -106,9 +107,8 @@ class Turns:
         candidates = self._next(n)
         plain = self._plain if time.monotonic() >= self._plain_at else []
         taking = self._take(candidates, plain, n, claim)
-        if (
-            self._cut and n >= SPLIT and len(self._left) * TURN < n
-        ):  # the next claim will want a look: it is made meanwhile
+        if self._cut and n >= SPLIT and len(self._left) * TURN < n:
+            # The next claim will want a look: it is made meanwhile.
             taken = await self._looking_ahead(taking, candidates[-1].source, n)
         else:
             taken = await taking
@@ -160,18 +160,16 @@ class Turns:
     async def _take(self, heads: list[turns.Head], plain: list[Lane], n: int, claim: Claim) -> turns.Taken:
         """Many sources are taken from by two claims side by side: most of a claim is waiting for its statements. Not
         where priorities differ, or jobs without a source have a turn: who comes first is decided within one claim."""
-        if (
-            self._store.writers < 2
-            or n < SPLIT
-            or len(heads) * TURN < n
-            or plain
-            or heads[0].priority != heads[-1].priority
-        ):
+        alike = not plain and heads[0].priority == heads[-1].priority
+        if self._store.writers < 2 or n < SPLIT or len(heads) * TURN < n or not alike:
             return await self._take_from(heads, plain, n, claim)
         half = len(heads) // 2
-        first, second = await asyncio.gather(
-            self._take_from(heads[:half], [], n - n // 2, claim), self._take_from(heads[half:], [], n // 2, claim)
+        halves = (heads[:half], n - n // 2), (heads[half:], n // 2)
+        # Both to their end, also if one fails: a claim that nobody waits for could take jobs after a stop.
+        taken = await asyncio.gather(
+            *(self._take_from(some, [], slots, claim) for some, slots in halves), return_exceptions=True
         )
+        first, second = (one if isinstance(one, turns.Taken) else _raised(one) for one in taken)
         return turns.Taken(first.jobs + second.jobs, first.more or second.more, second.last_source or first.last_source)
 
     async def _take_from(self, heads: list[turns.Head], plain: list[Lane], n: int, claim: Claim) -> turns.Taken:
@@ -236,3 +234,7 @@ class Turns:
 def _many(n: int) -> int:
     """How many sources to look at for `n` free slots."""
     return min(max(2 * n, FEWEST), MOST)
+
+
+def _raised(error: BaseException) -> NoReturn:
+    raise error
