@@ -34,6 +34,21 @@ async def test_a_worker_that_sleeps_runs_it_at_once(database: str) -> None:
             assert await (await app.job(str(job_id))).wait(10) == "sent to bo"
 
 
+async def test_it_rings_while_a_worker_sleeps_and_not_else(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as ears:
+        ears.execute("LISTEN rowlock")
+        sql(database, "SELECT rowlock.enqueue('t')")
+        assert list(ears.notifies(timeout=0.2)) == []
+        with psycopg.connect(database) as connection:
+            connection.execute(
+                "INSERT INTO rowlock.workers"
+                " (id, hostname, pid, version, queues, tasks, pool_size, idle, started_at, seen_at, expires_at)"
+                " VALUES ('w', 'h', 1, '1', '[]', '[]', 1, TRUE, now(), now(), now() + interval '1 hour')"
+            )
+        sql(database, "SELECT rowlock.enqueue('t')")
+        assert [heard.payload for heard in ears.notifies(timeout=10, stop_after=1)] == ["work"]
+
+
 async def test_every_option_reaches_the_row(database: str) -> None:
     job_id = sql(
         database,

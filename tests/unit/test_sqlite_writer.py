@@ -1,6 +1,7 @@
 """Who writes on SQLite: the caller's own thread when it is alone and commits are quick, else the writer thread."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,18 @@ async def test_the_log_is_copied_back_although_nobody_waits_for_it(store: Any, g
     store._writes._commit_seconds = 0.0  # as on a machine that does nothing else
     await store.run(one())
     assert groups == [1]
+
+
+async def test_a_writer_that_waits_for_another_looks_often(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own way, up to 100 ms between looks, misses the gaps of one who writes again and again."""
+    looks, uniform = list[float](), random.uniform
+    monkeypatch.setattr(random, "uniform", lambda low, high: looks.append(low) or uniform(low, high))
+    other = apsw.Connection(str(store.file))
+    other.execute("BEGIN IMMEDIATE")
+    writing = asyncio.create_task(store.run(one()))
+    async with asyncio.timeout(10):
+        while len(looks) < 30:
+            await asyncio.sleep(0.01)
+    other.execute("COMMIT")
+    other.close()
+    await asyncio.wait_for(writing, 10)
