@@ -79,8 +79,18 @@ def read(path: Path | str) -> list[Entry]:
     return entries
 
 
-def problems(accepted: Iterable[str], entries: Iterable[Entry], rows: Mapping[str, Row], lease: float) -> list[str]:
-    """What is wrong, as sentences. An empty list is a run in which every promise held."""
+def problems(
+    accepted: Iterable[str],
+    entries: Iterable[Entry],
+    rows: Mapping[str, Row],
+    lease: float,
+    claimed: Mapping[tuple[str, int], float] | None = None,
+) -> list[str]:
+    """What is wrong, as sentences. An empty list is a run in which every promise held.
+
+    `claimed` says when the lease of an attempt began, where that is known: on a busy machine its handler writes its
+    first line a good while later.
+    """
     runs: dict[str, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
         runs[entry.job][entry.kind].append(entry)
@@ -91,7 +101,7 @@ def problems(accepted: Iterable[str], entries: Iterable[Entry], rows: Mapping[st
             found.append(f"{job} is lost: accepted, and not in the database")
             continue
         found += [f"{job} {what}" for what in _state(row) + _starts(runs[job], row) + _outcome(runs[job], row)]
-        found += [f"{job} {what}" for what in _overlaps(runs[job], lease)]
+        found += [f"{job} {what}" for what in _overlaps(runs[job], lease, claimed or {})]
     return found
 
 
@@ -129,14 +139,15 @@ def _outcome(run: Mapping[str, list[Entry]], row: Row) -> list[str]:
     return []
 
 
-def _overlaps(run: Mapping[str, list[Entry]], lease: float) -> list[str]:
-    """An attempt begins after the one before it has returned, or a lease after it began: never beside it."""
+def _overlaps(run: Mapping[str, list[Entry]], lease: float, claimed: Mapping[tuple[str, int], float]) -> list[str]:
+    """An attempt begins after the one before it has returned, or a lease after that was claimed: never beside it."""
     over = {entry.token: entry.at for kind in ("end", "stop") for entry in run.get(kind, [])}
     starts = sorted(run.get("start", []), key=lambda entry: entry.at)
     return [
         f"attempt {after.attempt} began while attempt {before.attempt} had its lease"
         for before, after in pairwise(starts)
-        if after.at < min(over.get(before.token, float("inf")), before.at + lease)
+        if after.at
+        < min(over.get(before.token, float("inf")), claimed.get((before.job, before.attempt), before.at) + lease)
     ]
 
 

@@ -195,6 +195,13 @@ class Race:
         found = self.query("SELECT job_id, attempt, outcome FROM {t}attempts")
         return [(str(job), attempt, outcome) for job, attempt, outcome in found]
 
+    def claimed(self) -> dict[tuple[str, int], float]:
+        """When each of those attempts was claimed, in the time of the ledger."""
+        since_boot = race_ledger.boottime() - time.time()
+        seconds = "started_at" if self.sqlite else "extract(epoch FROM started_at)::float8"
+        found = self.query(f"SELECT job_id, attempt, {seconds} FROM {{t}}attempts WHERE started_at IS NOT NULL")
+        return {(str(job), attempt): at + since_boot for job, attempt, at in found}
+
     def entries(self) -> list[Entry]:
         return race_ledger.read(self.ledger)
 
@@ -230,7 +237,7 @@ class Race:
     def judge(self, state: str | None = "succeeded") -> None:
         """Fail with what the checker found, and unless every job ended in that state."""
         rows = self.rows()
-        found = race_ledger.problems(self.accepted, self.entries(), rows, LEASE)
+        found = race_ledger.problems(self.accepted, self.entries(), rows, LEASE, self.claimed())
         assert not found, f"{len(found)} problems: {found[:5]}\n{self.story()}"
         if state is not None:
             wrong = {job: rows[job] for job in self.accepted if rows[job].state != state}

@@ -128,7 +128,9 @@ async def test_the_log_is_copied_back_although_nobody_waits_for_it(store: Any, g
     await store.run(one())
     assert groups == [1], "whoever finds the log long leaves the work to the thread"
     async with asyncio.timeout(10):
-        while runner.log_pages >= CHECKPOINT_PAGES or store._writes._unanswered:  # the thread copies after its answer
+        while (
+            runner.log_pages >= CHECKPOINT_PAGES or store._writes._turn.locked()
+        ):  # the thread copies after its answer
             await asyncio.sleep(0.005)
     store._writes._commit_seconds = 0.0  # as on a machine that does nothing else
     await store.run(one())

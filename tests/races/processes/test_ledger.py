@@ -66,6 +66,14 @@ def test_a_forged_ledger_fails(
     assert complaint in found(entries, rows, accepted)
 
 
+def test_a_lease_runs_from_its_claim_not_from_the_first_line_of_a_handler_that_started_late() -> None:
+    late = [*GOOD[:2], Entry("start", "b", 1, "t1", "1", 12.5), *GOOD[3:]]
+    assert problems(["a", "b"], late, ROWS, LEASE, {("b", 1): 10.9}) == []
+    assert problems(["a", "b"], late, ROWS, LEASE, {("b", 1): 11.1}) == [
+        "b attempt 2 began while attempt 1 had its lease"
+    ]
+
+
 def test_a_second_start_or_a_loss_fails_where_nothing_went_wrong() -> None:
     assert unfaulted(["a"], GOOD, ROWS) == []
     assert unfaulted(["b"], GOOD, ROWS) == ["b started 2 times in 2 attempts, 1 of them lost"]
