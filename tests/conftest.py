@@ -5,6 +5,7 @@ that needs it does. PostgreSQL missing is an error of the tests that need it, ne
 """
 
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,6 +13,10 @@ from contextlib import ExitStack
 import pytest
 
 from support.server import PostgresDatabases, shared_server
+
+# Hundreds of tests start a process. Where compiled modules are not kept, each would compile the package anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 class SharedPostgres:
