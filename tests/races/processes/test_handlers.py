@@ -38,7 +38,7 @@ async def test_a_handler_that_blocks_the_event_loop_for_three_leases_runs_once(r
 
 
 @pytest.mark.parametrize("task", ["work", "thread"])
-async def test_a_running_job_is_told_of_its_cancel_within_a_second(race: Race, task: str) -> None:
+async def test_a_running_job_is_told_of_its_cancel_at_once(race: Race, task: str) -> None:
     race.start(**SLOW_BEATS)
     await race.started()
     (job,) = await race.enqueue(task, ms=30_000)
@@ -46,9 +46,9 @@ async def test_a_running_job_is_told_of_its_cancel_within_a_second(race: Race, t
     async with client(race) as app:
         asked = boottime()
         assert await app.cancel(job) == "cancelling"
-        (stopped,) = await race.until_noted("stop" if task == "work" else "end", within=3)
-        assert stopped.at - asked < 1
-        await race.until_done(3)
+        (stopped,) = await race.until_noted("stop" if task == "work" else "end", within=10)
+        assert stopped.at - asked < 5, "a few milliseconds on an idle machine; the next beat is 20 s away"
+        await race.until_done(10)
         race.judge(state="cancelled" if task == "work" else None)
         assert (await app.job(job)).state == "cancelled"
 
