@@ -348,7 +348,7 @@ async def test_a_transaction_in_a_transaction_is_part_of_it_or_refused_at_once(a
             async with app.transaction():
                 await note.enqueue(n=2)
             raise ZeroDivisionError
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4
     assert await count_jobs(app) == 0, "the inner one was committed although the outer one was not"
 
 

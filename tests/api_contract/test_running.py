@@ -619,16 +619,14 @@ async def test_cancel_of_a_running_job_reaches_the_handler(app: Rowlock, app_url
         finally:
             stopped.set()
 
-    async with working(app, heartbeat_seconds=0.5, lease_seconds=2.0):
+    async with working(app, heartbeat_seconds=20, lease_seconds=60):  # no beat will tell it
         job = await work.enqueue()
         async with asyncio.timeout(10):
             await entered.wait()
         async with Rowlock(app_url) as elsewhere:  # from anywhere
             assert await elsewhere.cancel(job.id) == "cancelling"
-        started = time.monotonic()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(5):
             await stopped.wait()
-        assert time.monotonic() - started < 1.0
         with pytest.raises(JobCancelled):
             await job.wait(timeout=10)
     row = await row_of(app, job.id)
@@ -766,7 +764,7 @@ async def test_wait_times_out_and_the_job_goes_on(app: Rowlock) -> None:
     started = time.monotonic()
     with pytest.raises(TimeoutError):
         await job.wait(timeout=0.2)
-    assert 0.15 < time.monotonic() - started < 2
+    assert 0.15 < time.monotonic() - started < 10
     async with working(app):
         assert await job.wait(timeout=10) == 1
         assert await job.wait(timeout=10) == 1, "waiting again gives the same"

@@ -333,13 +333,13 @@ async def test_a_new_job_wakes_an_idle_worker_long_before_the_poll(app: Rowlock,
             sent = time.time()
             await wake.enqueue(n=n)
             await until(lambda n=n: n in started)
-            assert started[n] - sent < 1
+            assert started[n] - sent < 5
         async with other_process(app_url) as enqueue:
             for n in (4, 5, 6):
                 await until(lambda: pool.idle)
                 _, sent = await enqueue("wake", n=n)
                 await until(lambda n=n: n in started)
-                assert started[n] - sent < 1
+                assert started[n] - sent < 5
 
 
 async def test_without_wake_ups_the_poll_finds_the_work(app: Rowlock) -> None:

@@ -144,7 +144,7 @@ async def test_a_writer_that_waits_for_another_looks_often(store: Any, monkeypat
     other = apsw.Connection(str(store.file))
     other.execute("BEGIN IMMEDIATE")
     writing = asyncio.create_task(store.run(one()))
-    async with asyncio.timeout(1.5):
+    async with asyncio.timeout(10):
         while len(looks) < 20:
             await asyncio.sleep(0.01)
     other.execute("COMMIT")

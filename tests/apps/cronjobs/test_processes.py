@@ -58,7 +58,7 @@ def test_sigterm_stops_the_polling_waits_for_what_runs_and_then_gives_it_back(cl
         await run_now(app, "long", sleep_seconds=60)
 
     asked(url, fill)
-    worker = cli.start("worker", *APP, "--shutdown-timeout-seconds", "1")
+    worker = cli.start("worker", *APP, "--shutdown-timeout-seconds", "3")
     worker.wait_for("claimed by", 2)
     worker.process.send_signal(signal.SIGTERM)
     worker.wait_for("stopping: finishing what runs")
