@@ -26,7 +26,7 @@ from rowlock.store.jobs import Lane
 
 LOOK_SECONDS = 0.1  # between looks while there is nothing
 SATURATED_SECONDS = 1.0  # until another worker may have freed a slot; our own tell us
-SECONDS_PER_STATEMENT = 0.75  # a round of many looks is repeated the less often
+SECONDS_PER_STATEMENT = 1.0  # a round of many looks is repeated the less often
 BUSY_SECONDS = 0.02  # another worker had the sources locked
 FRESH_SECONDS = 0.1  # how long a look is good for: so late may a better priority be noticed
 FEWEST, MOST = 32, 256  # sources in one look
