@@ -167,9 +167,7 @@ async def test_a_worker_that_faces_only_blocked_jobs_runs_at_most_two_statements
 
 
 @pytest.mark.parametrize("where", ["alone", "before another task", "behind another task", "at a lower priority"])
-async def test_a_worker_finds_the_one_free_source_among_2000_paused_ones_within_two_seconds(
-    database: str, where: str
-) -> None:
+async def test_a_worker_finds_the_one_free_source_among_2000_paused_ones_soon(database: str, where: str) -> None:
     free, last = site(1000), 10 if where == "at a lower priority" else 0
     async with opened(database) as (app, beside):
         sources = [site(n) for n in range(2000)]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rowlock.worker")
 
 LAG_SECONDS = 1.0
+WATCH_SECONDS = 0.2  # between looks at leases that run out and at the loop
 Lease = tuple[str, str]  # job id, token
 
 
@@ -112,7 +113,7 @@ class Heart:
         warned = False
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(0.2, self._beat_seconds / 4)):
+                async with asyncio.timeout(min(WATCH_SECONDS, self._beat_seconds / 4)):
                     await over.wait()
             self._fence()
             warned = self._watch_loop(warned)
