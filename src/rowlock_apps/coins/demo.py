@@ -72,7 +72,7 @@ class Show:
 
     def __init__(self, coins: Coins, markets: Markets) -> None:
         self._coins, self._app, self._markets = coins, coins.app, markets
-        self._told: dict[str, tuple[int, str | None]] = {}  # attempt and error of each job, as last said
+        self._told: Counter[str] = Counter()  # failed attempts of each job, of which the screen has told
         self._bars: dict[str, tuple[int, int]] = {}
         self._breaker_told = False
         self._waiting: list[JobHandle[Any]] = []
@@ -125,7 +125,7 @@ class Show:
         refused = self._markets.asked["metered"] - len(COINS)
         self.check(len(answered) == len(COINS) * len(LIVING), f"{len(answered)} jobs of living markets")
         for job in answered:
-            self.check(job.state == State.SUCCEEDED, f"{job.source}: {job.state}: {reason(job)}")
+            self.check(job.state == State.SUCCEEDED, f"{job.source}: {job.state}: {first_line(job.error_message)}")
         self.check(self._markets.asked["flaky"] > len(COINS), "the flaky market was never asked again")
         self.check(refused > 0, "the metered market was never asked too often")
         self.check(self._breaker_told, "the dead market's breaker did not open")
@@ -156,6 +156,7 @@ class Show:
         while True:
             jobs = [job for job in await self._app.jobs(task="coins.scrape", limit=500) if job.id in wanted]
             self._show(screen, jobs)
+            await self._show_failures(screen, jobs)
             await self._show_breaker(screen)
             left = [job for job in jobs if not job.record.final]
             stuck = self._breaker_told and all(job.source == f"api:{DEAD}" and job.state != "running" for job in left)
@@ -170,11 +171,15 @@ class Show:
                 self._bars[market] = (sum(ended), len(ended))
                 screen.bar(market.removeprefix("api:"), *self._bars[market])
         screen.numbers("jobs", Counter(str(job.state) for job in jobs))
+
+    async def _show_failures(self, screen: Stage, jobs: list[JobHandle[Any]]) -> None:
+        """From the history: between two looks a job may have failed and succeeded."""
         for job in jobs:
-            now = (job.attempt, job.record.error_code)
-            if job.state == State.RETRYABLE and self._told.get(job.id) != now:
-                self._told[job.id] = now
-                screen.say(f"{reason(job)} (attempt {job.attempt}); will be tried again")
+            failed = job.attempt - (job.state in (State.RUNNING, State.SUCCEEDED))
+            if failed > self._told[job.id]:
+                for attempt in (await self._app.attempts(job.id))[self._told[job.id] :]:
+                    self._told[job.id] += 1
+                    screen.say(f"{first_line(attempt.error_message)} (attempt {attempt.attempt}); will be tried again")
 
     async def _show_breaker(self, screen: Stage) -> None:
         for source in await self._app.sources.list():
@@ -189,6 +194,6 @@ class Show:
             print(f"{'           ' if number else 'done       '}{line}")
 
 
-def reason(job: JobHandle[Any]) -> str:
-    """The first line of what went wrong; where in the code stands in the others."""
-    return (job.error_message or "").partition("\n")[0]
+def first_line(message: str | None) -> str:
+    """What went wrong; where in the code stands in the other lines."""
+    return (message or "").partition("\n")[0]

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import socket
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import date, timedelta
 from types import TracebackType
@@ -103,14 +103,18 @@ def flaky(failures: int) -> Manner:
 
 
 def metered(most: int, seconds: int = 1) -> Manner:
-    """Answers `most` times in `seconds`; who asks more often is told when to come back."""
-    answered: deque[float] = deque(maxlen=most)
+    """Answers `most` times, however slowly it is asked; who asks then is told when to come back, and so are all others
+    until that moment."""
+    left, closed_until = most, 0.0
 
     async def answer(query: Query) -> web.Response:
+        nonlocal left, closed_until
         now = time.monotonic()
-        if len(answered) == most and now - answered[0] < seconds:
+        if left == 0:
+            left, closed_until = most, now + seconds
+        if now < closed_until:
             return web.Response(status=429, text="slow down", headers={"Retry-After": str(seconds)})
-        answered.append(now)
+        left -= 1
         return listed(listings(query))
 
     return answer

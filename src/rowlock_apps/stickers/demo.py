@@ -20,7 +20,7 @@ from rowlock_apps.stickers.replicas import Replica
 LONGEST_SECONDS = 45.0
 LOOK_SECONDS = 0.1
 DRAWING_SECONDS = 0.5  # of a slow model; a real one takes 50
-VICTIM_SECONDS = 1.2  # of the first order, so that its replica is surely killed at work
+VICTIM_SECONDS, VICTIM_LOOK_SECONDS = 2.0, 0.03  # of the first order: its replica is surely killed at work
 IMPOSSIBLE = "Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichen"  # does not fit on a sticker
 PROMPTS = {
     "ana": ["a cat with a hat", "tea at five", "a fox in the snow", "hello!"],
@@ -122,8 +122,9 @@ class Demo:
     async def kill_a_replica(self) -> None:
         """In the middle of a drawing. Its platform starts another; the job comes back when the lease has run out."""
         victim = self.orders[0]
-        while victim.phase != "thinking":
-            await self.look()
+        while victim.phase != "thinking":  # read often: it thinks for a second or so
+            await asyncio.sleep(VICTIM_LOOK_SECONDS)
+            await victim.refresh()
         holder = next(replica for replica in self.replicas if f"-{replica.pid}-" in victim.locked_by)
         holder.kill()
         self.screen.say(f"kill -9 of {holder.name}, which was drawing {victim.args['prompt']!r}")
