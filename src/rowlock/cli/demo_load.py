@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ class Load:
         self.expected: dict[str, State] = {}
         self._tag = f"demo-{secrets.token_hex(4)}"
         self._seen: dict[str, Job] = {}
+        self._retried: Counter[str] = Counter()  # failed attempts of which it was told
         self._to_cancel = ""
 
     async def enqueue(self) -> None:
@@ -47,9 +49,24 @@ class Load:
         """All jobs as they are now, oldest first, and what happened since the last look."""
         rows = await (await app.store()).run(list_jobs(JobFilter(tag=self._tag), len(self.expected)))
         rows.reverse()
-        events = [text for row in rows for text in _happened(self._seen.get(row.id), row)]
+        events: list[str] = []
+        for row in rows:
+            events += [*await self._retries(app, row), *_happened(self._seen.get(row.id), row)]
         self._seen = {row.id: row for row in rows}
         return rows, events + await self._cancel_on_the_way(app)
+
+    async def _retries(self, app: Rowlock, row: Job) -> list[str]:
+        """Failed attempts since the last look, from the history: the next one may have begun already."""
+        failed = row.attempt if row.state is State.RETRYABLE else row.attempt - 1
+        if failed <= self._retried[row.id]:
+            return []
+        news = (await app.attempts(row.id))[self._retried[row.id] : failed]
+        self._retried[row.id] += len(news)
+        return [
+            f"{row.task}: attempt {one.attempt} failed ({brief_error(one.error_code, one.error_message)}), "
+            "will be tried again"
+            for one in news
+        ]
 
     async def _cancel_on_the_way(self, app: Rowlock) -> list[str]:
         job = self._seen.get(self._to_cancel)
@@ -79,8 +96,6 @@ def _happened(before: Job | None, now: Job) -> Iterator[str]:
     match now.state:
         case State.RUNNING:
             yield f"{now.task}: attempt {now.attempt} started"
-        case State.RETRYABLE:
-            yield f"{now.task}: attempt {now.attempt} failed ({error}), will be tried again"
         case State.SUCCEEDED:
             yield f"{now.task}: succeeded on attempt {now.attempt}"
         case State.DEAD:
