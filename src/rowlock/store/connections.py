@@ -20,6 +20,12 @@ IDLE_SECONDS = 300.0  # an unused connection is closed after this
 CLOSE_SECONDS = 5.0
 
 
+class Connection(asyncpg.Connection):
+    """One that has the insert of a single job at hand."""
+
+    enqueue_one: Any = None  # the prepared statement
+
+
 class Connections:
     """At most `size` connections of one kind."""
 
@@ -49,7 +55,7 @@ class Connections:
             raise
 
     async def _connect(self, timeout: float) -> Any:
-        connection = await asyncpg.connect(self._url, timeout=timeout, **self._settings)
+        connection = await asyncpg.connect(self._url, timeout=timeout, connection_class=Connection, **self._settings)
         # Ids and tokens are text in Python on both engines.
         await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
         self._open.add(connection)

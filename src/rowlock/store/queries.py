@@ -106,6 +106,7 @@ class Query:
     sql: str | None
     binds: tuple[tuple[str, int | None], ...]  # in order: (parameter, None) or (batch parameter, column)
     has_batch: bool = False  # whether there are columns among them
+    names: tuple[str, ...] = ()  # of the parameters alone, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,8 @@ def compile_query(name: str, text: str, dialect: Dialect) -> Query:
         return f"{dialect.place}{binds.index(bind) + 1}"
 
     sql = _PARAM.sub(number, sql)
-    return Query(name, sql, tuple(binds), any(column is not None for _, column in binds))
+    has_batch = any(column is not None for _, column in binds)
+    return Query(name, sql, tuple(binds), has_batch, tuple(parameter for parameter, _ in binds))
 
 
 @cache
@@ -299,7 +301,7 @@ def bind(query: Query, params: dict[str, Any], clock: FakeClock | None) -> list[
     """Positional values for `query`; batch parameters become one array per column."""
     given = params | {"now": clock.now()} if clock else params
     if not query.has_batch:
-        return [given.get(name) for name, _ in query.binds]
+        return list(map(given.get, query.names))
     columns: dict[str, list[tuple[Any, ...]]] = {}
     values: list[Any] = []
     for name, column in query.binds:
