@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from rowlock.core.clock import FakeClock
-from rowlock.core.errors import StoreError, TransactionTooLong
+from rowlock.core.errors import InvalidArguments, StoreError, TransactionTooLong
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Succeeded
 from rowlock.store import Store, jobs, open_store
@@ -124,6 +124,13 @@ async def test_parameters_are_numbered_on_both_engines(rig: Rig) -> None:
     places = ", ".join(f"${n}" for n in range(1, 12))
     found = await rig.fetch(f"SELECT body FROM notes WHERE body IN ({places}, $12)", *many, "text")
     assert found == [("text",)]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_an_array_is_refused_where_there_are_none(rig: Rig) -> None:
+    with pytest.raises(InvalidArguments, match=r"SQLite has no arrays: pass JSON text instead of \[1, 2\]"):
+        async with rig.store.transaction() as tx:
+            await tx.fetch("SELECT $1", [1, 2])
 
 
 async def test_a_value_cannot_become_sql(rig: Rig) -> None:

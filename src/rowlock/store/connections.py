@@ -64,9 +64,11 @@ class Connections:
     def give_back(self, connection: Any) -> None:
         """Let others have it. One that is broken, or in the middle of something, is thrown away."""
         self._room.release()
-        if not connection.is_closed() and connection.is_in_transaction():
+        closed = connection.is_closed()
+        if not closed and connection.is_in_transaction():
             connection.terminate()
-        if connection.is_closed():
+            closed = True
+        if closed:
             self._open.discard(connection)
             return
         now = time.monotonic()

@@ -107,6 +107,7 @@ class Query:
     binds: tuple[tuple[str, int | None], ...]  # in order: (parameter, None) or (batch parameter, column)
     has_batch: bool = False  # whether there are columns among them
     names: tuple[str, ...] = ()  # of the parameters alone, in order
+    now: int | None = None  # the place of the moment among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +282,9 @@ def compile_query(name: str, text: str, dialect: Dialect) -> Query:
         return f"{dialect.place}{binds.index(bind) + 1}"
 
     sql = _PARAM.sub(number, sql)
+    names = tuple(parameter for parameter, _ in binds)
     has_batch = any(column is not None for _, column in binds)
-    return Query(name, sql, tuple(binds), has_batch, tuple(parameter for parameter, _ in binds))
+    return Query(name, sql, tuple(binds), has_batch, names, names.index("now") if "now" in names else None)
 
 
 @cache

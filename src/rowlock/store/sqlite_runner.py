@@ -22,13 +22,11 @@ from rowlock.store.queries import Query, load
 BUSY_SECONDS = 5.0
 BUSY_LOOK_SECONDS = 0.002  # between looks whether the other writer is done. SQLite's own way, up to 100 ms, starves
 CHECKPOINT_PAGES = 1000
-BATCHES = (list, tuple)
-
-
 def bindable(value: Any) -> Any:
+    """A value that SQLite does not know, as one that it knows: a moment as a number, a batch as JSON."""
     if isinstance(value, datetime):
         return value.timestamp()
-    return value
+    return _batch(value) if isinstance(value, (list, tuple)) else value
 
 
 def user_values(sql: str, args: Sequence[Any]) -> Any:
@@ -39,6 +37,8 @@ def user_values(sql: str, args: Sequence[Any]) -> Any:
 
 def _readable(value: Any) -> Any:
     """A moment is written as the views show it, so that both can be compared."""
+    if isinstance(value, (list, tuple)):
+        raise InvalidArguments(f"SQLite has no arrays: pass JSON text instead of {value!r:.100}")
     if not isinstance(value, datetime):
         return value
     if value.tzinfo is None:
@@ -112,10 +112,9 @@ class Runner:
         query = self.queries[call.name]
         if query.sql is None:
             return []
-        given = call.params.get
-        values = [_batch(value) if type(value := given(name)) in BATCHES else value for name, _ in query.binds]
-        if ("now", None) in query.binds:
-            values[query.binds.index(("now", None))] = self.clock.now().timestamp() if self.clock else time.time()
+        values = list(map(call.params.get, query.names))
+        if query.now is not None:
+            values[query.now] = self.clock.now().timestamp() if self.clock else time.time()
         return list[Row](self.connection.execute(query.sql, values).fetchall())
 
     def close(self) -> None:

@@ -170,6 +170,8 @@ class Bound(Generic[P, R]):
     def _wanted(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Wanted:
         task, key = self._task, self._given.get("key")
         text = task.arguments.pack(args, kwargs)
+        if not self._given:
+            return Wanted(text, self._new(text))
         if callable(key):
             key = _derived(task, text, key, "key")
         return Wanted(text, self._new(text), key_text(key) if "key" in self._given else None, self._job_id())
