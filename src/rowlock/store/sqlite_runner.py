@@ -22,6 +22,8 @@ from rowlock.store.queries import Query, load
 BUSY_SECONDS = 5.0
 BUSY_LOOK_SECONDS = 0.002  # between looks whether the other writer is done. SQLite's own way, up to 100 ms, starves
 CHECKPOINT_PAGES = 1000
+
+
 def bindable(value: Any) -> Any:
     """A value that SQLite does not know, as one that it knows: a moment as a number, a batch as JSON."""
     if isinstance(value, datetime):
