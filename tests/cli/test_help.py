@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+import rowlock
 from rowlock.cli.main import execute
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
@@ -22,6 +23,11 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["--help"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines() if line]
     assert sorted(listed) == sorted(VERBS)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["--version"]) == 0
+    assert capsys.readouterr().out == f"rowlock {rowlock.__version__}\n"
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)

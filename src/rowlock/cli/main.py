@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -28,12 +29,29 @@ from rowlock.cli.failures import FAILED, INTERRUPTED, explain
 # Help without rich: drawing boxes takes longer than everything else that --help does.
 app = typer.Typer(
     name="rowlock",
-    help="Durable background jobs on SQLite and PostgreSQL.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from rowlock.work.version import __version__  # only now: it reads the installed packages
+
+        print(f"rowlock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def rowlock(
+    version: Annotated[
+        bool, typer.Option("--version", help="Tell the version.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Durable background jobs on SQLite and PostgreSQL."""
+
 
 app.command()(demo.demo)
 app.command()(up.up)
