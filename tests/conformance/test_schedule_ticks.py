@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rowlock import Rowlock
+from rowlock import Rowlock, fixed
 from rowlock.core.policy import DAY
 from rowlock.core.schedule import Missed
 from rowlock.store import retention, schedules
@@ -50,6 +50,38 @@ async def test_the_job_has_every_field_of_its_definition(rig: Rig, database: str
     (job,) = (await rig.rows()).values()
     assert (job["task"], job["args"], job["max_attempts"], job["timeout_seconds"]) == ("send_mail", {"to": "bo"}, 4, 30)
     assert options == {key: job[key] for key in options}
+
+
+@pytest.mark.parametrize("by", ["a tick", "hand"])
+async def test_a_fired_job_is_like_one_that_is_enqueued_with_the_same_options(rig: Rig, database: str, by: str) -> None:
+    """Every column but for the id, and for those that say which tick it is."""
+    async with Rowlock(database, clock=rig.clock) as app:
+
+        @app.task("after")
+        async def after(finished: dict[str, Any]) -> None: ...
+
+        own: dict[str, Any] = {"queue": "slow", "priority": -3, "max_attempts": 2, "timeout": 30, "keep": 60}
+        own |= {"backoff": fixed(seconds=9), "on_success": after, "on_dead": after, "on_lost": "dead"}
+
+        @app.task("pay", **own)
+        async def pay(to: str) -> None: ...
+
+        await app.schedules.add("s", pay, every="1m", args={"to": "bo"}, owner="ana", source="api:x")
+        rig.clock.move(60)
+        if by == "hand":
+            await app.schedules.run("s")
+        else:
+            await fire(rig)
+        await pay.using(owner="ana", source="api:x").enqueue(to="bo")
+    about = "SELECT * FROM pragma_table_info('rowlock_jobs_live')"
+    if rig.store.engine == "postgres":
+        about = "SELECT 0, column_name FROM information_schema.columns WHERE table_name = 'jobs_live'"
+    columns = sorted({row[1] for row in await rig.fetch(about)} - {"id", "schedule_id", "tick"})
+    fired_job, enqueued = await rig.fetch(
+        f"SELECT {', '.join(columns)} FROM {{t}}jobs_live ORDER BY schedule_id IS NULL"
+    )
+    assert dict(zip(columns, fired_job, strict=True)) == dict(zip(columns, enqueued, strict=True))
+    assert enqueued[columns.index("on_lost")] == "dead"
 
 
 MISSED: list[tuple[Missed, int, list[int]]] = [  # what of `every 60s` fires when nobody looked for so many seconds

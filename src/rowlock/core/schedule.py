@@ -66,6 +66,7 @@ class Schedule:
     timeout_seconds: float | None = None
     on_success: str | None = None
     on_dead: str | None = None
+    on_lost: str | None = None
     keep_seconds: float | None = None
 
 

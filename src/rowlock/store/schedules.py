@@ -111,7 +111,8 @@ def _row(s: Schedule, now: datetime) -> tuple[Any, ...]:
     return (
         *(s.id, s.task, s.args, s.rule.text, s.rule.zone, s.missed.kind, s.missed.most, s.missed.window, s.overlap),
         *(s.jitter, s.starts_at, s.ends_at, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.backoff),
-        *(s.timeout_seconds, s.on_success, s.on_dead, s.keep_seconds, _first(s.rule, s.starts_at, s.ends_at, now)),
+        *(s.timeout_seconds, s.on_success, s.on_dead, s.on_lost, s.keep_seconds),
+        _first(s.rule, s.starts_at, s.ends_at, now),
     )
 
 

@@ -51,6 +51,7 @@ def schedule_of(app: Rowlock, wanted: str, task: Task[..., Any, Any] | str, give
             timeout_seconds=None if timeout is None else span(timeout, "timeout"),
             on_success=app._follow_up(options.on_success) if options else None,
             on_dead=app._follow_up(options.on_dead) if options else None,
+            on_lost="dead" if options and options.on_lost == "dead" else None,
             keep_seconds=options.keep if options else None,
         )
     except InvalidArguments as error:

@@ -6,12 +6,12 @@
 -- that wrote it last, and not by another kind of place; its next tick stays unless its rule has changed.
 INSERT INTO {t}schedules (
     id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at, queue,
-    priority, owner, source, max_attempts, backoff, timeout_seconds, on_success, on_dead, keep_seconds, origin,
+    priority, owner, source, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, origin,
     writer_started_at, declared_at, next_tick, created_at, updated_at)
 SELECT s.id, s.task, s.args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds, s.overlap, s.jitter_seconds,
        s.starts_at, s.ends_at, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.backoff, s.timeout_seconds,
-       s.on_success, s.on_dead, s.keep_seconds, :origin, :started_at, {now}, s.next_tick, {now}, {now}
-FROM {rows:s(id text, task text, args json, rule text, zone text, missed text, missed_most int, missed_seconds float, overlap text, jitter_seconds float, starts_at time, ends_at time, queue text, priority int, owner text, source text, max_attempts int, backoff json, timeout_seconds float, on_success json, on_dead json, keep_seconds float, next_tick time)}
+       s.on_success, s.on_dead, s.on_lost, s.keep_seconds, :origin, :started_at, {now}, s.next_tick, {now}, {now}
+FROM {rows:s(id text, task text, args json, rule text, zone text, missed text, missed_most int, missed_seconds float, overlap text, jitter_seconds float, starts_at time, ends_at time, queue text, priority int, owner text, source text, max_attempts int, backoff json, timeout_seconds float, on_success json, on_dead json, on_lost text, keep_seconds float, next_tick time)}
 WHERE TRUE
 ON CONFLICT (id) DO UPDATE
 SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed_most = excluded.missed_most,
@@ -19,7 +19,7 @@ SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed
     starts_at = excluded.starts_at, ends_at = excluded.ends_at, queue = excluded.queue, priority = excluded.priority,
     owner = excluded.owner, source = excluded.source, max_attempts = excluded.max_attempts, backoff = excluded.backoff,
     timeout_seconds = excluded.timeout_seconds, on_success = excluded.on_success, on_dead = excluded.on_dead,
-    keep_seconds = excluded.keep_seconds, writer_started_at = excluded.writer_started_at,
+    on_lost = excluded.on_lost, keep_seconds = excluded.keep_seconds, writer_started_at = excluded.writer_started_at,
     declared_at = excluded.declared_at, retired_at = NULL, problem = NULL, updated_at = excluded.updated_at,
     next_tick = CASE WHEN {t}schedules.rule = excluded.rule AND {t}schedules.zone = excluded.zone
                           AND {t}schedules.retired_at IS NULL AND {t}schedules.next_tick IS NOT NULL
@@ -77,10 +77,10 @@ RETURNING CAST(job_id AS text);
 -- The jobs of ticks, with the options of their schedules. `tick` is the nominal moment.
 INSERT INTO {t}jobs_live (
     id, args, task, queue, ready, priority, owner, source, schedule_id, tick, max_attempts, backoff, timeout_seconds,
-    run_after, on_success, on_dead, keep_seconds, created_at, updated_at)
+    run_after, on_success, on_dead, on_lost, keep_seconds, created_at, updated_at)
 SELECT fired.job_id, s.args, s.task, s.queue, fired.jitter <= 0, s.priority, s.owner, s.source, s.id, fired.tick,
-       s.max_attempts, s.backoff, s.timeout_seconds, {after(fired.jitter)}, s.on_success, s.on_dead, s.keep_seconds,
-       {now}, {now}
+       s.max_attempts, s.backoff, s.timeout_seconds, {after(fired.jitter)}, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, {now}, {now}
 FROM {rows:fired(schedule_id text, tick time, job_id uuid, jitter float)}
 CROSS JOIN {t}schedules s
 WHERE s.id = fired.schedule_id;
