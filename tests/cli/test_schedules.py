@@ -127,6 +127,31 @@ def test_up_dispatches_and_works_in_one_process(cli: Cli, here: Inside) -> None:
     assert running.stop() == 0
 
 
+SICK = """
+import rowlock.store.schedules
+import rowlock.work.loops
+from clockwork import app
+
+rowlock.work.loops.GIVE_UP_AFTER = 2
+
+
+def fire(*given):
+    raise RuntimeError("sick")
+
+
+rowlock.store.schedules.fire = fire
+"""
+
+
+def test_up_ends_when_its_dispatcher_has_died(cli: Cli) -> None:
+    (cli.folder / "sick.py").write_text(SICK)
+    cli.run(*ADD, "--every", "1s")
+    running = cli.start("up", "--app", "sick")
+    assert running.process.wait(30) == 1
+    assert "Worker stopped" in running.log, "it was not stopped gracefully"
+    assert running.log.splitlines()[-1] == "rowlock: unexpected RuntimeError: sick (ROWLOCK_DEBUG=1 shows where)"
+
+
 MISTAKES = [
     (["--cron", "0 0 31 2 *"], ["0 0 31 2 *", "never|no such day|no date|29"]),
     (["--cron", "0 0 3 * * *"], ["six fields|6 fields", "option seconds"]),
