@@ -241,6 +241,12 @@ OTHER: dict[str, Any] = {
 }  # fmt: skip
 
 
+async def started(rig: Rig, name: str) -> Any:
+    """When a dispatcher started, a second after the last one."""
+    rig.clock.move(1)
+    return await start(rig, name, "s")
+
+
 async def retire_all(rig: Rig) -> None:
     """All were silent for long: what they declared is retired."""
     rig.clock.move(10 * LEASE)
@@ -252,9 +258,7 @@ async def retire_all(rig: Rig) -> None:
 async def test_an_older_process_that_is_alive_brings_back_what_it_has_in_common(
     rig: Rig, given: dict[str, Any]
 ) -> None:
-    old = await start(rig, "old", "s")
-    rig.clock.move(1)
-    new = await start(rig, "new", "s")
+    old, between, new = [await started(rig, name) for name in ("old", "between", "new")]
     await declare(rig, schedule(**given), started_at=new)
     await retire_all(rig)
     await start(rig, "old", "s")  # alive again; the newer one is not
@@ -262,15 +266,14 @@ async def test_an_older_process_that_is_alive_brings_back_what_it_has_in_common(
     assert (declared.back, declared.retired) == ({"s"}, set())
     row = await shown(rig)
     assert (row.retired_at, row.next_tick and row.next_tick > rig.clock.now()) == (None, True)
-    await declare(rig, schedule(task="newer"), started_at=new)
-    assert (await shown(rig)).task == "newer", "whoever brings it back is not its writer"
+    await declare(rig, schedule(task="between"), started_at=between)
+    assert (await shown(rig)).task == "t", "whoever brings it back is not its writer"
 
 
 @pytest.mark.parametrize("changed", OTHER)
 async def test_an_older_process_does_not_bring_back_what_it_has_in_another_way(rig: Rig, changed: str) -> None:
-    old = await start(rig, "old", "s")
-    rig.clock.move(1)
-    await declare(rig, schedule(**FULL), started_at=await start(rig, "new", "s"))
+    old = await started(rig, "old")
+    await declare(rig, schedule(**FULL), started_at=await started(rig, "new"))
     await retire_all(rig)
     before = await rig.fetch("SELECT * FROM {t}schedules")
     declared = await declare(rig, schedule(**FULL | {changed: OTHER[changed]}), started_at=old)
