@@ -317,10 +317,13 @@ Names = set[tuple[str]]
 
 def _declared(lately: float) -> Steps[tuple[Names, Names]]:
     """What living dispatchers declare, and what those do that are living or were so within the last seconds."""
-    rows = [(set(json.loads(row[0])), row[1]) for row in (yield Call("declarations", ago=-lately))]
-    return {(name,) for names, living in rows if living for name in names}, {
-        (name,) for names, _ in rows for name in names
-    }
+    living: Names = set()
+    all_of_them: Names = set()
+    for names, alive in (yield Call("declarations", ago=-lately)):
+        found = {(name,) for name in json.loads(names)}
+        all_of_them |= found
+        living |= found if alive else set()
+    return living, all_of_them
 
 
 def _touch(declared: Names, every: float) -> Steps[None]:
