@@ -32,6 +32,7 @@ CASES = [
     (["enqueue", "add", "a=1", "--job-id", "mine", "--app", "shop"], 2, "job_id must be a UUID"),
     (["enqueue", "add", "a=1", "--run-after", "2030-01-01T10:00", "--app", "shop"], 2, "which time zone?"),
     (["enqueue", "add", "a=1", "--delay", "soon", "--app", "shop"], 2, "--delay 'soon'"),
+    (["enqueue", "add", "a=1", "--owner", "\udcff", "--app", "shop"], 2, "owner must be"),
     (["demo", "nothing"], 2, "no demo named 'nothing'"),
     (["migrate", "--check", "--sql"], 2, "not both"),
     (["doctor", "--config", "absent.yaml"], 2, "absent.yaml"),

@@ -127,9 +127,34 @@ def test_up_dispatches_and_works_in_one_process(cli: Cli, here: Inside) -> None:
     assert running.stop() == 0
 
 
+SICK = """
+import rowlock.store.schedules
+import rowlock.work.loops
+from clockwork import app
+
+rowlock.work.loops.GIVE_UP_AFTER = 2
+
+
+def fire(*given):
+    raise RuntimeError("sick")
+
+
+rowlock.store.schedules.fire = fire
+"""
+
+
+def test_up_ends_when_its_dispatcher_has_died(cli: Cli) -> None:
+    (cli.folder / "sick.py").write_text(SICK)
+    cli.run(*ADD, "--every", "1s")
+    running = cli.start("up", "--app", "sick")
+    assert running.process.wait(30) == 1
+    assert "Worker stopped" in running.log, "it was not stopped gracefully"
+    assert running.log.splitlines()[-1] == "rowlock: unexpected RuntimeError: sick (ROWLOCK_DEBUG=1 shows where)"
+
+
 MISTAKES = [
     (["--cron", "0 0 31 2 *"], ["0 0 31 2 *", "never|no such day|no date|29"]),
-    (["--cron", "0 0 3 * * *"], ["six fields|6 fields", "seconds"]),
+    (["--cron", "0 0 3 * * *"], ["six fields|6 fields", "option seconds"]),
     (["--cron", "0 3 * *"], ["0 3 * *"]),
     (["--cron", "61 3 * * *"], ["61"]),
     (["--cron", "0-4000000000 3 * * *"], ["4000000000"]),
@@ -145,6 +170,10 @@ MISTAKES = [
     (["--every", "1h", "--start", "soon"], ["--start", "soon"]),
     (["--every", "1h", "--priority", "1000"], ["1000"]),
     (["--every", "1h", "--max-attempts", "0"], ["0"]),
+    (["--every", "1h", "--missed-most", "10001"], ["missed_most must be at most 10000"]),
+    (["--every", "1h", "--end", "0001-01-01T00:00Z"], ["1970 to 2199"]),
+    (["--every", "1h", "--start", "2030-01-02T00:00Z", "--end", "2030-01-01T00:00Z"], ["before start"]),
+    (["--every", "1h", "--owner", "\udcff"], ["owner must be", "UTF-8"]),
 ]
 
 
@@ -160,6 +189,9 @@ def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[s
 
 def test_mistakes_are_the_same_on_both_engines(cli: Cli) -> None:
     assert "0 0 31 2 *" in cli.error(*ADD, "--cron", "0 0 31 2 *", code=2)
+    assert "UTF-8" in cli.error(*ADD, "--every", "1h", "--owner", "\udcff", code=2)
+    assert "no schedule named" in cli.error("schedules", "run", "\udcff", code=3)
+    assert "1970 to 2199" in cli.error(*ADD, "--every", "1h", "--end", "0001-01-01T00:00Z", code=2)
     assert "Asia/Seoul" in cli.error(*ADD, "--cron", "0 3 * * *", "--zone", "asia/soul", code=2)
     for verb in ("next", "pause", "resume", "remove", "run"):
         assert "nope" in cli.error("schedules", verb, "nope", code=3)
@@ -179,6 +211,9 @@ BROKEN = {
     "{task: gret, every: 1h}": "greet",
     "{task: greet, every: 1h, zone: Asia/Soul, args: {name: x}}": "Asia/Seoul",
     "{task: report, every: 1h, colour: red}": "colour",
+    "{task: report, every: 1h, args: [1]}": "mapping",
+    "{task: report, every: 1h, start: 0001-01-01T00:00:00Z}": "1970 to 2199",
+    "{task: '', every: 1h}": "no task named ''",
 }
 
 

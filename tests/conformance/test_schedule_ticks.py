@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rowlock import Rowlock
+from rowlock import Rowlock, fixed
+from rowlock.core import cron_words
 from rowlock.core.policy import DAY
 from rowlock.core.schedule import Missed
 from rowlock.store import retention, schedules
@@ -50,6 +51,38 @@ async def test_the_job_has_every_field_of_its_definition(rig: Rig, database: str
     (job,) = (await rig.rows()).values()
     assert (job["task"], job["args"], job["max_attempts"], job["timeout_seconds"]) == ("send_mail", {"to": "bo"}, 4, 30)
     assert options == {key: job[key] for key in options}
+
+
+@pytest.mark.parametrize("by", ["a tick", "hand"])
+async def test_a_fired_job_is_like_one_that_is_enqueued_with_the_same_options(rig: Rig, database: str, by: str) -> None:
+    """Every column but for the id, and for those that say which tick it is."""
+    async with Rowlock(database, clock=rig.clock) as app:
+
+        @app.task("after")
+        async def after(finished: dict[str, Any]) -> None: ...
+
+        own: dict[str, Any] = {"queue": "slow", "priority": -3, "max_attempts": 2, "timeout": 30, "keep": 60}
+        own |= {"backoff": fixed(seconds=9), "on_success": after, "on_dead": after, "on_lost": "dead"}
+
+        @app.task("pay", **own)
+        async def pay(to: str) -> None: ...
+
+        await app.schedules.add("s", pay, every="1m", args={"to": "bo"}, owner="ana", source="api:x")
+        rig.clock.move(60)
+        if by == "hand":
+            await app.schedules.run("s")
+        else:
+            await fire(rig)
+        await pay.using(owner="ana", source="api:x").enqueue(to="bo")
+    about = "SELECT * FROM pragma_table_info('rowlock_jobs_live')"
+    if rig.store.engine == "postgres":
+        about = "SELECT 0, column_name FROM information_schema.columns WHERE table_name = 'jobs_live'"
+    columns = sorted({row[1] for row in await rig.fetch(about)} - {"id", "schedule_id", "tick"})
+    fired_job, enqueued = await rig.fetch(
+        f"SELECT {', '.join(columns)} FROM {{t}}jobs_live ORDER BY schedule_id IS NULL"
+    )
+    assert dict(zip(columns, fired_job, strict=True)) == dict(zip(columns, enqueued, strict=True))
+    assert enqueued[columns.index("on_lost")] == "dead"
 
 
 MISSED: list[tuple[Missed, int, list[int]]] = [  # what of `every 60s` fires when nobody looked for so many seconds
@@ -225,14 +258,76 @@ async def test_a_rule_that_cannot_be_read_is_a_problem_of_its_own_and_the_others
     await break_rule(rig, "bad")
     await rig.fetch("UPDATE {t}schedules SET zone = 'Mars/Base' WHERE id = 'nowhere'")
     rig.clock.move(30)
-    assert await fire(rig) == (3, 1, 0)
+    answer = await rig.store.run(schedules.fire(100))
+    assert (answer[:3], {unread.id for unread in answer.unread}) == ((3, 1, 0), {"bad", "nowhere"})
     assert "whenever 3 4" in str((await shown(rig, "bad")).problem)
     assert "Mars/Base" in str((await shown(rig, "nowhere")).problem)
     assert ((await shown(rig, "good")).problem, await fired(rig, "good")) == (None, [at(30)])
+    assert await rig.store.run(schedules.next_due(answer.unread)) == 30, "it would be looked at in each round"
     rig.clock.move(30)
-    assert await fire(rig) == (1, 1, 0), "a broken one is not tried at each tick"
+    assert (await rig.store.run(schedules.fire(100, answer.unread)))[:3] == (1, 1, 0)
     await declare(rig, schedule("bad"))
     assert (await shown(rig, "bad")).problem is None
     rig.clock.move(30)
-    await fire(rig)
+    assert (await rig.store.run(schedules.fire(100, answer.unread))).jobs == 2, "another rule may be a readable one"
     assert await fired(rig, "bad") == [at(90)]
+
+
+async def test_what_one_dispatcher_cannot_read_stays_due_and_fires_from_one_that_can(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zones of an older system: what they do not know is not lost to those with newer ones."""
+    await declare(rig, schedule(rule="0 * * * *", zone="America/Ciudad_Juarez", missed=Missed("all", window=DAY)))
+    rig.clock.move(3600)
+    with monkeypatch.context() as older:
+        older.setattr(cron_words, "_zones", lambda: frozenset({"Asia/Seoul"}))
+        answer = await rig.store.run(schedules.fire(100))
+        assert [unread.zone for unread in answer.unread] == ["America/Ciudad_Juarez"]
+    row = await shown(rig)
+    assert ("unknown zone" in str(row.problem), row.next_tick) == (True, at(3600))
+    rig.clock.move(3600)
+    assert (await fire(rig)).jobs == 2
+    assert ((await shown(rig)).problem, await fired(rig)) == (None, [at(3600), at(7200)])
+
+
+async def test_resume_forgets_a_problem_and_keeps_what_is_owed(rig: Rig) -> None:
+    await declare(rig, schedule(missed=Missed("all")))
+    await break_rule(rig)
+    rig.clock.move(60)
+    await fire(rig)
+    await break_rule(rig, rule="every 30s")
+    await rig.store.run(schedules.resume("s"))
+    assert ((await shown(rig)).problem, (await shown(rig)).next_tick) == (None, at(30))
+    assert (await fire(rig)).jobs == 2
+
+
+async def test_resume_of_a_schedule_that_is_not_paused_keeps_the_ticks_that_it_owes(rig: Rig) -> None:
+    await declare(rig, schedule(missed=Missed("all")))
+    rig.clock.move(150)
+    await rig.store.run(schedules.resume("s"))
+    assert (await fire(rig)).jobs == 5
+
+
+async def test_a_round_stops_at_a_number_of_jobs_and_the_rest_stays_due(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "MOST_JOBS", 20)
+    await declare(rig, *[schedule(f"s{n}", missed=Missed("all")) for n in range(5)])
+    rig.clock.move(300)
+    rounds = [(await fire(rig))[:2] for _ in range(4)]
+    assert rounds == [(2, 20), (2, 20), (1, 10), (0, 0)]
+    assert [len(await fired(rig, f"s{n}")) for n in range(5)] == [10] * 5
+
+
+async def test_a_run_by_hand_leaves_how_the_last_tick_ended(rig: Rig) -> None:
+    await declare(rig, schedule())
+    by_hand = await rig.store.run(schedules.run_now("s"))
+    assert ((await shown(rig)).last_job, (await shown(rig)).last_state) == (by_hand, "queued")
+    rig.clock.move(30)
+    await fire(rig)
+    await finish(rig)
+    of_tick = (await shown(rig)).last_job
+    assert of_tick == (await ticks(rig))[0][1]
+    await rig.store.run(schedules.run_now("s"))
+    row = await shown(rig)
+    assert (row.last_tick, row.last_job, row.last_state) == (at(30), of_tick, "succeeded")

@@ -3,12 +3,13 @@ dispatchers at once."""
 
 import asyncio
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from rowlock.core.errors import NotAllowed, ScheduleNotFound
+from rowlock.core.policy import DAY
 from rowlock.core.schedule import Missed
 from rowlock.store import open_store, schedules
 from rowlock.store.engine import StoreOptions
@@ -138,6 +139,52 @@ async def test_a_start_that_is_moved_later_holds_for_the_tick_that_was_next(rig:
     assert await fired(rig) == [start_at]
 
 
+@pytest.mark.parametrize("start", [None, NEW_YEAR - timedelta(days=1), NEW_YEAR + timedelta(hours=2)])
+async def test_a_start_that_is_removed_or_moved_earlier_is_not_waited_for(rig: Rig, start: datetime | None) -> None:
+    await declare(rig, schedule(rule="every 1h", starts_at=NEW_YEAR + timedelta(days=3650)))
+    rig.clock.move(90)
+    await declare(rig, schedule(rule="every 1h", starts_at=start))
+    assert (await shown(rig)).next_tick == max(start or NEW_YEAR, NEW_YEAR + timedelta(hours=1))
+    rig.clock.move(7200)
+    assert (await fire(rig)).jobs == 1
+
+
+@pytest.mark.parametrize("start", [None, NEW_YEAR])
+async def test_ticks_that_are_owed_outlive_a_start_that_is_moved_earlier(rig: Rig, start: datetime | None) -> None:
+    given: dict[str, Any] = {"rule": "every 1h", "missed": Missed("all", window=DAY)}
+    await declare(rig, schedule(**given, starts_at=NEW_YEAR + timedelta(hours=1)))
+    rig.clock.move(3 * 3600)
+    await declare(rig, schedule(**given, starts_at=start))
+    await fire(rig)
+    assert await fired(rig) == [NEW_YEAR + timedelta(hours=n) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("given", [{}, {"starts_at": NEW_YEAR}, {"starts_at": NEW_YEAR + timedelta(minutes=30)}])
+async def test_the_same_definition_never_moves_the_next_tick(rig: Rig, given: dict[str, Any]) -> None:
+    await declare(rig, schedule(rule="every 1h", **given))
+    for seconds in (
+        10,
+        3600,
+        5 * 3600,
+        -2 * 3600,
+    ):  # before a tick, after it, after many, and when the clock is set back
+        rig.clock.move(seconds)
+        await declare(rig, schedule(rule="every 1h", **given))
+        assert (await shown(rig)).next_tick == NEW_YEAR + timedelta(hours=1)
+    await fire(rig)
+    rig.clock.move(-3 * 3600)
+    await declare(rig, schedule(rule="every 1h", **given))
+    assert (await shown(rig)).next_tick == NEW_YEAR + timedelta(hours=5), "it has fired what was before"
+
+
+async def test_a_change_by_hand_counts_also_when_the_clock_was_set_back(rig: Rig) -> None:
+    await declare(rig, schedule(rule="every 1h"), origin="runtime")
+    for rule in ("every 5m", "every 7m"):
+        rig.clock.move(-120)
+        assert (await declare(rig, schedule(rule=rule), origin="runtime")).written == {"s"}
+        assert (await shown(rig)).rule == rule
+
+
 async def test_an_end_that_is_moved_later_brings_a_schedule_back(rig: Rig) -> None:
     await declare(rig, schedule(rule="every 1h", ends_at=NEW_YEAR + timedelta(minutes=30)))
     assert (await shown(rig)).next_tick is None
@@ -177,6 +224,75 @@ async def test_a_retired_schedule_is_back_when_it_is_declared_again_and_fires_no
     assert (await fire(rig)).jobs == 0
     rig.clock.move(30)
     assert (await fire(rig)).jobs == 1
+
+
+FULL: dict[str, Any] = {
+    "task": "t", "args": '{"a": 1}', "rule": "every 1h", "zone": "UTC", "missed": Missed("all", 7, 60.0),
+    "overlap": "skip", "jitter": 2.5, "starts_at": NEW_YEAR, "ends_at": NEW_YEAR + timedelta(days=900), "queue": "slow",
+    "priority": 5, "owner": "ana", "source": "api:x", "max_attempts": 4, "backoff": '{"kind": "fixed", "seconds": 1}',
+    "timeout_seconds": 30.0, "on_success": '{"task": "u"}', "on_dead": '{"task": "v"}', "on_lost": "dead",
+    "keep_seconds": 60.0,
+}  # fmt: skip
+OTHER: dict[str, Any] = {
+    "task": "other", "args": '{"a": 2}', "rule": "every 2h", "zone": "Asia/Seoul", "missed": Missed("all", 8, 60.0),
+    "overlap": "allow", "jitter": 3.5, "starts_at": None, "ends_at": None, "queue": "fast", "priority": 6,
+    "owner": None, "source": None, "max_attempts": 5, "backoff": None, "timeout_seconds": None, "on_success": None,
+    "on_dead": None, "on_lost": None, "keep_seconds": None,
+}  # fmt: skip
+
+
+async def started(rig: Rig, name: str) -> Any:
+    """When a dispatcher started, a second after the last one."""
+    rig.clock.move(1)
+    return await start(rig, name, "s")
+
+
+async def retire_all(rig: Rig) -> None:
+    """All were silent for long: what they declared is retired."""
+    rig.clock.move(10 * LEASE)
+    await rig.store.run(schedules.retire(LEASE))
+    assert (await shown(rig)).retired_at is not None
+
+
+@pytest.mark.parametrize("given", [{}, FULL])
+async def test_an_older_process_that_is_alive_brings_back_what_it_has_in_common(
+    rig: Rig, given: dict[str, Any]
+) -> None:
+    old, between, new = [await started(rig, name) for name in ("old", "between", "new")]
+    await declare(rig, schedule(**given), started_at=new)
+    await retire_all(rig)
+    await start(rig, "old", "s")  # alive again; the newer one is not
+    declared = await declare(rig, schedule(**given), started_at=old)
+    assert (declared.back, declared.retired) == ({"s"}, set())
+    row = await shown(rig)
+    assert (row.retired_at, row.next_tick and row.next_tick > rig.clock.now()) == (None, True)
+    await declare(rig, schedule(task="between"), started_at=between)
+    assert (await shown(rig)).task == "t", "whoever brings it back is not its writer"
+
+
+@pytest.mark.parametrize("changed", OTHER)
+async def test_an_older_process_does_not_bring_back_what_it_has_in_another_way(rig: Rig, changed: str) -> None:
+    old = await started(rig, "old")
+    await declare(rig, schedule(**FULL), started_at=await started(rig, "new"))
+    await retire_all(rig)
+    before = await rig.fetch("SELECT * FROM {t}schedules")
+    declared = await declare(rig, schedule(**FULL | {changed: OTHER[changed]}), started_at=old)
+    assert (declared.back, declared.retired) == (set(), {"s"})
+    assert await rig.fetch("SELECT * FROM {t}schedules") == before
+
+
+async def test_what_was_declared_within_two_leases_is_not_retired_although_it_was_noted_long_ago(rig: Rig) -> None:
+    """Dispatchers look for it every two leases only; another one's last sign may have come after the last note."""
+    await declare(rig, schedule(), started_at=await start(rig, "silent", "s"))
+    await start(rig, "looks")
+    for _ in range(3):
+        rig.clock.move(LEASE / 2)
+        for name in ("silent", "looks"):
+            assert await rig.store.run(schedules.seen(name, LEASE))
+    rig.clock.move(1.2 * LEASE)  # no sign for more than a lease, which was last noted 2.7 leases ago
+    assert await rig.store.run(schedules.retire(LEASE)) == []
+    rig.clock.move(LEASE)
+    assert await rig.store.run(schedules.retire(LEASE)) == ["s"]
 
 
 async def test_a_paused_schedule_stays_paused_over_a_restart(rig: Rig) -> None:

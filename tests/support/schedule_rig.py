@@ -1,12 +1,12 @@
 """Short words for what tests do to schedules over and over."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from rowlock.core.cron import parse_rule
 from rowlock.core.schedule import Schedule
 from rowlock.store import schedules
-from rowlock.store.schedules import Fired, ScheduleRow
+from rowlock.store.schedules import ScheduleRow
 from support.rig import Rig, moment
 
 LEASE = 60.0
@@ -21,8 +21,16 @@ async def declare(rig: Rig, *found: Schedule, origin: str = "code", started_at: 
     return await rig.store.run(schedules.declare(found, origin, started_at))
 
 
+class Fired(NamedTuple):
+    """What a round did, in numbers."""
+
+    schedules: int
+    jobs: int
+    passed_over: int
+
+
 async def fire(rig: Rig, n: int = 100) -> Fired:
-    return await rig.store.run(schedules.fire(n))
+    return Fired(*(await rig.store.run(schedules.fire(n)))[:3])
 
 
 async def shown(rig: Rig, name: str = "s") -> ScheduleRow:

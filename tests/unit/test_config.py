@@ -296,6 +296,15 @@ def test_a_key_that_stands_twice_is_refused() -> None:
     assert mistake(file) == "worker.pool_size (rowlock.yaml:3): stands on line 2 already"
 
 
+def test_a_schedule_or_source_that_stands_twice_is_refused() -> None:
+    entry = "{task: report, every: 1h}"
+    file = f"schedules:\n  nightly: {entry}\n  other: {entry}\n  nightly: {entry}\n"
+    assert mistake(file) == "schedules.nightly (rowlock.yaml:4): stands on line 2 already"
+    assert mistake("sources: {api: {total: 1}, api: {total: 2}}") == (
+        "sources.api (rowlock.yaml:1): stands on line 1 already"
+    )
+
+
 def test_merged_yaml_mappings_are_read() -> None:
     file = "worker:\n  <<: {pool_size: 3, processes: 2}\n  processes: 4\n"
     assert (load(file).worker.pool_size, load(file).worker.processes) == (3, 4)

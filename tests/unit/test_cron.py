@@ -229,9 +229,14 @@ def test_a_moment_needs_a_zone(wrong: datetime) -> None:
         ("0 0 3 * * * 2026", "has 7 fields; cron has 5"),
         (
             "0 0 3 * * *",
-            "has 6 fields: seconds come first, but only when asked for (seconds=True); nearest: '0 3 * * *'",
+            "has 6 fields: seconds come first, but only when the option seconds asks for them; nearest: '0 3 * * *'",
         ),
-        ("0 0 12 ? * MON", "(seconds=True); nearest: '0 12 * * MON'"),
+        ("0 0 12 ? * MON", "the option seconds asks for them; nearest: '0 12 * * MON'"),
+        (
+            "0 0 0 31 2 *",
+            "has 6 fields: seconds come first, but only when the option seconds asks for them; nearest: '0 0 L 2 *'",
+        ),
+        ("0 0 32 2 *", "has a wrong day-of-month '32': only 1–31 can stand there; nearest: '0 0 L 2 *'"),
         ("0 0 31 2 *", "never fires: none of its months has that day; nearest: '0 0 L 2 *'"),
         ("0 0 31 4,6,9,11 *", "never fires: none of its months has that day; nearest: '0 0 L 4,6,9,11 *'"),
         (

@@ -14,7 +14,9 @@ from rowlock import Context, Rowlock, fixed
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings, WorkerSettings
 from rowlock.core.cron import parse_rule
-from rowlock.core.schedule import Schedule
+from rowlock.core.errors import StoreUnavailable
+from rowlock.core.policy import DAY
+from rowlock.core.schedule import Missed, Schedule
 from rowlock.store import jobs, schedules
 from rowlock.store.ids import new_token
 from rowlock.work import dispatcher as dispatching
@@ -293,3 +295,177 @@ async def test_a_dispatcher_whose_row_was_forgotten_is_no_younger_for_it(
 
         await until(registered, 12)
         assert (await old.schedules.get("s")).task == "new"
+
+
+class Time:
+    """The process' own clock, moved by hand together with the database's."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock, self._began = clock, clock.now()
+
+    def monotonic(self) -> float:
+        return (self._clock.now() - self._began).total_seconds()
+
+
+@pytest.fixture
+def moved(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """A clock of which dispatchers know no other."""
+    monkeypatch.setattr(dispatching, "time", Time(clock))
+    return clock
+
+
+async def still(database: str, clock: FakeClock, name: str, stack: contextlib.AsyncExitStack) -> dispatching.Dispatcher:
+    """A dispatcher of an app with one schedule; its rounds are made by hand."""
+    app = Rowlock(database, clock=clock)
+
+    @app.schedule("every 1m", name=name, missed="all", missed_window=DAY)
+    @app.task(f"t-{name}")
+    async def t() -> None: ...
+
+    await stack.enter_async_context(app)
+    dispatcher = await stack.enter_async_context(app.dispatcher())
+    await dispatcher._loops.stop_all()
+    return dispatcher
+
+
+async def live(clock: FakeClock, seconds: int, *dispatchers: dispatching.Dispatcher) -> None:
+    """Time passes in which these say that they are alive."""
+    for _ in range(seconds // 30):
+        clock.move(30)
+        for dispatcher in dispatchers:
+            await dispatcher._say_alive()
+
+
+async def test_after_an_outage_the_first_one_back_does_not_retire_what_others_have(
+    database: str, moved: FakeClock
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        first, second = [await still(database, moved, name, stack) for name in ("a", "b")]
+        await live(moved, 900, first, second)
+        await first._fire()
+        moved.move(600)  # the database is away
+        await live(moved, 120, first)
+        assert (await first.app.schedules.get("b")).retired_at is None
+        await second._say_alive()
+        await live(moved, 600, first, second)
+        assert [row.retired_at for row in await first.app.schedules.list()] == [None, None]
+        await first._fire()
+        ticks = await fetch(first.app, "SELECT count(*) FROM {t}ticks WHERE schedule_id = 'b'")
+        assert ticks == [(37,)], "one for each minute, those of the outage too"
+
+
+async def test_after_an_outage_what_nobody_has_any_more_is_retired_all_the_same(
+    database: str, moved: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        first, _ = [await still(database, moved, name, stack) for name in ("a", "b")]
+        moved.move(600)
+        await live(moved, 180, first)
+        assert "schedule 'b' is retired" in caplog.text
+        assert [bool(row.retired_at) for row in await first.app.schedules.list()] == [False, True]
+
+
+async def test_a_retired_schedule_is_back_with_an_older_process_that_has_it(
+    database: str, moved: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        older = await still(database, moved, "a", stack)
+        moved.move(1)
+        await still(database, moved, "a", stack)  # which does not come back
+        moved.move(1)
+        other = await still(database, moved, "c", stack)
+        moved.move(600)
+        await live(moved, 180, other)
+        assert (await other.app.schedules.get("a")).retired_at is not None
+        with caplog.at_level(logging.INFO):
+            await live(moved, 300, older, other)
+        row = await other.app.schedules.get("a")
+        assert (row.retired_at, row.last_tick) == (None, None)
+        assert row.next_tick is not None
+        assert "schedule 'a' of the code is back from retirement" in caplog.text
+
+
+async def test_a_sign_of_life_that_failed_is_made_good_in_the_next_round(
+    database: str, moved: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        dispatcher = await still(database, moved, "a", stack)
+        moved.move(40)
+        with monkeypatch.context() as away:
+            away.setattr(dispatcher._store, "run", unavailable)
+            with pytest.raises(StoreUnavailable):
+                await dispatcher._say_alive()
+        await dispatcher._say_alive()
+        moved.move(50)
+        assert await fetch(dispatcher.app, "SELECT count(*) FROM {t}dispatchers") == [(1,)]
+        assert await (await dispatcher.app.store()).run(schedules.seen(dispatcher.id, 60)), "it was believed gone"
+
+
+async def test_declaring_again_that_failed_half_way_is_made_good_in_the_next_round(
+    database: str, moved: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        dispatcher = await still(database, moved, "a", stack)
+        store = await dispatcher.app.store()
+        run = store.run
+        moved.move(600)
+        assert await run(schedules.retire(60)) == ["a"]
+        with monkeypatch.context() as away:
+            away.setattr(store, "run", lambda op: (unavailable if op.name == "declare" else run)(op))
+            with pytest.raises(StoreUnavailable):
+                await dispatcher._say_alive()
+        await dispatcher._say_alive()
+        assert (await dispatcher.app.schedules.get("a")).retired_at is None
+
+
+async def unavailable(op: Any) -> Any:
+    raise StoreUnavailable("the database is away")
+
+
+async def test_a_dispatcher_stops_also_when_the_database_is_away(
+    app: Rowlock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with app.dispatcher() as dispatcher:
+        monkeypatch.setattr(dispatcher._store, "run", unavailable)
+    assert "could not sign off: the database is away" in caplog.text
+
+
+async def test_what_a_dispatcher_cannot_read_is_told_once_and_costs_no_more_looks(
+    database: str, moved: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        dispatcher = await still(database, moved, "a", stack)
+        app = dispatcher.app
+        t = "rowlock." if (await app.store()).engine == "postgres" else "rowlock_"
+        async with app.transaction() as session:
+            await session.execute(f"UPDATE {t}schedules SET zone = 'Mars/Base'")
+        await live(moved, 60, dispatcher)
+        told = count_statements(await app.store())
+        for _ in range(3):  # a round that finds something due fires; the others wait, and are woken at once
+            dispatcher._wake.set()
+            await dispatcher.round()
+        assert (told.count("lock_due"), told.count("next_due")) == (1, 3)
+        dispatcher._heard("schedules")  # something was changed: it looks again, and does not tell it again
+        await dispatcher.round()
+        assert told.count("lock_due") == 2
+        assert caplog.text.count("schedule 'a' is left to other dispatchers: unknown zone 'Mars/Base'") == 1
+        row = await app.schedules.get("a")
+        assert (row.next_tick is not None, "Mars/Base" in str(row.problem)) == (True, True)
+
+
+async def test_many_missed_ticks_are_fired_in_bounded_rounds_with_rests(
+    app: Rowlock, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "MOST_JOBS", 20)
+    missed = Missed("all", window=DAY)
+    found = [Schedule(f"s{n}", "t", parse_rule("0 * * * *"), missed=missed) for n in range(5)]
+    await (await app.store()).run(schedules.declare(found, "runtime", None))
+    earlier = {"postgres": "rowlock.schedules SET next_tick = next_tick - interval '10 hours'"}
+    async with app.dispatcher() as dispatcher:
+        await dispatcher._loops.stop_all()
+        async with app.transaction() as session:
+            await session.execute(
+                f"UPDATE {earlier.get(engine, 'rowlock_schedules SET next_tick = next_tick - 36000')}"
+            )
+        delay = await dispatcher._fire()
+        assert (dispatcher.fired, delay > 0) == (20, engine == "sqlite")

@@ -87,13 +87,14 @@ def work(app: Rowlock, *, parent: int | None = None, everything: bool = False) -
 
 async def _work(app: Rowlock, parent: int | None, everything: bool) -> None:
     import asyncio
-    from contextlib import nullcontext
+
+    from rowlock.work.lifecycle import run_everything, run_worker
 
     if everything:
         await app.migrate()
     watching = asyncio.ensure_future(_stop_with(parent)) if parent else None
-    async with app, app.dispatcher() if everything else nullcontext():
-        await app.run_worker(processes=1)
+    async with app:
+        await (run_everything if everything else run_worker)(app, processes=1)
     if watching:
         watching.cancel()
 

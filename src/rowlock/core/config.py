@@ -149,7 +149,7 @@ def _schedules(value: object) -> object:
     return value
 
 
-Schedules = Annotated[dict[str, dict[str, Any]], Before(_schedules)]
+Schedules = Annotated[dict[Any, dict[Any, Any]], Before(_schedules)]
 Policies = Annotated[dict[str, dict[str, Any]], Before(_policies)]
 
 
@@ -291,7 +291,7 @@ def _lines(node: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
     for key, value in node.value if getattr(node, "id", None) == "mapping" else ():
         if key.id == "scalar" and key.value != "<<":
             yield prefix + key.value, key.start_mark.line + 1
-            if not prefix and key.value in SECTIONS:
+            if not prefix and key.value in (*SECTIONS, "sources", "schedules"):
                 yield from _lines(value, f"{key.value}.")
 
 

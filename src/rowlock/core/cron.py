@@ -176,15 +176,20 @@ class _Cron:
 
 def _cron(text: str, zone: str) -> _Cron:
     words.check_cron(text, text.split(), True)
+    return dated(text, zone)
+
+
+def dated(text: str, zone: str = "UTC") -> _Cron:
+    """A cron rule whose fields are right, refused if no date fits it."""
     try:
         sim = CronSim(text, datetime(2000, 1, 1))
     except CronSimError:  # the fields are right, so what it refuses is a day that none of the months has
-        raise words.never(text, "none of its months has that day", "L") from None
+        raise words.Never(text, "none of its months has that day", "L") from None
     digits = tuple(tuple(sorted(values)) for values in (sim.hours, sim.minutes, sim.seconds))
     back = tuple(tuple(-value for value in reversed(values)) for values in digits)
     cron = _Cron(sim, zone, {1: digits, -1: back}, sim.parts[2].startswith("*") or len(sim.hours) == 24)
     if cron.day(365 * 30, 365 * 59, 1) is None:  # in 28 years each date is on each day of the week
-        raise words.never(text, "no day fits both its day-of-month and its day-of-week", "*")
+        raise words.Never(text, "no day fits both its day-of-month and its day-of-week", "*")
     return cron
 
 

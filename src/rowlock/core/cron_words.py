@@ -102,7 +102,7 @@ def check_cron(text: str, parts: list[str], seconds: bool) -> None:
     """Refuse a cron rule with the field that is wrong. Whether it has any date is not looked at."""
     fault, nearest = _mend(parts)
     if len(parts) == 6 and not seconds:
-        fault = "has 6 fields: seconds come first, but only when asked for (seconds=True)"
+        fault = "has 6 fields: seconds come first, but only when the option seconds asks for them"
         nearest = _mend(parts[1:])[1]
     elif len(parts) not in (5, 6):
         fault = f"has {len(parts)} field{'s' * (len(parts) > 1)}; "
@@ -110,13 +110,29 @@ def check_cron(text: str, parts: list[str], seconds: bool) -> None:
         name = f"@{text.lower()}"
         nearest = _mend([*parts, "*"])[1] if len(parts) == 4 else name if name in MACROS else ""
     if fault:
+        nearest = _with_a_date(nearest)
         raise refused(text, fault + (f"; nearest: {nearest!r}" if nearest else ""))
 
 
-def never(text: str, why: str, day: str) -> InvalidArguments:
-    """The error for a rule without any date, which would have some with another day-of-month."""
-    parts = text.split()
-    return refused(text, f"never fires: {why}; nearest: {' '.join([*parts[:-3], day, *parts[-2:]])!r}")
+class Never(InvalidArguments):
+    """A rule without any date, which would have some with another day-of-month."""
+
+    def __init__(self, text: str, why: str, day: str) -> None:
+        parts = text.split()
+        self.nearest = " ".join([*parts[:-3], day, *parts[-2:]])
+        super().__init__(str(refused(text, f"never fires: {why}; nearest: {self.nearest!r}")))
+
+
+def _with_a_date(mended: str) -> str:
+    """The rule, or the nearest one that has a date: what is suggested must not be refused in turn."""
+    from rowlock.core.cron import dated  # here, because it needs this module first
+
+    try:
+        if mended and not mended.startswith("@"):
+            dated(mended)
+    except Never as error:
+        return error.nearest
+    return mended
 
 
 def _mend(parts: list[str]) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rowlock.core.durations import parse_duration
@@ -15,21 +15,12 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     *("rule", "cron", "every", "at", "zone", "seconds", "missed", "missed_most", "missed_window", "overlap", "jitter"),
-    *(
-        "start",
-        "end",
-        "queue",
-        "priority",
-        "owner",
-        "source",
-        "max_attempts",
-        "max_retry",
-        "timeout",
-        "timeout_seconds",
-    ),
-    *("task", "args", "handler_name", "handler_params"),
+    *("start", "end", "queue", "priority", "owner", "source", "max_attempts", "max_retry", "timeout"),
+    *("timeout_seconds", "args", "handler_params"),
 )
+SAME = (("max_attempts", "max_retry"), ("timeout", "timeout_seconds"), ("args", "handler_params"))  # in two words
 MOST_MISSED = 10_000
+FIRST, END = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # of the years that have ticks
 
 
 class Missed(NamedTuple):
@@ -66,6 +57,7 @@ class Schedule:
     timeout_seconds: float | None = None
     on_success: str | None = None
     on_dead: str | None = None
+    on_lost: str | None = None
     keep_seconds: float | None = None
 
 
@@ -99,17 +91,23 @@ def _last(rule: Rule, after: datetime, until: datetime, most: int) -> list[datet
 
 def check_schedule(wanted: str, given: Mapping[str, Any]) -> tuple[Rule, Missed]:
     """The rule of a definition and its way with missed ticks; mistakes name the schedule."""
-    unknown = sorted(set(given) - set(OPTIONS))
+    unknown = [key for key in given if key not in OPTIONS]
     if unknown:
         raise InvalidArguments(f"schedule {wanted!r}: no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+    for one, other in SAME:
+        if given.get(one) is not None and given.get(other) is not None:
+            raise InvalidArguments(f"schedule {wanted!r}: give {one} or {other}, not both")
     if given.get("max_retry") is not None:
         _whole(wanted, "max_retry", given["max_retry"], 0)
+    _one_of(wanted, "seconds", given.get("seconds", False), (False, True))
     _one_of(wanted, "overlap", given.get("overlap", "allow"), ("allow", "skip"))
     kind = _one_of(wanted, "missed", given.get("missed", "latest"), ("latest", "skip", "all"))
     most = _whole(wanted, "missed_most", given.get("missed_most", 100), 1)
+    if most > MOST_MISSED:
+        raise InvalidArguments(f"schedule {wanted!r}: missed_most must be at most {MOST_MISSED}, not {most}")
     try:
         window = span(given.get("missed_window", 3600), "missed_window")
-        return _rule(wanted, given), Missed(kind, min(most, MOST_MISSED), window)
+        return _rule(wanted, given), Missed(kind, most, window)
     except InvalidArguments as error:
         if str(error).startswith("schedule "):
             raise
@@ -126,6 +124,29 @@ def span(value: Any, what: str) -> float:
     return seconds(value, what)
 
 
+def life(given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
+    """From when to when a schedule has ticks."""
+    start, end = _edge(given.get("start"), "start"), _edge(given.get("end"), "end")
+    if start is not None and end is not None and end < start:
+        raise InvalidArguments(f"end {end.isoformat()} is before start {start.isoformat()}: it would never fire")
+    return start, end
+
+
+def _edge(value: Any, what: str) -> datetime | None:
+    """A moment, also as text: JSON has nothing else."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
+    except ValueError:
+        moment = None
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise InvalidArguments(f"{what} must be a time with its zone, as 2026-03-01T09:00:00+01:00, not {value!r:.60}")
+    if not FIRST <= moment < END:
+        raise InvalidArguments(f"{what} must be in the years from 1970 to 2199, not {moment.isoformat()}")
+    return moment.astimezone(UTC)
+
+
 def _rule(wanted: str, given: Mapping[str, Any]) -> Rule:
     """Exactly one of `rule`, `cron`, `every` and `at`."""
     from rowlock.core.cron import parse_rule  # here, because only those who have schedules need it
@@ -135,17 +156,24 @@ def _rule(wanted: str, given: Mapping[str, Any]) -> Rule:
         raise InvalidArguments(f"schedule {wanted!r}: needs one of cron, every and at, not {', '.join(ways) or 'none'}")
     value = given[ways[0]]
     if ways[0] == "every":
-        value = f"every {value.total_seconds():g}s" if isinstance(value, timedelta) else f"every {value}"
+        value = f"every {_seconds(value)}s" if isinstance(value, timedelta) else f"every {value}"
     elif ways[0] == "at":
         value = f"at {value.isoformat() if isinstance(value, datetime) else value}"
     if not isinstance(value, str):
         raise InvalidArguments(f"schedule {wanted!r}: {ways[0]} must be text, not {value!r}")
-    return parse_rule(value, given.get("zone") or "UTC", seconds=bool(given.get("seconds", False)))
+    return parse_rule(value, given.get("zone", "UTC"), seconds=given.get("seconds", False))
 
 
-def _one_of(wanted: str, what: str, value: Any, known: tuple[str, ...]) -> Any:
+def _seconds(span: timedelta) -> str:
+    """All of its digits, and no more."""
+    return f"{span.total_seconds():.6f}".rstrip("0").rstrip(".")
+
+
+def _one_of(wanted: str, what: str, value: Any, known: tuple[Any, ...]) -> Any:
     if value not in known:
-        raise InvalidArguments(f"schedule {wanted!r}: {what} must be one of {', '.join(known)}, not {value!r}")
+        raise InvalidArguments(
+            f"schedule {wanted!r}: {what} must be one of {', '.join(map(str, known))}, not {value!r}"
+        )
     return value
 
 

@@ -19,7 +19,7 @@ THRESHOLD = 5  # failures in a row that open a breaker
 COOLDOWN = 300.0  # seconds that it stays open
 LONGEST_COOLDOWN = 86_400.0
 UNITS = {"s": 60.0, "sec": 60.0, "second": 60.0, "min": 1.0, "minute": 1.0, "h": 1 / 60, "hour": 1 / 60}
-NAME = re.compile(r"[^\s:\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,198}(?<!:)")
+NAME = re.compile(r"[^\s:\x00-\x1f\x7f\ud800-\udfff][^\x00-\x1f\x7f\ud800-\udfff]{0,198}(?<!:)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*([a-z]+)")
 
 Why = Literal["disabled", "paused", "breaker", "probe", "saturated", "class", "rate"]
@@ -211,8 +211,8 @@ def check_name(name: object) -> str:
     """A source or a class."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InvalidArguments(
-            f"a source is named like api:ebay or domain:example.com (1–200 characters, none of them control"
-            f" characters), and a class like api; not {name!r}"
+            f"a source is named like api:ebay or domain:example.com (1–200 characters of UTF-8, none of them"
+            f" control characters), and a class like api; not {name!r:.250}"
         )
     return name
 

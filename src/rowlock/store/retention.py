@@ -26,7 +26,7 @@ from rowlock.store.operation import Call, Row, Steps, operation
 # The longest default keep is 30 days. Two more, so that a day's partition is there before its first row.
 DAYS_AHEAD = 32
 BATCH = 1_000
-TICK_DAYS = 31  # how long it is remembered that a tick has fired; longer than any missed one is made good
+TICK_DAYS = 31  # how long it is remembered that a tick has fired; older ones cannot again: `next_tick` has moved on
 SMALLEST_BATCH = 20
 BATCH_SECONDS = 0.05
 KEYS_AT_ONCE = 10_000  # finding them reads the whole table; deleting them goes in batches

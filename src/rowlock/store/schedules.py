@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from rowlock.store.operation import Call, Ring, Row, Steps, operation
 from rowlock.store.times import moment
 
 ON_TIME = timedelta(seconds=30)  # later than this, a tick was missed
+MOST_JOBS = 2_000  # of one transaction, more or less: a schedule is not taken apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,10 @@ class ScheduleRow:
     paused_at: datetime | None
     retired_at: datetime | None
     last_tick: datetime | None
-    last_job: str | None
+    last_job: str | None  # of the last tick; before there was one, what was run by hand
     next_tick: datetime | None
     problem: str | None
-    last_state: str | None  # of the last job; None when it was pruned
+    last_state: str | None  # of that job; None when it was pruned
 
     def coming(self, now: datetime, n: int) -> list[datetime]:
         """The next `n` ticks."""
@@ -68,12 +69,21 @@ class ScheduleRow:
         return found
 
 
+class Unread(NamedTuple):
+    """A schedule whose rule or zone this process does not understand: a newer version, or newer zones, wrote it."""
+
+    id: str
+    rule: str
+    zone: str
+
+
 class Fired(NamedTuple):
     """What one round of a dispatcher did."""
 
     schedules: int  # that were dealt with
     jobs: int
     passed_over: int  # ticks that fell on a job still at work
+    unread: Mapping[Unread, str]  # with what is wrong
 
 
 class Declared(NamedTuple):
@@ -81,6 +91,8 @@ class Declared(NamedTuple):
 
     written: set[str]
     refused: dict[str, str]  # by id: where the one comes from that is there
+    back: set[str]  # that were retired
+    retired: set[str]  # that still are: a process that started later has written another definition
 
 
 # --- definitions
@@ -89,15 +101,20 @@ class Declared(NamedTuple):
 @operation()
 def declare(schedules: Sequence[Schedule], origin: str, started_at: datetime | float | None) -> Steps[Declared]:
     """Write definitions. `started_at` is when the declaring process started, by the database's clock; None is now."""
-    ((now, _),) = yield Call("next_due")
-    clock = moment((yield Call("clock"))[0][0])
-    rows = [_row(schedule, clock) for schedule in sorted(schedules, key=lambda schedule: schedule.id)]
-    written = yield Call("declare_schedules", s=rows, origin=origin, started_at=started_at or now)
+    now = moment((yield Call("clock"))[0][0])
+    before = yield Call("schedule_origins", asked=[(schedule.id,) for schedule in schedules])
+    rows = [_row(schedule, now) for schedule in sorted(schedules, key=lambda schedule: schedule.id)]
+    written = yield Call("declare_schedules", s=rows, origin=origin, started_at=started_at)
     done = {row[0] for row in written}
     yield from _ring()
     rest = [(schedule.id,) for schedule in schedules if schedule.id not in done]
     there = (yield Call("schedule_origins", asked=rest)) if rest else []
-    return Declared(done, {row[0]: row[1] for row in there if row[1] != origin})
+    return Declared(
+        done,
+        refused={row[0]: row[1] for row in there if row[1] != origin},
+        back={row[0] for row in before if row[2]} & done,
+        retired={row[0] for row in there if row[1] == origin and row[2]},
+    )
 
 
 def _ring() -> Steps[None]:
@@ -111,7 +128,8 @@ def _row(s: Schedule, now: datetime) -> tuple[Any, ...]:
     return (
         *(s.id, s.task, s.args, s.rule.text, s.rule.zone, s.missed.kind, s.missed.most, s.missed.window, s.overlap),
         *(s.jitter, s.starts_at, s.ends_at, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.backoff),
-        *(s.timeout_seconds, s.on_success, s.on_dead, s.keep_seconds, _first(s.rule, s.starts_at, s.ends_at, now)),
+        *(s.timeout_seconds, s.on_success, s.on_dead, s.on_lost, s.keep_seconds),
+        _first(s.rule, s.starts_at, s.ends_at, now),
     )
 
 
@@ -126,21 +144,24 @@ def _first(rule: Rule, starts_at: datetime | None, ends_at: datetime | None, now
 
 
 @operation(read=True)
-def next_due() -> Steps[float | None]:
+def next_due(unread: Collection[Unread] = ()) -> Steps[float | None]:
     """Seconds until the next tick is due; None when there is none."""
-    ((_, wait),) = yield Call("next_due")
-    return None if wait is None else float(wait)
+    rows = yield Call("next_due", unread=list(unread))
+    return float(rows[0][0]) if rows else None
 
 
 @operation()
-def fire(n: int) -> Steps[Fired]:
-    """Deal with up to `n` schedules that have a tick due."""
-    rows = yield Call("lock_due", n=n)
+def fire(n: int, unread: Collection[Unread] = ()) -> Steps[Fired]:
+    """Deal with up to `n` schedules that have a tick due; those that are `unread` are left to others."""
+    rows = yield Call("lock_due", n=n, unread=list(unread))
     at_work = yield from _at_work(rows)
     moved: list[tuple[Any, ...]] = []
     fired: list[tuple[str, datetime, str, float]] = []
     passed_over: list[tuple[str, datetime, None]] = []
+    problems: dict[Unread, str] = {}
     for row in rows:
+        if len(fired) >= MOST_JOBS:
+            break  # the rest is still due
         due = _Due(row)
         ticks, problem = due.ticks()
         if due.overlap == "skip":
@@ -149,7 +170,9 @@ def fire(n: int) -> Steps[Fired]:
                 passed_over += [(due.id, tick, None) for tick in ticks]
                 ticks = []
         fired += [(due.id, tick, new_id(), due.draw()) for tick in ticks]
-        moved.append((due.id, None if problem else due.next(), problem))
+        if problem:
+            problems[due.unread] = problem
+        moved.append((due.id, due.next_tick if problem else due.next(), problem))
     fresh = yield from _fire(fired)
     if passed_over:
         yield Call("write_ticks", fired=passed_over)
@@ -157,7 +180,7 @@ def fire(n: int) -> Steps[Fired]:
         last = {row[0]: row for row in fresh}  # the last of each
         none = (None, None, None)
         yield Call("move_on", moved=[(s, at, *last.get(s, none)[1:3], problem) for s, at, problem in moved])
-    return Fired(len(rows), len(fresh), len(passed_over))
+    return Fired(len(moved), len(fresh), len(passed_over), problems)
 
 
 def _at_work(rows: Sequence[Row]) -> Steps[set[str]]:
@@ -183,21 +206,21 @@ class _Due:
     """A schedule whose row is locked, and what is due of it."""
 
     def __init__(self, row: Row) -> None:
-        self.id, self._rule, self._zone = row[0], row[1], row[2]
+        self.id, self.unread = row[0], Unread(*row[:3])
         self._missed = Missed(row[3], row[4], row[5])
         self.overlap, self._jitter = row[6], row[7]
-        self._ends_at, self._next, self.last_job = moment(row[9]), moment(row[10]), row[12]
+        self._ends_at, self.next_tick, self.last_job = moment(row[9]), moment(row[10]), row[12]
         self._now = moment(row[13])
 
     def ticks(self) -> tuple[list[datetime], str | None]:
         """The ticks to fire now, and what is wrong with the rule if another version wrote one we cannot read."""
         try:
-            self._parsed = parse_rule(self._rule, self._zone, seconds=True)
+            self._parsed = parse_rule(self.unread.rule, self.unread.zone, seconds=True)
         except InvalidArguments as error:
             return [], str(error)
-        assert self._next is not None
+        assert self.next_tick is not None
         until = self._now if self._ends_at is None else min(self._now, self._ends_at)
-        return chosen(self._parsed, self._next, until, self._now, self._missed, ON_TIME), None
+        return chosen(self._parsed, self.next_tick, until, self._now, self._missed, ON_TIME), None
 
     def next(self) -> datetime | None:
         """The first tick that is not dealt with."""
@@ -234,7 +257,7 @@ def pause(schedule_id: str) -> Steps[None]:
 
 @operation()
 def resume(schedule_id: str) -> Steps[None]:
-    """Ticks again, from now on."""
+    """Ticks again, from now on; a problem that somebody has mended is forgotten."""
     rows = yield Call("lock_schedule", id=schedule_id)
     if not rows:
         raise ScheduleNotFound(schedule_id)
@@ -277,22 +300,36 @@ def seen(dispatcher: str, lease: float) -> Steps[bool]:
 @operation(repeatable=True)
 def leave(dispatcher: str) -> Steps[None]:
     """A dispatcher stops."""
-    yield from _touch(0.0)
+    yield from _touch((yield from _declared(0.0))[0], 0.0)
     yield Call("remove_dispatcher", id=dispatcher)
 
 
 @operation(repeatable=True)
 def retire(lease: float) -> Steps[list[str]]:
     """Retire what no living dispatcher has declared for two leases."""
-    yield from _touch(lease)
-    return [row[0] for row in (yield Call("retire_schedules", ago=-2 * lease))]
+    living, lately = yield from _declared(lease)
+    yield from _touch(living, lease)
+    return [row[0] for row in (yield Call("retire_schedules", ago=-2 * lease, spared=sorted(lately)))]
 
 
-def _touch(every: float) -> Steps[None]:
+Names = set[tuple[str]]
+
+
+def _declared(lately: float) -> Steps[tuple[Names, Names]]:
+    """What living dispatchers declare, and what those do that are living or were so within the last seconds."""
+    living: Names = set()
+    all_of_them: Names = set()
+    for names, alive in (yield Call("declarations", ago=-lately)):
+        found = {(name,) for name in json.loads(names)}
+        all_of_them |= found
+        living |= found if alive else set()
+    return living, all_of_them
+
+
+def _touch(declared: Names, every: float) -> Steps[None]:
     """Note what is declared now, where that was not noted within the last `every` seconds."""
-    declared = {name for row in (yield Call("live_declarations")) for name in json.loads(row[0])}
     if declared:
-        yield Call("touch_declared", asked=[(name,) for name in sorted(declared)], ago=-every)
+        yield Call("touch_declared", asked=sorted(declared), ago=-every)
 
 
 # --- reading

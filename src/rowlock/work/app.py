@@ -319,8 +319,8 @@ class Rowlock:
         return await (await self.store()).run(reads.attempts(_id(job_id)))
 
     async def job(self, job_id: str) -> JobHandle[Any]:
-        """Read one job; JobNotFound when there is none."""
-        row = await (await self.store()).run(reads.get(_id(job_id)))
+        """Read one job; JobNotFound when there is none. Inside of `transaction()` it is part of it."""
+        row = await (joined(self) or await self.store()).run(reads.get(_id(job_id)))
         if row is None:
             raise JobNotFound(str(job_id))
         return JobHandle(self, row.id, row, self.registry.all().get(row.task), created=False)

@@ -11,8 +11,10 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rowlock.core.errors import StoreError
 from rowlock.core.schedule import Schedule
 from rowlock.store import schedules
 from rowlock.store.engine import Store
@@ -43,8 +45,11 @@ class Dispatcher:
         self._lease = max(app.settings.worker.lease_seconds, 10 * POLL_SECONDS)
         self._loops = Loops()
         self._store: Store
-        self._seen_at, self._started, self._retired_at = 0.0, time.monotonic(), time.monotonic()
+        self._seen_at, self._declared = 0.0, False
+        self._looked_at = time.monotonic()  # for what is to be retired; after a start, others may be starting
         self._started_at: Any = None  # by the database's clock
+        self._unread: set[schedules.Unread] = set()  # left to other dispatchers
+        self._told: set[schedules.Unread] = set()
         self._wake = asyncio.Event()
         self.fired = 0
 
@@ -63,23 +68,30 @@ class Dispatcher:
         registered = await self._store.run(schedules.register(self.id, every, self._lease, self._bell.address))
         # Once for all: code that comes back after a day must not look newer than what was written since.
         self._started_at = self._started_at or registered
-        self._seen_at = time.monotonic()
         for origin, found in places.items():
             if found:
                 self._tell(origin, found, await self._store.run(schedules.declare(found, origin, self._started_at)))
+        self._seen_at, self._declared = time.monotonic(), True
 
     def _heard(self, what: str) -> None:
         if what == "schedules":
+            self._unread.clear()  # somebody may have mended one
             self._wake.set()
 
     def _tell(self, origin: str, found: list[Schedule], declared: schedules.Declared) -> None:
         for name, there in declared.refused.items():
             log.error("schedule %r of the %s is not used: there is one of that name from %s", name, origin, there)
+        for name in sorted(declared.back):
+            log.info("schedule %r of the %s is back from retirement", name, origin)
+        for name in sorted(declared.retired):
+            log.error(
+                "schedule %r of the %s stays retired: a later start wrote another one under its name", name, origin
+            )
 
     async def round(self) -> float:
         """Fire what is due; returns the delay before the next round."""
         await self._say_alive()
-        wait = await self._store.run(schedules.next_due())
+        wait = await self._store.run(schedules.next_due(tuple(self._unread)))
         if wait is not None and wait <= 0:
             return await self._fire()
         try:
@@ -93,25 +105,38 @@ class Dispatcher:
     async def _fire(self) -> float:
         """One batch of what is due; returns the delay before the next."""
         began = time.monotonic()
-        fired = await self._store.run(schedules.fire(self._batch))
+        fired = await self._store.run(schedules.fire(self._batch, tuple(self._unread)))
         took = time.monotonic() - began
         self.fired += fired.jobs
+        self._leave(fired.unread)
         if not fired.schedules:
             return random.uniform(0.05, 0.15)  # although something was due: another dispatcher has it in hand
-        if fired.schedules == self._batch and self._store.writers == 1:
+        full = fired.schedules == self._batch or fired.jobs >= schedules.MOST_JOBS
+        if full and self._store.writers == 1:
             self._batch = min(max(int(self._batch * BATCH_SECONDS / took), FEWEST), MOST)
             return REST * took
         return 0.0
 
+    def _leave(self, unread: Mapping[schedules.Unread, str]) -> None:
+        """Leave what cannot be read here to dispatchers that can: it stays due, and is not looked at in each round."""
+        for schedule, why in unread.items():
+            if schedule not in self._told:
+                log.error("schedule %r is left to other dispatchers: %s", schedule.id, why)
+        self._told.update(unread)
+        self._unread.update(unread)
+
     async def _say_alive(self) -> None:
         if time.monotonic() < self._seen_at + self._lease / 2:
             return
-        self._seen_at = time.monotonic()
-        if not await self._store.run(schedules.seen(self.id, self._lease)):
+        if self._declared and await self._store.run(schedules.seen(self.id, self._lease)):
+            self._seen_at = time.monotonic()
+        else:
+            self._declared = False  # until all of it is done: what fails half-way is not forgotten
             await self._declare()
-        if time.monotonic() < max(self._started, self._retired_at) + 2 * self._lease:
-            return  # after an outage the others may be on their way back
-        self._retired_at = time.monotonic()
+            self._looked_at = time.monotonic()  # the database was away, or we: the others may be on their way back, too
+        if time.monotonic() < self._looked_at + 2 * self._lease:
+            return
+        self._looked_at = time.monotonic()
         for name in await self._store.run(schedules.retire(self._lease)):
             log.warning("schedule %r is retired: no living process has it in its code or config any more", name)
 
@@ -121,7 +146,10 @@ class Dispatcher:
         await self._loops.finish("dispatch", timeout=5.0)
         await self._loops.stop_all()
         await self._bell.close()
-        await self._store.run(schedules.leave(self.id))
+        try:
+            await self._store.run(schedules.leave(self.id))
+        except StoreError as error:
+            log.warning("could not sign off: %s", error)
         log.info("Dispatcher stopped: %s", self.id)
 
     async def join(self) -> None:

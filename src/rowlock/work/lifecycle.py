@@ -74,13 +74,24 @@ async def run_dispatcher(app: Rowlock) -> None:
                 firing.result()
 
 
-async def serve(pool: WorkerPool, stopper: Stopper) -> None:
-    """Start a worker, run it until told to stop, stop it."""
+async def run_everything(app: Rowlock, **changes: Any) -> None:
+    """Work and fire ticks until told to stop. A dispatcher that dies takes the worker along: half alive looks alive."""
+    with signals() as stopper:
+        async with app.dispatcher() as dispatcher:
+            firing = asyncio.ensure_future(dispatcher.join())
+            await serve(WorkerPool(app, **changes), stopper, firing)
+            if firing.done():
+                firing.result()
+
+
+async def serve(pool: WorkerPool, stopper: Stopper, *beside: asyncio.Future[None]) -> None:
+    """Start a worker, run it until told to stop or until what is beside it ends, stop it."""
     await pool.start()
     working = asyncio.ensure_future(pool.join())
     asked = asyncio.ensure_future(stopper.asked.wait())
+    ends: set[asyncio.Future[Any]] = {working, asked, *beside}
     try:
-        await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
         hurried = asyncio.ensure_future(_hurry(pool, stopper))
         try:

@@ -18,7 +18,7 @@ from rowlock.store.ids import valid_id
 Unique = Literal["until_done", "while_queued", "forever"]
 RunsIn = Literal["async", "thread", "process"]
 Rule = Literal["dead"] | Backoff | float | timedelta
-NAME = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
+NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")  # half of a surrogate pair cannot be stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,11 @@ def task_options(
 
 
 def name(value: Any, what: str) -> str:
-    """A name that can be stored and shown: 1–200 characters, none of them control characters."""
-    if not isinstance(value, str) or not NAME.match(value):
-        raise InvalidArguments(f"{what} must be a string of 1–200 characters without control characters, not {value!r}")
+    """A name that can be stored and shown: 1–200 characters of UTF-8, none of them control characters."""
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise InvalidArguments(
+            f"{what} must be a string of 1–200 characters of UTF-8 without control characters, not {value!r:.250}"
+        )
     return value
 
 

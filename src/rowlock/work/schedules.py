@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rowlock.core.errors import InvalidArguments, ScheduleNotFound, TaskNotFound
-from rowlock.core.schedule import Schedule, check_schedule, span
+from rowlock.core.schedule import Schedule, check_schedule, life, span
 from rowlock.store import schedules
+from rowlock.store.operation import Operation
 from rowlock.store.schedules import ScheduleRow
-from rowlock.work.options import attempts, moment, name, priority, source_name, text_or_none
+from rowlock.work.context import joined
+from rowlock.work.options import attempts, name, priority, source_name, text_or_none
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
     from rowlock.work.handle import JobHandle
     from rowlock.work.tasks import Task
+
+T = TypeVar("T")
 
 
 def schedule_of(app: Rowlock, wanted: str, task: Task[..., Any, Any] | str, given: Mapping[str, Any]) -> Schedule:
@@ -23,7 +27,6 @@ def schedule_of(app: Rowlock, wanted: str, task: Task[..., Any, Any] | str, give
     checked."""
     rule, missed = check_schedule(wanted, given)
     known = _known(app, wanted, task) if isinstance(task, str) else task
-    args = dict(given.get("args") or given.get("handler_params") or {})
     options = known.options if known is not None else None
     tries = given.get("max_attempts", options.max_attempts if options else 5)
     if given.get("max_retry") is not None:
@@ -31,7 +34,8 @@ def schedule_of(app: Rowlock, wanted: str, task: Task[..., Any, Any] | str, give
     timeout = given.get("timeout", given.get("timeout_seconds", options.timeout if options else None))
     jitter = given.get("jitter", 0)
     try:
-        text, source = _packed(known, args)
+        text, source = _packed(known, _arguments(given))
+        starts_at, ends_at = life(given)
         return Schedule(
             id=name(wanted, "a schedule's name"),
             task=known.name if known is not None else name(task, "a task's name"),
@@ -40,8 +44,8 @@ def schedule_of(app: Rowlock, wanted: str, task: Task[..., Any, Any] | str, give
             missed=missed,
             overlap=given.get("overlap", "allow"),
             jitter=span(jitter, "jitter"),
-            starts_at=moment(given.get("start"), "start"),
-            ends_at=moment(given.get("end"), "end"),
+            starts_at=starts_at,
+            ends_at=ends_at,
             queue=name(given.get("queue", options.queue if options else "default"), "queue"),
             priority=priority(given.get("priority", options.priority if options else 0)),
             owner=text_or_none(given.get("owner"), "owner"),
@@ -51,6 +55,7 @@ def schedule_of(app: Rowlock, wanted: str, task: Task[..., Any, Any] | str, give
             timeout_seconds=None if timeout is None else span(timeout, "timeout"),
             on_success=app._follow_up(options.on_success) if options else None,
             on_dead=app._follow_up(options.on_dead) if options else None,
+            on_lost="dead" if options and options.on_lost == "dead" else None,
             keep_seconds=options.keep if options else None,
         )
     except InvalidArguments as error:
@@ -69,6 +74,13 @@ def _known(app: Rowlock, wanted: str, task: str) -> Task[..., Any, Any] | None:
         raise InvalidArguments(f"schedule {wanted!r}: {error}") from None
 
 
+def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    args: Any = next((given[key] for key in ("args", "handler_params") if given.get(key) is not None), {})
+    if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
+        raise InvalidArguments(f"args must be a mapping of argument names to values, not {args!r:.60}")
+    return dict(args)
+
+
 def _packed(task: Task[..., Any, Any] | None, args: dict[str, Any]) -> tuple[str, str | None]:
     from rowlock.work.arguments import RawArguments
     from rowlock.work.tasks import _derived
@@ -82,8 +94,16 @@ def _packed(task: Task[..., Any, Any] | None, args: dict[str, Any]) -> tuple[str
     return text, _derived(task, text, source, "source") if callable(source) else source
 
 
+def _possible(wanted: str) -> str:
+    """A name that a schedule can have; the database may not even be asked for another one."""
+    try:
+        return name(wanted, "a schedule's name")
+    except InvalidArguments:
+        raise ScheduleNotFound(wanted) from None
+
+
 class Schedules:
-    """The schedules of one app, and those of its database."""
+    """The schedules of one app, and those of its database. Inside of `app.transaction()` all of this is part of it."""
 
     def __init__(self, app: Rowlock) -> None:
         self._app = app
@@ -105,23 +125,30 @@ class Schedules:
         """What the config declares. One that is wrong is refused; the others go on."""
         found = []
         for wanted, given in self._app.settings.schedules.items():
+            options = dict(given)
+            tasks = [options.pop(key) for key in ("task", "handler_name") if key in options]
             try:
-                found.append(schedule_of(self._app, wanted, given.get("task") or given["handler_name"], given))
+                if len(tasks) > 1:
+                    raise InvalidArguments(f"schedule {wanted!r}: give task or handler_name, not both")
+                found.append(schedule_of(self._app, wanted, tasks[0], options))
             except InvalidArguments as error:
                 refused(error)
         return found
 
+    async def _run(self, op: Operation[T]) -> T:
+        return await (joined(self._app) or await self._app.store()).run(op)
+
     async def add(self, wanted: str, task: Task[..., Any, Any] | str, /, **given: Any) -> ScheduleRow:
         """Add a schedule while the app runs, or change one that was added so."""
         schedule = schedule_of(self._app, wanted, task, given)
-        declared = await (await self._app.store()).run(schedules.declare([schedule], "runtime", None))
+        declared = await self._run(schedules.declare([schedule], "runtime", None))
         for there in declared.refused.values():
             raise InvalidArguments(f"schedule {wanted!r} comes from the {there}: change it there, or take another name")
         return await self.get(wanted)
 
     async def get(self, wanted: str) -> ScheduleRow:
         """One schedule."""
-        found = await (await self._app.store()).run(schedules.schedules(1, only=wanted))
+        found = await self._run(schedules.schedules(1, only=_possible(wanted)))
         if not found:
             raise ScheduleNotFound(wanted)
         return found[0]
@@ -133,23 +160,23 @@ class Schedules:
 
     async def run(self, wanted: str) -> JobHandle[Any]:
         """Fire a schedule now, beside its ticks."""
-        job_id = await (await self._app.store()).run(schedules.run_now(wanted))
+        job_id = await self._run(schedules.run_now(_possible(wanted)))
         return await self._app.job(job_id)
 
     async def pause(self, wanted: str) -> ScheduleRow:
         """No more ticks until it is resumed."""
-        await (await self._app.store()).run(schedules.pause(wanted))
+        await self._run(schedules.pause(_possible(wanted)))
         return await self.get(wanted)
 
     async def resume(self, wanted: str) -> ScheduleRow:
         """Ticks again, from now on."""
-        await (await self._app.store()).run(schedules.resume(wanted))
+        await self._run(schedules.resume(_possible(wanted)))
         return await self.get(wanted)
 
     async def remove(self, wanted: str) -> None:
         """Forget a schedule that was added by hand, or one that is retired."""
-        await (await self._app.store()).run(schedules.remove(wanted))
+        await self._run(schedules.remove(_possible(wanted)))
 
     async def list(self, limit: int = 1000, *, after: str = "") -> list[ScheduleRow]:
         """Schedules by name."""
-        return await (await self._app.store()).run(schedules.schedules(limit, after))
+        return await self._run(schedules.schedules(limit, after))

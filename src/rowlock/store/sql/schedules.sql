@@ -2,16 +2,18 @@
 -- job, and moves `next_tick` on, all in one transaction; the key of `ticks` is what makes a second one impossible.
 
 -- name: declare_schedules
--- Definitions from code or config, or by hand. One that exists is changed only by a process that started after the one
--- that wrote it last, and not by another kind of place; its next tick stays unless its rule has changed.
+-- Definitions from code or config, or by hand. One that exists is not changed by another kind of place, and of code and
+-- config only by a process that started after the one that wrote it last. The same definition counts from any process:
+-- nothing is changed by it, but it has been declared, and is back if it was retired.
 INSERT INTO {t}schedules (
     id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at, queue,
-    priority, owner, source, max_attempts, backoff, timeout_seconds, on_success, on_dead, keep_seconds, origin,
+    priority, owner, source, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, origin,
     writer_started_at, declared_at, next_tick, created_at, updated_at)
 SELECT s.id, s.task, s.args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds, s.overlap, s.jitter_seconds,
        s.starts_at, s.ends_at, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.backoff, s.timeout_seconds,
-       s.on_success, s.on_dead, s.keep_seconds, :origin, :started_at, {now}, s.next_tick, {now}, {now}
-FROM {rows:s(id text, task text, args json, rule text, zone text, missed text, missed_most int, missed_seconds float, overlap text, jitter_seconds float, starts_at time, ends_at time, queue text, priority int, owner text, source text, max_attempts int, backoff json, timeout_seconds float, on_success json, on_dead json, keep_seconds float, next_tick time)}
+       s.on_success, s.on_dead, s.on_lost, s.keep_seconds, :origin, coalesce(:started_at, {now}), {now},
+       s.next_tick, {now}, {now}
+FROM {rows:s(id text, task text, args json, rule text, zone text, missed text, missed_most int, missed_seconds float, overlap text, jitter_seconds float, starts_at time, ends_at time, queue text, priority int, owner text, source text, max_attempts int, backoff json, timeout_seconds float, on_success json, on_dead json, on_lost text, keep_seconds float, next_tick time)}
 WHERE TRUE
 ON CONFLICT (id) DO UPDATE
 SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed_most = excluded.missed_most,
@@ -19,14 +21,36 @@ SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed
     starts_at = excluded.starts_at, ends_at = excluded.ends_at, queue = excluded.queue, priority = excluded.priority,
     owner = excluded.owner, source = excluded.source, max_attempts = excluded.max_attempts, backoff = excluded.backoff,
     timeout_seconds = excluded.timeout_seconds, on_success = excluded.on_success, on_dead = excluded.on_dead,
-    keep_seconds = excluded.keep_seconds, writer_started_at = excluded.writer_started_at,
+    on_lost = excluded.on_lost, keep_seconds = excluded.keep_seconds,
+    writer_started_at = {greatest({t}schedules.writer_started_at, excluded.writer_started_at)},
     declared_at = excluded.declared_at, retired_at = NULL, problem = NULL, updated_at = excluded.updated_at,
-    next_tick = CASE WHEN {t}schedules.rule = excluded.rule AND {t}schedules.zone = excluded.zone
-                          AND {t}schedules.retired_at IS NULL AND {t}schedules.next_tick IS NOT NULL
-                          AND coalesce(excluded.starts_at, {t}schedules.next_tick) <= {t}schedules.next_tick
-                     THEN {t}schedules.next_tick ELSE excluded.next_tick END,
+    next_tick = CASE
+        -- Another rule, one that is back, or a start that is later now: from then on.
+        WHEN {t}schedules.rule <> excluded.rule OR {t}schedules.zone <> excluded.zone
+             OR {t}schedules.retired_at IS NOT NULL OR {t}schedules.next_tick IS NULL
+             OR {t}schedules.next_tick < excluded.starts_at
+        THEN excluded.next_tick
+        -- A start that is earlier now, or gone: it must not be waited for.
+        WHEN {t}schedules.starts_at IS DISTINCT FROM excluded.starts_at AND {t}schedules.next_tick > excluded.next_tick
+        THEN excluded.next_tick
+        -- Else it stays, because it may have been missed.
+        ELSE {t}schedules.next_tick END,
     rule = excluded.rule, zone = excluded.zone
-WHERE {t}schedules.origin = excluded.origin AND {t}schedules.writer_started_at <= excluded.writer_started_at
+WHERE {t}schedules.origin = excluded.origin
+  AND (excluded.origin = 'runtime' OR {t}schedules.writer_started_at <= excluded.writer_started_at
+       OR ({t}schedules.task, CAST({t}schedules.args AS text), {t}schedules.rule, {t}schedules.zone,
+           {t}schedules.missed, {t}schedules.missed_most, {t}schedules.missed_seconds, {t}schedules.overlap,
+           {t}schedules.jitter_seconds, {t}schedules.starts_at, {t}schedules.ends_at, {t}schedules.queue,
+           {t}schedules.priority, {t}schedules.owner, {t}schedules.source, {t}schedules.max_attempts,
+           CAST({t}schedules.backoff AS text), {t}schedules.timeout_seconds, CAST({t}schedules.on_success AS text),
+           CAST({t}schedules.on_dead AS text), {t}schedules.on_lost, {t}schedules.keep_seconds)
+          IS NOT DISTINCT FROM
+          (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
+           excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
+           excluded.jitter_seconds, excluded.starts_at, excluded.ends_at, excluded.queue,
+           excluded.priority, excluded.owner, excluded.source, excluded.max_attempts,
+           CAST(excluded.backoff AS text), excluded.timeout_seconds, CAST(excluded.on_success AS text),
+           CAST(excluded.on_dead AS text), excluded.on_lost, excluded.keep_seconds))
 RETURNING id;
 
 -- name: schedule_origins
@@ -35,19 +59,25 @@ SELECT id, origin, retired_at IS NOT NULL
 FROM {t}schedules WHERE id {among(SELECT asked.id FROM {rows:asked(id text)})};
 
 -- name: next_due
--- The present moment, the seconds until the next tick is due, and those until a dispatcher is believed gone.
-SELECT {now}, (
-    SELECT {seconds_until(next_tick)} FROM {t}schedules
-    WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL
-    ORDER BY next_tick
-    LIMIT 1);
+-- The seconds until the next tick is due, apart from schedules whose rule the one who asks could not read.
+SELECT {seconds_until(next_tick)} FROM {t}schedules
+WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL
+  AND NOT (zone || ' ' || rule || ' ' || id
+           {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
+                  FROM {rows:unread(id text, rule text, zone text)})})
+ORDER BY next_tick
+LIMIT 1;
 
 -- name: lock_due
--- Schedules with a tick that is due, the longest due first; those that another dispatcher has in hand are its business.
+-- Schedules with a tick that is due, the longest due first; those that another dispatcher has in hand are its business,
+-- and so are those whose rule this one could not read.
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, {time(starts_at)}, {time(ends_at)},
        {time(next_tick)}, {time(last_tick)}, CAST(last_job AS text), {time({now})}
 FROM {t}schedules
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= {now}
+  AND NOT (zone || ' ' || rule || ' ' || id
+           {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
+                  FROM {rows:unread(id text, rule text, zone text)})})
 ORDER BY next_tick
 LIMIT :n
 {skip_locked()};
@@ -77,10 +107,10 @@ RETURNING CAST(job_id AS text);
 -- The jobs of ticks, with the options of their schedules. `tick` is the nominal moment.
 INSERT INTO {t}jobs_live (
     id, args, task, queue, ready, priority, owner, source, schedule_id, tick, max_attempts, backoff, timeout_seconds,
-    run_after, on_success, on_dead, keep_seconds, created_at, updated_at)
+    run_after, on_success, on_dead, on_lost, keep_seconds, created_at, updated_at)
 SELECT fired.job_id, s.args, s.task, s.queue, fired.jitter <= 0, s.priority, s.owner, s.source, s.id, fired.tick,
-       s.max_attempts, s.backoff, s.timeout_seconds, {after(fired.jitter)}, s.on_success, s.on_dead, s.keep_seconds,
-       {now}, {now}
+       s.max_attempts, s.backoff, s.timeout_seconds, {after(fired.jitter)}, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, {now}, {now}
 FROM {rows:fired(schedule_id text, tick time, job_id uuid, jitter float)}
 CROSS JOIN {t}schedules s
 WHERE s.id = fired.schedule_id;
@@ -104,20 +134,27 @@ UPDATE {t}schedules SET last_job = :job_id, updated_at = {now} WHERE id = :id;
 UPDATE {t}schedules SET paused_at = coalesce(paused_at, {now}), updated_at = {now} WHERE id = :id RETURNING id;
 
 -- name: resume_schedule
--- Ticks again, from :next_tick on: what was due while it was paused is not missed but not wanted.
-UPDATE {t}schedules SET paused_at = NULL, next_tick = :next_tick, updated_at = {now} WHERE id = :id RETURNING id;
+-- Ticks again, from :next_tick on: what was due while it was paused is not missed but not wanted. What one that is not
+-- paused owes, it still owes.
+UPDATE {t}schedules
+SET next_tick = CASE WHEN paused_at IS NULL AND next_tick IS NOT NULL THEN next_tick ELSE :next_tick END,
+    paused_at = NULL, problem = NULL, updated_at = {now}
+WHERE id = :id
+RETURNING id;
 
 -- name: remove_schedule
 -- A schedule that was added by hand. Its ticks stay until they are old.
 DELETE FROM {t}schedules WHERE id = :id RETURNING id;
 
 -- name: list_schedules
--- Schedules by name, with how their last job ended.
+-- Schedules by name, with how the job of their last tick ended; before there was one, a job that was made by hand.
 SELECT s.id, s.task, CAST(s.args AS text), s.rule, s.zone, s.missed, s.overlap, s.queue, s.priority, s.owner, s.source,
        s.max_attempts, s.timeout_seconds, s.jitter_seconds, {time(s.starts_at)}, {time(s.ends_at)}, s.origin,
-       {time(s.paused_at)}, {time(s.retired_at)}, {time(s.last_tick)}, CAST(s.last_job AS text), {time(s.next_tick)},
-       s.problem, (SELECT j.state FROM {t}jobs j WHERE j.id = s.last_job LIMIT 1)
+       {time(s.paused_at)}, {time(s.retired_at)}, {time(s.last_tick)}, CAST(coalesce(k.job_id, s.last_job) AS text),
+       {time(s.next_tick)}, s.problem,
+       (SELECT j.state FROM {t}jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1)
 FROM {t}schedules s
+LEFT JOIN {t}ticks k ON k.schedule_id = s.id AND k.tick = s.last_tick
 WHERE s.id > :id AND CASE WHEN CAST(:only AS text) IS NULL THEN TRUE ELSE s.id = :only END
 ORDER BY s.id
 LIMIT :n;
@@ -148,9 +185,10 @@ SELECT pg_notify('rowlock', 'schedules');
 -- The bells of dispatchers that must look again, because a schedule was added or changed.
 SELECT bell FROM rowlock_dispatchers WHERE bell IS NOT NULL AND expires_at > {now};
 
--- name: live_declarations
--- What living dispatchers declare.
-SELECT declares FROM {t}dispatchers WHERE expires_at > {now};
+-- name: declarations
+-- What dispatchers declare, and whether they are alive; of those that are not, the ones believed gone for less than
+-- -:ago seconds.
+SELECT declares, expires_at > {now} FROM {t}dispatchers WHERE expires_at > {after(:ago)};
 
 -- name: touch_declared
 -- Schedules that living dispatchers declare are not to be retired.
@@ -159,9 +197,11 @@ WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
   AND id {among(SELECT asked.id FROM {rows:asked(id text)})};
 
 -- name: retire_schedules
--- Schedules that have left the code and the config of every living process for -:ago seconds: kept, and shown.
+-- Schedules that have left the code and the config of every living process for -:ago seconds: kept, and shown. Spared
+-- are those of processes that said something since: when it was last declared is noted only now and then.
 UPDATE {t}schedules SET retired_at = {now}, updated_at = {now}
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
+  AND NOT (id {among(SELECT spared.id FROM {rows:spared(id text)})})
 RETURNING id;
 
 -- name: prune_ticks
