@@ -10,6 +10,7 @@ one for each link. When an import is cancelled, the links that other imports hav
 from __future__ import annotations
 
 import asyncio
+import unicodedata
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -57,8 +58,8 @@ class Import:
 async def import_file(app: Rowlock, user_id: str, upload: Upload) -> str:
     """Import a file, by its path or its bytes; answers the import's id when all its jobs are there. A file that cannot
     be imported is a `BadUpload`, and nothing is written."""
-    if not isinstance(user_id, str) or not user_id.strip():
-        raise InvalidArguments(f"user_id must be text that says whose bookmarks these are, not {user_id!r}")
+    if not isinstance(user_id, str) or not user_id.strip() or not _storable(user_id):
+        raise InvalidArguments(f"user_id must be text that says whose bookmarks these are, not {user_id!r:.100}")
     with opened(upload) as file, SpooledTemporaryFile(MOST_IN_MEMORY) as lines:
         total = await asyncio.to_thread(put_aside, file, lines)
         async with app.batch(f"{SOURCE_TYPE} of {user_id}"[:200], owner=user_id, on_end=ENDED) as batch:
@@ -138,6 +139,10 @@ async def read_import(app: Rowlock, import_id: str) -> Import:
         finished_at=finished,
         last_error=error.partition("\n")[0] if error and failed else None,
     )
+
+
+def _storable(text: str) -> bool:
+    return not any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text)
 
 
 def valid(import_id: str) -> bool:

@@ -83,8 +83,8 @@ async def count_without_job(tx: Session, import_id: str, number: int) -> None:
 
 
 async def wait_for_placing(tx: Session, import_id: str) -> None:
-    """Until no other import is in the middle of a portion. One that is has written to its own row before it looked which
-    links have a job, and we write to that row, too: not FOR UPDATE, which SQLite does not have."""
+    """Until no other import is in the middle of a portion. One that is has written to its own row before it looked for
+    jobs of its links, and we write to that row, too: not FOR UPDATE, which SQLite does not have."""
     await tx.execute(
         "UPDATE bookmarks_imports SET without_job = without_job WHERE state IS NULL AND id <> $1", import_id
     )
