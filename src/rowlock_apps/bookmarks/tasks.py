@@ -66,8 +66,9 @@ async def scrubbed(ctx: Context, call: Callable[[], Coroutine[Any, Any, Any]]) -
     """Around every attempt: what it raises is stored and logged, so it must not carry anybody's data."""
     try:
         return await call()
-    except (Permanent, Retry, Snooze, SourceError):
-        raise  # made by us, of hosts and numbers
+    except (Permanent, Retry, Snooze, SourceError) as error:
+        error.args = (scrub(str(error)),)  # made by us, of hosts and numbers; should one have more, it ends here
+        raise
     except Exception as error:
         told = scrub(str(error))
         if told == str(error):
