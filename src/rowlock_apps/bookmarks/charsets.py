@@ -1,6 +1,6 @@
 """Which codec a charset that somebody names means: one of those that browsers know, and no other.
 
-Python has codecs that are no encodings of text at all, that take a minute for a page (punycode) or make of it what
+Python has codecs that are no encodings of text at all, that take many seconds for a page (punycode) or make of it what
 nobody wrote (unicode_escape, utf-7), so a name is never looked up among all of them.
 """
 

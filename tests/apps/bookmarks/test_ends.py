@@ -131,3 +131,4 @@ async def test_the_record_of_an_import_is_right_after_an_operators_retry(place: 
     assert again.finished_at == first.started_at + timedelta(days=1)
     await forgotten(it, import_id)
     assert await it.read(import_id) == again
+    assert await it.rows("SELECT last_error FROM bookmarks_imports") == [(None,)]  # as the view shows it then

@@ -86,7 +86,7 @@ def test_a_head_that_was_made_to_be_slow_is_not(data: bytes) -> None:
 
 @pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "utf-7", "undefined", "zip", "a\x00b"])
 def test_a_charset_that_is_not_of_the_web_is_not_believed(charset: str) -> None:
-    """Some take a minute, some make of a page what nobody wrote; it is read as UTF-8."""
+    """Some take many seconds, some make of a page what nobody wrote; it is read as UTF-8."""
     began = time.process_time()
     for data in (rb"<title>+2AA- \ud800 x</title>", b"<title>+2AA- \\ud800 x</title>x-" + b"9" * MOST_BYTES):
         reader = HeadReader()
