@@ -9,7 +9,7 @@ from typing import Any
 from rowlock import Backoff, FakeClock, Migrations, Rowlock, fixed
 
 from . import tasks
-from .imports import ENDED, ENRICH
+from .imports import ENDED, ENRICH, REOPENED
 from .web.fetch import Dial, Limits, open_fetcher, public_socket, system_resolve
 from .web.guard import Resolve
 
@@ -44,6 +44,7 @@ def make_app(
     app.middleware(tasks.scrubbed)
     app.task(DEAD, queue=QUEUE)(tasks.link_dead)
     app.task(ENDED, queue=QUEUE)(tasks.import_ended)
+    app.task(REOPENED, queue=QUEUE)(tasks.import_reopened)
     app.task(
         ENRICH,
         queue=QUEUE,

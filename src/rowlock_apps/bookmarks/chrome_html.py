@@ -23,7 +23,8 @@ _TAG = re.compile(r"<(/?)(a|h3|dl)(?=[\s/>])|<!--", re.IGNORECASE)
 _REST_OF_TAG = re.compile(r"[^\"'>=]*+(?:=\s*+(?:\"[^\"]*+\")?[^\"'>=]*+)*+>")  # as it should be
 _IN_TAG = re.compile(r"=\s*[\"']|>")
 _USUAL = re.compile(r"\s+HREF=\"([^\"]*)\"\s+ADD_DATE=\"([0-9]{1,10})\"")  # as Chrome writes it
-_ATTRIBUTE = re.compile(r"([^\s\"'=<>/]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
+# A word without a value is taken whole, so that nobody looks for the value again from each of its letters on.
+_ATTRIBUTE = re.compile(r"([^\s\"'=<>/]++)(?:\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'>]++)))?")
 _OTHER_TAG = re.compile(r"<[^<>]{0,500}>")
 _TITLE_ENDS = re.compile(r"<d[td]\b|<hr\b", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f]+")
@@ -159,7 +160,8 @@ def _url(value: str) -> str:
 
 
 def _moment(value: str) -> int | None:
-    return int(value) if value.isascii() and value.isdigit() and 0 < int(value[:20]) < LATEST else None
+    digits = value.lstrip("0")[:11]  # one more than the latest has
+    return int(digits) if value.isascii() and digits.isdigit() and int(digits) < LATEST else None
 
 
 def _plain(text: str, longest: int) -> str:

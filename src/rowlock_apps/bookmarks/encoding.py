@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from .charsets import codec_of
+
 CHUNK = 1 << 20
 DECLARED = re.compile(rb"charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:\-]{1,40})", re.IGNORECASE)
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -61,13 +63,8 @@ def _declared(start: bytes) -> str | None:
     found = DECLARED.search(start)
     if found is None:
         return None
-    try:
-        name = codecs.lookup(found[1].decode("ascii")).name
-        b"".decode(name)  # not every codec makes text of bytes
-    except LookupError:
-        return None
-    wider = {"euc_kr": "cp949", "ks_c_5601_1987": "cp949", "iso8859-1": "cp1252", "ascii": "cp1252"}  # as browsers do
-    return None if name.startswith("utf") else wider.get(name, name)
+    codec = codec_of(found[1].decode("ascii"))
+    return None if codec is None or codec.startswith("utf") else codec
 
 
 def _fits(file: BinaryIO, codec: str) -> bool:

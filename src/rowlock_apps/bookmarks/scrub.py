@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import re
 
-_URL = re.compile(r"\b([a-z][a-z0-9+.\-]{0,20})://([^\s\"'<>()]{1,8192})", re.IGNORECASE)
+_URL = re.compile(r"\b([a-z][a-z0-9+.\-]{0,20})://(\S+)", re.IGNORECASE)  # a secret may have quotes and brackets in it
+_CLOSING = "\"'<>()[]{},.;:"
+_NO_PORT = re.compile(r":(?!\d{1,5}$)[^\]]*$")
 _MAIL = re.compile(r"[\w.+\-%]{1,64}@[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,8}")
-_LOOSE_QUERY = re.compile(r"\?[^\s\"'<>=&]{1,200}=[^\s\"'<>]{0,8192}")
+_LOOSE_QUERY = re.compile(r"\?(?!…)[^\s\"'<>]+")
 _CREDENTIAL = re.compile(
-    r"\b(bearer|basic|token|password|passwd|secret|api[_-]?key|session)([\s:=]+)[^\s\"',;]{3,}", re.I
+    r"\b([\w\-]{0,40}(?:bearer|basic|token|password|passwd|secret|api[_-]?key|session|cookie))"
+    r"(\s*[:=]\s*|\s+(?=\S{3}))[^\s\"',;]+",
+    re.IGNORECASE,
 )
 HIDDEN = "…"
 
@@ -26,7 +30,8 @@ def scrub(text: str) -> str:
 
 
 def _bare(found: re.Match[str]) -> str:
-    rest = re.split(r"[?#]", found[2], maxsplit=1)
+    url = found[2].rstrip(_CLOSING)
+    rest = re.split(r"[?#]", url, maxsplit=1)
     authority, slash, path = rest[0].partition("/")
-    host = authority.rpartition("@")[2]
-    return f"{found[1]}://{host}{slash}{path}" + (f"?{HIDDEN}" if len(rest) > 1 else "")
+    host = _NO_PORT.sub(f":{HIDDEN}", authority.rpartition("@")[2])
+    return f"{found[1]}://{host}{slash}{path}" + (f"?{HIDDEN}" if len(rest) > 1 else "") + found[2][len(url) :]

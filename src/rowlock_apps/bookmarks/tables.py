@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from rowlock import EndedBatch
+from rowlock import Batch, Rowlock
 
 from .uploads import Item
 from .web.page import Page
@@ -23,7 +23,9 @@ class Session(Protocol):
     async def fetch(self, sql: str, *args: Any) -> list[Any]: ...
 
 
-async def add_import(tx: Session, import_id: str, user_id: str, source_type: str, total: int) -> None:
+async def add_import(
+    tx: Session, import_id: str, user_id: str, source_type: str, total: int, created_at: datetime
+) -> None:
     """A new import, of which nothing is read yet."""
     await tx.execute(
         """
@@ -34,7 +36,7 @@ async def add_import(tx: Session, import_id: str, user_id: str, source_type: str
         user_id,
         source_type,
         total,
-        datetime.now(UTC),
+        created_at,
     )
 
 
@@ -80,34 +82,82 @@ async def count_without_job(tx: Session, import_id: str, number: int) -> None:
     await tx.execute("UPDATE bookmarks_imports SET without_job = without_job + $1 WHERE id = $2", number, import_id)
 
 
-async def end_import(tx: Session, batch: EndedBatch) -> None:
+async def wait_for_placing(tx: Session, import_id: str) -> None:
+    """Until no other import is in the middle of a portion. One that is has written to its own row before it looked for
+    jobs of its links, and we write to that row, too: not FOR UPDATE, which SQLite does not have."""
+    await tx.execute(
+        "UPDATE bookmarks_imports SET without_job = without_job WHERE state IS NULL AND id <> $1", import_id
+    )
+
+
+async def left_to(app: Rowlock, import_id: str) -> list[Sequence[Any]]:
+    """Id and host of the links of an import that another one has too, unless that is cancelled, and of which neither a
+    page nor a reason why there is none is known."""
+    return await app.fetch(
+        """
+        SELECT l.id, l.host
+        FROM bookmarks_links l
+        WHERE l.dead_code IS NULL
+          AND NOT EXISTS (SELECT 1 FROM bookmarks_pages p WHERE p.link_id = l.id)
+          AND l.id IN (SELECT own.link_id FROM bookmarks_placements own WHERE own.import_id = $1)
+          AND l.id IN (
+              SELECT others.link_id
+              FROM bookmarks_placements others
+              JOIN bookmarks_imports i ON i.id = others.import_id
+              WHERE i.id <> $1 AND coalesce(i.state, '') <> 'cancelled')
+        """,
+        import_id,
+    )
+
+
+async def end_import(tx: Session, batch: Batch) -> None:
     """Keep what the batch counted: batches are pruned, imports are not."""
     await tx.execute(
         """
         UPDATE bookmarks_imports
-        SET state = $2, processed_items = without_job + $3, failed_items = $4, last_error = $5, finished_at = $6
+        SET state = $2, processed_items = without_job + $3, failed_items = $4, last_error = $5, started_at = $6,
+            finished_at = $7
         WHERE id = $1
         """,
-        batch["batch_id"],
-        batch["state"],
-        batch["processed"],
-        batch["failed"],
-        batch["last_error"],
-        datetime.now(UTC),
+        batch.id,
+        batch.state,
+        batch.processed,
+        batch.failed,
+        batch.last_error if batch.failed else None,  # else that of a job that an operator has retried since
+        batch.started_at,
+        batch.finished_at,
     )
 
 
 async def find_import(tx: Session, import_id: str) -> dict[str, Any] | None:
     """The row of an import."""
-    columns = "user_id, source_type, total_items, without_job, state, processed_items, failed_items, last_error"
+    columns = (
+        "user_id, source_type, total_items, without_job, state, processed_items, failed_items, last_error, "
+        "created_at, started_at, finished_at"
+    )
     rows = await tx.fetch(f"SELECT {columns} FROM bookmarks_imports WHERE id = $1", import_id)
-    return dict(zip(columns.split(", "), rows[0], strict=True)) if rows else None
+    if not rows:
+        return None
+    found = dict(zip(columns.split(", "), rows[0], strict=True))
+    for name in ("created_at", "started_at", "finished_at"):
+        found[name] = _moment(found[name])
+    return found
+
+
+def _moment(value: datetime | str | None) -> datetime | None:
+    """A time as either engine gives it: on SQLite it is text."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
 async def url_of(tx: Session, link_id: str) -> str | None:
     """The URL of a link."""
     rows = await tx.fetch("SELECT url FROM bookmarks_links WHERE id = $1", link_id)
     return str(rows[0][0]) if rows else None
+
+
+async def has_ended(tx: Session, import_id: str) -> bool:
+    """Whether what an import has come to was kept before."""
+    return bool(await tx.fetch("SELECT 1 FROM bookmarks_imports WHERE id = $1 AND state IS NOT NULL", import_id))
 
 
 async def store_page(tx: Session, link_id: str, page: Page) -> None:

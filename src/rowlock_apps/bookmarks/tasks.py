@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 from rowlock import Context, EndedBatch, Finished, Permanent, Retry, Rowlock, Snooze, SourceError
 
 from . import tables
+from .imports import REOPENED, fetch_for_others
 from .scrub import scrub
 from .web.fetch import Fetcher
+
+LOOK_AGAIN = timedelta(seconds=30)
 
 
 async def enrich(ctx: Context, link_id: str, host: str) -> str | None:
@@ -18,6 +22,9 @@ async def enrich(ctx: Context, link_id: str, host: str) -> str | None:
     fetcher: Fetcher = ctx.resources["fetcher"]
     async with app.transaction() as tx:
         url = await tables.url_of(tx, link_id)
+        if ctx.batch_id is not None and await tables.has_ended(tx, ctx.batch_id):  # an operator has retried this job
+            again = app.get_task(REOPENED).using(key=ctx.batch_id, unique="while_queued")
+            await again.enqueue(import_id=ctx.batch_id)
     if url is None:
         raise Permanent(f"link {link_id} of {host} is not in bookmarks_links", code="NO_SUCH_LINK")
     page = await fetcher.page(url)
@@ -35,6 +42,18 @@ async def link_dead(ctx: Context, finished: Finished) -> None:
 
 async def import_ended(ctx: Context, batch: EndedBatch) -> None:
     """Keep what an import has come to; its batch is forgotten after a while."""
+    await import_reopened(ctx, batch["batch_id"])
+
+
+async def import_reopened(ctx: Context, import_id: str) -> None:
+    """The same once more, when an operator has retried jobs of an import that was over: a batch tells its first end
+    only."""
+    app: Rowlock = ctx.resources["app"]
+    batch = await app.find_batch(import_id)
+    if not batch.record.over:
+        raise Snooze(LOOK_AGAIN, "some of its jobs were retried")
+    if batch.state == "cancelled":
+        await fetch_for_others(app, import_id)
     async with ctx.transaction() as tx:
         await tables.end_import(tx, batch)
 
@@ -47,8 +66,9 @@ async def scrubbed(ctx: Context, call: Callable[[], Coroutine[Any, Any, Any]]) -
     """Around every attempt: what it raises is stored and logged, so it must not carry anybody's data."""
     try:
         return await call()
-    except (Permanent, Retry, Snooze, SourceError):
-        raise  # made by us, of hosts and numbers
+    except (Permanent, Retry, Snooze, SourceError) as error:
+        error.args = (scrub(str(error)),)  # made by us, of hosts and numbers; should one have more, it ends here
+        raise
     except Exception as error:
         told = scrub(str(error))
         if told == str(error):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,9 +47,15 @@ def opened(upload: Upload) -> Iterator[BinaryIO]:
 
 def _open(path: str | Path) -> BinaryIO:
     try:
-        return open(path, "rb")
+        if stat.S_ISCHR(kind := os.stat(path).st_mode) or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
+            reason = "it is no file, which can be read twice; save what it gives, and import that"
+        else:
+            return open(path, "rb")
     except OSError as error:
-        raise BadUpload(f"cannot read {path}: {error.strerror or error}") from None
+        reason = error.strerror or str(error)
+    except ValueError as error:  # a NUL
+        path, reason = repr(path), str(error)
+    raise BadUpload(f"cannot read {path}: {reason}")
 
 
 def put_aside(file: BinaryIO, lines: IO[bytes]) -> int:

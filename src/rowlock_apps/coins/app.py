@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from pydantic import Field, ValidationError
+from yarl import URL
 
 from rowlock import (
     AnswerCache,
@@ -42,6 +43,9 @@ TIMEOUT = timedelta(seconds=60)
 CACHE_FILE = "coins_cache.db"
 IntakeId = Annotated[int, Field(ge=1, le=2**63 - 1)]  # what both engines can hold
 MARKET_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+ADDRESS = re.compile(r"https?://[^\s\x00-\x1f\x7f\ud800-\udfff?#]+")
+NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
+CLASS = "api"  # of sources: all markets together
 
 
 class Scraped(TypedDict):
@@ -95,10 +99,12 @@ class Coins:
 
     async def set_market(self, source_id: str, url: str, name: str | None = None) -> None:
         """Add a market, or change its address."""
-        if not MARKET_ID.fullmatch(source_id):
+        if not isinstance(source_id, str) or not MARKET_ID.fullmatch(source_id):
             raise InvalidArguments(f"a market's id has 1–50 of a–z, 0–9 and -, as in big-auction; not {source_id!r}")
-        if not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", url):
+        if not isinstance(url, str) or not _can_be_asked(url):
             raise InvalidArguments(f"a market's address is like https://example.com/api, without query; not {url!r}")
+        if name is not None and (not isinstance(name, str) or not NAME.fullmatch(name)):
+            raise InvalidArguments(f"a market's name has 1–200 characters on one line, not {name!r:.100}")
         async with self.app.transaction() as tx:
             await records.set_market(tx, Market(source_id, url.rstrip("/")), name or source_id)
 
@@ -110,8 +116,9 @@ class Coins:
 
     async def collect(self, intake_id: int, markets: Sequence[str] | None = None) -> Submission:
         """Ask about an intake again."""
+        whole = isinstance(intake_id, int) and not isinstance(intake_id, bool) and 1 <= intake_id < 2**63
         async with self.app.transaction() as tx:
-            coin = await records.find_coin(tx, intake_id)
+            coin = await records.find_coin(tx, intake_id) if whole else None
             if coin is None:
                 raise InvalidArguments(f"no intake {intake_id!r}; `report` lists those that there are")
             return await self._ask_all(intake_id, coin, await self._wanted(tx, markets))
@@ -127,8 +134,12 @@ class Coins:
         if named is not None:
             if unknown := sorted(set(named) - set(known)):
                 raise InvalidArguments(f"no market {unknown[0]!r}; there are: {', '.join(known) or 'none'}")
+            if not named:
+                raise InvalidArguments("no market is named; leave `markets` out to ask all that are enabled")
             return named
         disabled = {source.name for source in await self.app.sources.list() if not source.enabled}
+        if CLASS in disabled:  # all of them together
+            raise InvalidArguments(f"no market is enabled; enable them again with: rowlock sources resume {CLASS}")
         enabled = [market for market in known if _source(market) not in disabled]
         if not enabled:
             raise InvalidArguments("no market is enabled; add one with: python -m rowlock_apps.coins market ID URL")
@@ -207,7 +218,15 @@ class Coins:
 
 
 def _source(source_id: str) -> str:
-    return f"api:{source_id}"
+    return f"{CLASS}:{source_id}"
+
+
+def _can_be_asked(url: str) -> bool:
+    """Whether the HTTP client can make anything of an address: a host, and a port that there is."""
+    try:
+        return bool(ADDRESS.fullmatch(url)) and URL(url).port != 0
+    except ValueError:
+        return False
 
 
 def _one_at_a_time(intake_id: int, source_id: str) -> str:

@@ -1,7 +1,7 @@
 """Asking a market, and telling errors that pass from errors that stay.
 
 Passing (the job is retried, and it counts against the market's breaker): timeouts, broken connections, 408, 429, 5xx.
-Staying (the job is dead at once): every other status than 200, and answers that make no sense.
+Staying (the job is dead at once): every other status than 200, answers that make no sense, and an address that is none.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ async def ask(http: aiohttp.ClientSession, market: Market, coin: Coin, more: Que
             content_type = response.content_type if "Content-Type" in response.headers else ""
     except TimeoutError as error:
         raise SourceError(f"{market.id} did not answer in time", code="TIMEOUT") from error
+    except aiohttp.InvalidURL as error:  # a client's error too, but no market's
+        raise Permanent(f"the address of {market.id} cannot be asked: {error}", code="BAD_ADDRESS") from error
     except aiohttp.ClientError as error:
         raise SourceError(f"the connection to {market.id} failed: {error}", code="CONNECTION") from error
     try:

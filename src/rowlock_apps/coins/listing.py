@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from rowlock import InvalidArguments, price_key
 
@@ -29,12 +29,17 @@ class BadAnswer(ValueError):
     """An answer of which nothing can be used; asking again would bring the same."""
 
 
+def _as_text(given: Any) -> Any:
+    """Some markets number their listings."""
+    return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
+
+
 class Listing(BaseModel):
     """One offer or sale."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    external_id: Annotated[Line, StringConstraints(max_length=200)] | None = None
+    external_id: Annotated[Line, StringConstraints(max_length=200), BeforeValidator(_as_text)] | None = None
     url: Annotated[Line, StringConstraints(pattern=r"^(https?://\S+)?$")] = ""
     title: Annotated[Line, StringConstraints(min_length=1)]
     price: Annotated[Decimal, Field(ge=Decimal("0.01"), le=HIGHEST_PRICE)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.markup import escape
 from rich.table import Table
 
 from rowlock_apps.coins.records import Worth
@@ -14,7 +15,7 @@ def as_table(worths: list[Worth]) -> Table:
         column.justify = "right"
     for worth in worths:
         prices = [money(cents) for cents in (worth.cents, worth.low, worth.high)]
-        table.add_row(str(worth.coin), str(worth.points), *prices, worth.basis or "no price fits yet")
+        table.add_row(escape(str(worth.coin)), str(worth.points), *prices, worth.basis or "no price fits yet")
     return table
 
 

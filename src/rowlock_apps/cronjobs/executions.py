@@ -6,16 +6,19 @@ that an operator does to them, `reset_to_pending`. `by_hand.py` has the queries 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 from rowlock import InvalidArguments, JobNotFound, NotAllowed, Rowlock
 from rowlock_apps.cronjobs.app import app as default_app
 from rowlock_apps.cronjobs.sql import moment, query
 
 OLDEST = "00000000-0000-0000-0000-000000000000"
+MOST = 100_000  # executions in one answer
 
 
 class Status(StrEnum):
@@ -79,7 +82,7 @@ async def get_executions(
     app: Rowlock = default_app,
 ) -> list[Execution]:
     """The newest executions that fit, newest first; `newer_than` is the id of another one."""
-    return await _read(app, "get_executions", job_id, _status(status), newer_than or OLDEST, _whole(limit))
+    return await _read(app, "get_executions", _name(job_id), _status(status), _id(newer_than), _whole(limit))
 
 
 async def get_execution(execution_id: str, *, app: Rowlock = default_app) -> Execution:
@@ -140,7 +143,9 @@ class _Story:
         elif now.status is Status.SUCCESS:
             self._claimed(began)
             self._add("complete_execution", Status.SUCCESS, ended)
-        elif not self.steps or not self.steps[-1].status.final:  # cancelled while it waited, or lost too often
+        elif not self.steps or not self.steps[-1].status.final or now.retry_count > self._retries:
+            # Cancelled while it waited, perhaps for a retry; or lost too often.
+            self._pending_again()
             self._add("fail_execution", now.status, ended, now.error_message)
 
     def _claimed(self, at: datetime) -> None:
@@ -180,7 +185,22 @@ def _status(given: Status | str | None) -> str | None:
         raise InvalidArguments(f"status must be one of {', '.join(Status)}, not {given!r}") from None
 
 
+def _name(job_id: str | None) -> str | None:
+    if job_id is not None and (not isinstance(job_id, str) or re.search(r"[\x00\ud800-\udfff]", job_id)):
+        raise InvalidArguments(f"job_id must be the name of a cron job, not {job_id!r:.100}")
+    return job_id
+
+
+def _id(newer_than: str | None) -> str:
+    if newer_than is None:
+        return OLDEST
+    try:
+        return str(UUID(newer_than))
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidArguments(f"newer_than must be the id of an execution, not {newer_than!r:.100}") from None
+
+
 def _whole(limit: int) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise InvalidArguments(f"limit must be a whole number from 1, not {limit!r}")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:
+        raise InvalidArguments(f"limit must be a whole number from 1 to {MOST}, not {limit!r}")
     return limit

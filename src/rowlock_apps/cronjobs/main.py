@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 import rowlock
-from rowlock import Rowlock
+from rowlock import Rowlock, RowlockError
 from rowlock_apps.cronjobs.app import app as default_app
+from rowlock_apps.cronjobs.app import make_app
+
+Database = Annotated[str | None, typer.Option(metavar="URL", help="Instead of what the config says")]
 
 
 class WorkerPool(rowlock.WorkerPool):
@@ -31,7 +37,16 @@ async def serve(app: Rowlock = default_app) -> None:
         await app.run_worker()
 
 
-def main() -> None:
-    """Run everything in this process."""
+def up(database: Database = None) -> None:
+    """Run a dispatcher and a worker for the cron jobs in this process, until Ctrl-C."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(serve())
+    try:
+        asyncio.run(serve(make_app(database) if database else default_app))
+    except RowlockError as error:
+        print(f"cronjobs: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def main() -> None:
+    """The command line."""
+    typer.run(up)

@@ -14,6 +14,7 @@ __all__ = ["BadRequest", "NoCredit", "UnknownUser", "cancel", "credits_of", "ope
 LONGEST_PROMPT = 200
 LONGEST_NAME = 200
 MOST_CREDITS = 1_000_000  # at a time
+MOST_HELD = 2_000_000_000  # by one user; a column holds a little more, so that what was paid can always be given back
 
 
 class BadRequest(ValueError):
@@ -44,7 +45,8 @@ async def top_up(user: str, credits: int) -> None:
     """Credits that the user has bought."""
     _checked_amount(credits)
     async with app.transaction() as tx:
-        await _lock(tx, user)
+        if await _lock(tx, user) + credits > MOST_HELD:
+            raise BadRequest(f"user {user!r} would have more than {MOST_HELD:,} credits")
         await ledger.grant(tx, user, credits)
 
 
@@ -78,8 +80,9 @@ async def submit(
 
 
 async def cancel(user: str, job_id: str) -> str:
-    """Stop an order and give its credit back: `cancelled` at once when it waits, `cancelling` when it is being drawn.
-    Raises JobNotFound (also for another user's) and NotAllowed (when it is finished)."""
+    """Stop an order and give its credit back once, however often that is asked: `cancelled` at once when it waits, and
+    when it was cancelled before; `cancelling` when it is being drawn. Raises JobNotFound (also for another user's) and
+    NotAllowed (when it is drawn or has failed)."""
     job = await app.job(job_id)
     if (job.task, job.owner) != (draw.name, user):
         raise JobNotFound(job_id)
@@ -89,13 +92,15 @@ async def cancel(user: str, job_id: str) -> str:
     return answer
 
 
-async def _lock(tx: Session, user: str) -> None:
-    """Let nobody else order for this user until the transaction ends. Not FOR UPDATE, which SQLite does not have."""
+async def _lock(tx: Session, user: str) -> int:
+    """Let nobody else order for this user until the transaction ends; answers the user's credits. Not FOR UPDATE, which
+    SQLite does not have."""
     found = _is_name(user) and await tx.fetch(
-        "UPDATE stickers_users SET credits = credits WHERE id = $1 RETURNING id", user
+        "UPDATE stickers_users SET credits = credits WHERE id = $1 RETURNING credits", user
     )
     if not found:
         raise UnknownUser(user)
+    return int(found[0][0])
 
 
 async def _ordered(tx: Session, user: str, prompt: str, request_id: str | None) -> str | None:

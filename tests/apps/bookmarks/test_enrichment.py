@@ -180,9 +180,13 @@ async def test_what_is_stored_and_logged_of_a_failure_has_nobodys_data_in_it(
         "c.example": answer(status="302 Found", Location=f"http://u:{CANARY}@c.example/"),
         "d.example": answer(status=f"403 {CANARY}", Set_Cookie=CANARY),
         "e.example": answer(b"x", Content_Type="text/html", Content_Encoding="br", X_Token=CANARY),
+        "f.example": answer(status="302 Found", Location=f"http://f.example:99999/cb?code={CANARY}#{CANARY}"),
+        "g.example": answer(status="302 Found", Location=f"ftp://u:{CANARY}@g.example/?q={CANARY}"),
+        "h.example": answer(status="302 Found", Location=f"http://u:{CANARY}@exa℀mple.com/"),
+        "i.example": answer(status="302 Found", Location=f"http://[{CANARY}]/"),
     }
     it = await place(pages)
-    hosts = ["a.example", "b.example", "c.example", "d.example", "e.example", "odd.example"]
+    hosts = [*pages, "odd.example"]
     it.app.lifespans.clear()
 
     @it.app.lifespan
@@ -197,7 +201,7 @@ async def test_what_is_stored_and_logged_of_a_failure_has_nobodys_data_in_it(
     async with it.app.worker(poll_interval_seconds=0.1):
         await it.until(lambda: _all_tried(it))
         await asyncio.sleep(0)
-    assert len(await jobs(it)) == 6
+    assert len(await jobs(it)) == len(hosts)
     said = [(job.error_code, job.error_message, job.args) for job in await jobs(it)]
     odd = next(job for job in await jobs(it) if job.source == "domain:odd.example")
     assert odd.error_message is not None

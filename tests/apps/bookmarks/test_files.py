@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from apps.bookmarks.files import START, bookmarks_file
-from rowlock_apps.bookmarks import tables
-from rowlock_apps.bookmarks.chrome_html import DEEPEST, Bookmark, bookmarks
+from rowlock_apps.bookmarks import charsets, tables
+from rowlock_apps.bookmarks.chrome_html import DEEPEST, LONGEST_TAG, Bookmark, bookmarks
 from rowlock_apps.bookmarks.encoding import encoding_of, text_of
 from rowlock_apps.bookmarks.links import INVALID, Link, link_id, link_of
 from rowlock_apps.bookmarks.uploads import BadUpload, items, opened, put_aside
@@ -100,6 +100,35 @@ def test_the_time_is_linear_in_the_size(unit: str) -> None:
     assert time.process_time() - began < 2
 
 
+@pytest.mark.parametrize("inside", ["x", "x ", "x= ", "=", "/x", "a='"])
+def test_the_time_is_linear_in_the_size_of_a_tag(inside: str) -> None:
+    """An icon may have a quarter of a megabyte; so may what is none."""
+    text = f'<DL><A HREF="http://a.example/" {inside * (LONGEST_TAG // len(inside))}>t</A>'
+    began = time.process_time()
+    assert hrefs(text) == ["http://a.example/"]
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("date", "expected"),
+    [
+        ("1700000000", 1_700_000_000),
+        ("0" * 5000 + "1700000000", 1_700_000_000),
+        ("0", None),
+        ("0" * 19 + "1" + "0" * 5000, None),
+        ("0" * 10 + "17000000009999999999", None),
+        ("13300000000000000", None),
+        ("1.5e9", None),
+        ("١٧٠٠", None),
+        ("", None),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_date_is_of_this_century_or_none(date: str, expected: int | None) -> None:
+    [found] = read(f'<DL><A HREF=x ADD_DATE="{date}">t</A>')
+    assert found.added == expected
+
+
 def test_titles_and_folders_have_an_end() -> None:
     [found] = read("<DL><H3>" + "f" * 9999 + "</H3><DL><A HREF=x>" + "t" * 5_000_000 + "</A>")
     assert (len(found.title), len(found.folder)) == (500, 200)
@@ -136,6 +165,22 @@ def test_files_in_any_encoding_whatever_they_say(title: str, codec: str, declare
     file = io.BytesIO(TEXT.format(charset=declared, title=title).encode(codec))
     [found] = bookmarks(text_of(file, encoding_of(file)))
     assert found.title == title
+
+
+@pytest.mark.parametrize("declared", ["unicode_escape", "raw_unicode_escape", "utf-7", "punycode", "idna", "rot13"])
+def test_what_is_no_encoding_of_the_web_is_not_believed(declared: str) -> None:
+    file = io.BytesIO(TEXT.format(charset=declared, title=r"été \ud800").encode("cp1252"))
+    [found] = bookmarks(text_of(file, encoding_of(file)))
+    assert found.title == r"été \ud800"
+
+
+def test_every_codec_of_the_web_reads_any_bytes_and_all_but_their_names_are_unknown() -> None:
+    for codec in set(charsets._CODECS.values()):
+        file = io.BytesIO(bytes(range(256)))
+        assert "".join(text_of(file, codec))
+    names = ("UTF-8", "ISO_8859-1:1987", "Shift_JIS", "ks_c_5601-1987", " windows-1251 ", "no-such", "", "a\x00")
+    found = [charsets.codec_of(name) for name in names]
+    assert found == ["utf-8", None, "cp932", "cp949", "cp1251", None, None, None]
 
 
 def test_broken_bytes_cost_only_themselves() -> None:

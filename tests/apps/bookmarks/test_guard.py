@@ -10,7 +10,7 @@ import pytest
 from rowlock import Permanent
 from rowlock_apps.bookmarks.small_web import PUBLIC, answer, page, redirect, robots, small_web, to_loopback
 from rowlock_apps.bookmarks.web.fetch import open_fetcher, public_socket
-from rowlock_apps.bookmarks.web.guard import Refused, is_public, target_of
+from rowlock_apps.bookmarks.web.guard import Refused, is_public, redirected, target_of
 
 PRIVATE_V4 = [
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.1.2.3",
@@ -231,3 +231,23 @@ async def test_an_answer_that_is_none_is_the_servers_fault() -> None:
     async with small_web({"a.example/": answer(status="abc")}) as web, open_fetcher(web.resolve, web.dial) as fetcher:
         with pytest.raises(Exception, match=r"a\.example"):
             await fetcher.page("http://a.example/")
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://h.example:99999/cb?code=canary#canary",
+        "ftp://u:canary@h.example/?q=canary",
+        "http://u:canary@exa℀mple.com/",
+        "http://[canary]/",
+        "http://u:canary@h.example/",
+        "http://h.example/\x01?q=canary",
+        "http://h.example:22/?q=canary",
+    ],
+)
+def test_a_refused_redirect_says_whose_it_is_and_nothing_of_its_url(location: str) -> None:
+    """S0.29: what it carries may let others in."""
+    with pytest.raises(Refused) as refused:
+        redirected(target_of("http://a.example/"), location, (80, 443))
+    assert "canary" not in str(refused.value)
+    assert "a.example redirects" in str(refused.value) or "port 22 of h.example" in str(refused.value)

@@ -84,6 +84,17 @@ def test_a_head_that_was_made_to_be_slow_is_not(data: bytes) -> None:
     assert cpu_seconds(data) <= 1.0
 
 
+@pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "utf-7", "undefined", "zip", "a\x00b"])
+def test_a_charset_that_is_not_of_the_web_is_not_believed(charset: str) -> None:
+    """Some take many seconds, some make of a page what nobody wrote; it is read as UTF-8."""
+    began = time.process_time()
+    for data in (rb"<title>+2AA- \ud800 x</title>", b"<title>+2AA- \\ud800 x</title>x-" + b"9" * MOST_BYTES):
+        reader = HeadReader()
+        reader.feed(data)
+        assert reader.head("http://a.example/", charset).title == r"+2AA- \ud800 x"
+    assert time.process_time() - began < 1
+
+
 def test_a_head_ends_where_it_ends() -> None:
     reader = HeadReader()
     reader.feed(b"<html><head><title>A</title></he")

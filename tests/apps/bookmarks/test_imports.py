@@ -154,6 +154,8 @@ BAD: dict[str, tuple[Any, str]] = {
     "no links": (b"<!DOCTYPE NETSCAPE-Bookmark-file-1><DL><p></DL>", "not a bookmarks file"),
     "missing": ("/nowhere/bookmarks.html", "cannot read /nowhere/bookmarks.html: No such file"),
     "a folder": ("/", "cannot read /: Is a directory"),
+    "a device": ("/dev/null", "cannot read /dev/null: it is no file"),
+    "no path": ("a\x00b", "cannot read 'a.x00b': embedded null"),
 }
 
 
@@ -178,8 +180,9 @@ async def test_a_bad_upload_is_a_clear_error_and_leaves_nothing(place: Make, mon
 
 async def test_bad_words_for_users_and_imports_are_refused(place: Make) -> None:
     it = await place({})
-    with pytest.raises(InvalidArguments, match="user_id must be text"):
-        await it.bring(bookmarks_file(*SOME), " ")
+    for user in (" ", "a\x00b", "\ud800"):
+        with pytest.raises(InvalidArguments, match="user_id must be text"):
+            await it.bring(bookmarks_file(*SOME), user)
     for unknown in ("nonsense", "01a1e3fe-e43f-71b9-8543-993b40930a9b"):
         with pytest.raises(ImportNotFound, match=f"no import with id {unknown}"):
             await it.read(unknown)

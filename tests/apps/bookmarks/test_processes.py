@@ -34,7 +34,8 @@ class Processes:
     def __init__(self, folder: Path) -> None:
         self.folder, self._started = folder, list[subprocess.Popen[bytes]]()
         self.env = {key: value for key, value in os.environ.items() if not key.startswith("ROWLOCK_")}
-        self.env |= {"PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}
+        path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+        self.env |= {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
     def run(self, *words: str, code: int = 0) -> str:
         done = subprocess.run(

@@ -2,7 +2,9 @@
 
 import pytest
 
+from rowlock import Permanent
 from rowlock_apps.bookmarks.scrub import scrub
+from rowlock_apps.bookmarks.tasks import scrubbed
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,15 @@ from rowlock_apps.bookmarks.scrub import scrub
         ("password=hunter2, user=x", "password=…, user=x"),
         ("a.example answered 503", "a.example answered 503"),
         ("why? because a=b", "why? because a=b"),
+        ("https://a.example/a(b)#access_token=canary", "https://a.example/a(b)?…"),
+        ("https://u:canary(x)@a.example/", "https://a.example/"),
+        ("https://u:canary'x\"y<z>@a.example/p", "https://a.example/p"),
+        ("https://u:canary#x@a.example/", "https://u:…?…"),
+        ("http://a.example:8080/p, http://[::1]:80/", "http://a.example:8080/p, http://[::1]:80/"),
+        ("/login?canary was refused", "/login?… was refused"),
+        ("access_token=canary", "access_token=…"),
+        ("Set-Cookie: sid=canary", "Set-Cookie: …"),
+        ("(see https://a.example/p?q=canary)", "(see https://a.example/p?…)"),
         ("http://a.example/" + "x" * 9000 + "?t=canary", None),
     ],
 )
@@ -28,3 +39,12 @@ def test_what_may_be_personal_is_hidden(text: str, expected: str | None) -> None
     if expected is not None:
         assert scrub(text) == expected
         assert scrub(expected) == expected
+
+
+async def test_what_is_raised_on_purpose_is_scrubbed_too_and_stays_what_it_is() -> None:
+    async def call() -> None:
+        raise Permanent("no https://a.example/p?token=canary", code="GONE")
+
+    with pytest.raises(Permanent) as raised:
+        await scrubbed(None, call)  # type: ignore[arg-type]
+    assert (str(raised.value), raised.value.code) == ("no https://a.example/p?…", "GONE")

@@ -118,6 +118,14 @@ async def test_a_link_has_one_row_there_its_newest_job(place: Make, reader: psyc
     ) == [(1,)]
 
 
+async def test_a_job_of_no_link_does_not_hide_the_others(place: Make, reader: psycopg.AsyncConnection) -> None:
+    """S0.8: anybody may enqueue anything; the view must answer all the same."""
+    it = await imported(place)
+    await it.bring(bookmarks_file("http://a.example/"))
+    await it.app.enqueue(ENRICH, link_id="not an id", host="a.example")
+    assert await all_of(reader, "SELECT status FROM enrichment_jobs") == [("queued",)]
+
+
 WRITES = [
     "UPDATE import_jobs SET status = 'canceled'",
     "DELETE FROM import_jobs",
@@ -125,6 +133,8 @@ WRITES = [
     "UPDATE enrichment_jobs SET status = 'queued'",
     "DELETE FROM enrichment_jobs",
     "INSERT INTO enrichment_jobs (status) VALUES ('queued')",
+    "UPDATE import_jobs SET status = 'canceled' WHERE false",
+    "DELETE FROM enrichment_jobs WHERE false",
 ]
 
 

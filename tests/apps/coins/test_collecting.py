@@ -284,10 +284,13 @@ async def test_query_params_reach_the_market_and_pass_the_cache_by(
 
 
 async def test_unknown_intakes_and_sources_are_refused_when_asked_for(coins: Coins, t: Testing, market: Says) -> None:
-    with pytest.raises(InvalidArguments, match="no intake 99"):
-        await coins.collect(99)
+    for unknown in (99, 0, 2**70, "1", 1.0, True, None):
+        with pytest.raises(InvalidArguments, match=f"no intake {unknown!r}"):
+            await coins.collect(unknown)  # type: ignore[arg-type]
     with pytest.raises(InvalidArguments, match="no market 'nowhere'; there are: says"):
         await coins.submit(MORGAN, ["says", "nowhere"])
+    with pytest.raises(InvalidArguments, match="no market is named"):
+        await coins.submit(MORGAN, [])
     for intake in (0, 2**63):
         with pytest.raises(InvalidArguments, match="intake_id"):
             await coins.scrape.enqueue(intake_id=intake, source_id="says")
@@ -307,6 +310,18 @@ async def test_and_a_job_for_them_is_dead_at_once(coins: Coins, t: Testing, mark
     assert markets.asked.total() == 1
 
 
+async def test_no_job_is_made_for_markets_that_are_disabled_together(coins: Coins, t: Testing, market: Says) -> None:
+    """They would wait for nobody knows how long, and ask all at once then."""
+    await coins.app.sources.pause("api")
+    try:
+        with pytest.raises(InvalidArguments, match=r"no market is enabled; .* rowlock sources resume api"):
+            await coins.submit(MORGAN)
+        assert await coins.report() == []
+    finally:
+        await coins.app.sources.resume("api")
+    assert len((await coins.submit(MORGAN)).jobs) == 1
+
+
 @SQLITE_ONLY
 async def test_without_a_market_no_coin_is_taken_in(coins: Coins, t: Testing) -> None:
     with pytest.raises(InvalidArguments, match="no market is enabled; add one with"):
@@ -324,8 +339,22 @@ async def test_without_a_market_no_coin_is_taken_in(coins: Coins, t: Testing) ->
         ("a", "https://"),
         ("a", "https://a.example/?q=1"),
         ("a", "nonsense"),
+        ("a", "http://a.example:99999/x"),
+        ("a", "http://a.example:0/x"),
+        ("a", "http://[::1"),
+        ("a", "http://:80/x"),
+        ("a", "http://a.example/\x00"),
+        ("a", "http://a.example/\ud800"),
+        (5, "https://a.example"),
+        ("a", None),
     ],
 )
 async def test_a_market_that_cannot_be_is_refused(market: str, address: str) -> None:
     with pytest.raises(InvalidArguments, match="a market's"):
         await Coins().set_market(market, address)
+
+
+@pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "x" * 201, 5])
+async def test_a_markets_name_that_cannot_be_stored_is_refused(name: str) -> None:
+    with pytest.raises(InvalidArguments, match="a market's name has"):
+        await Coins().set_market("a", "https://a.example", name)

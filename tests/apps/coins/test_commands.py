@@ -12,13 +12,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from rich.console import Console
 
 from apps.coins.helpers import LISTING
 from rowlock.cli.main import execute
-from rowlock_apps.coins import Coins
+from rowlock_apps.coins import Coin, Coins
 from rowlock_apps.coins.__main__ import cli as typed
 from rowlock_apps.coins.demo import COINS, play
 from rowlock_apps.coins.listing import read_answer
+from rowlock_apps.coins.records import Worth
+from rowlock_apps.coins.report import as_table
 
 README = Path(sys.modules["rowlock_apps.coins"].__file__ or "").parent / "README.md"
 BLOCKS = re.findall(r"^```(?:sh|sql)\n(.*?)^```", README.read_text(), re.M | re.S)
@@ -186,3 +189,10 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"coins: {reason}")
+
+
+def test_a_report_shows_titles_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """What looks like markup is none."""
+    coin = Coin(year=1921, denomination="Dollar", title="[/b] [red]x")
+    Console(width=200).print(as_table([Worth(1, coin, 0, None, None, None, None)]))
+    assert "1921 Dollar [/b] [red]x" in capsys.readouterr().out

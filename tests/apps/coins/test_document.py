@@ -102,6 +102,10 @@ BAD_WRITES = [
         "INSERT is refused; price points are written by scrape jobs",
     ),
     ("INSERT INTO valuations (intake_id) VALUES (1)", "INSERT is refused; valuations are written by scrape jobs"),
+    *(
+        (f"DELETE FROM {view} WHERE false", "DELETE is refused")
+        for view in ("scrape_jobs", "coin_intakes", "sources", "price_points", "valuations")
+    ),
 ]
 
 
@@ -112,6 +116,15 @@ def test_a_new_job_that_cannot_be_is_refused(sql: Any) -> None:
         with pytest.raises(psycopg.Error, match=message):
             sql(f"INSERT INTO scrape_jobs (intake_id, source_id, query_params, status) VALUES ({values})")
     assert sql("SELECT 1 FROM scrape_jobs") == []
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_job_of_no_intake_does_not_hide_the_others(sql: Any) -> None:
+    """Anybody may enqueue anything; the view must answer all the same."""
+    sql("INSERT INTO scrape_jobs (intake_id, source_id) VALUES (1, 'says')")
+    for odd in ("abc", "1" * 30):
+        sql("SELECT rowlock.enqueue(task => 'coins.scrape', args => jsonb_build_object('intake_id', %s::text))", odd)
+    assert sorted(str(row["intake_id"]) for row in sql("SELECT intake_id FROM scrape_jobs")) == ["1", "None", "None"]
 
 
 @pytest.mark.usefixtures("ready")

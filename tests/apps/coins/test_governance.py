@@ -62,6 +62,14 @@ async def test_errors_that_pass(markets: Markets, answer: Any, code: str) -> Non
     assert (raised.value.code, raised.value.retry_after) == (code, None)
 
 
+async def test_an_address_that_is_none_stays() -> None:
+    """S4.4: no market is to blame, and no later try would help."""
+    async with open_http() as http:
+        with pytest.raises(Permanent, match="the address of says cannot be asked") as raised:
+            await ask(http, Market("says", "http://a.example:99999/x"), MORGAN, {})
+    assert raised.value.code == "BAD_ADDRESS"
+
+
 async def test_a_market_that_does_not_answer_passes(markets: Markets, monkeypatch: pytest.MonkeyPatch) -> None:
     """S4.4: a timeout."""
     monkeypatch.setattr(asking, "TOTAL_SECONDS", 0.1)

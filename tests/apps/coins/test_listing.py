@@ -100,3 +100,8 @@ def test_the_key_is_the_markets_id_or_else_a_hash() -> None:
     assert keys[1].startswith("hash_")
     assert len(keys[1]) == len("hash_") + 16
     assert keys[1] == keys[2] == keys[3] != keys[4]
+
+
+def test_a_market_may_number_its_listings() -> None:
+    (found,) = read_answer(answer(listing(external_id=123)), "application/json").listings
+    assert (found.external_id, found.dedupe_key) == ("123", "ext_123")

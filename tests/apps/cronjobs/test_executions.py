@@ -202,6 +202,32 @@ async def test_an_operators_cancel_reads_failed_and_says_so(app: Rowlock, time: 
     assert [step.query for step in await history(made.id, app=app)] == ["fail_execution"]
 
 
+async def test_a_cancel_takes_no_retry_back_and_is_the_end_of_the_story(app: Rowlock, time: Testing) -> None:
+    """S2.24: cancelled while it waits for a retry, and cancelled while it runs: told in one way."""
+    await add(app, "unwanted", {"should_fail": True}, max_retry=3)
+    await add(app, "endless", {"sleep_seconds": 60})
+    waits, runs = sorted(await tick(time, 2), key=lambda made: made.job_id, reverse=True)
+    async with app.worker(poll_interval_seconds=0.05):
+        await until(lambda: stands(app, waits.id, "PENDING", 1))
+        await until(lambda: stands(app, runs.id, "RUNNING", 0))
+        await app.cancel(waits.id)
+        await app.cancel(runs.id)
+        await until(lambda: stands(app, runs.id, "FAILED", 0))
+    assert await stands(app, waits.id, "FAILED", 1)
+    steps = await history(waits.id, app=app)
+    assert [(step.query, step.status, step.retry_count) for step in steps] == [
+        ("claim_execution", "RUNNING", 0),
+        ("fail_execution", "FAILED", 0),
+        ("reset_to_pending", "PENDING", 1),
+        ("fail_execution", "FAILED", 1),
+    ]
+    assert steps[-1].error_message == (await get_execution(waits.id, app=app)).error_message
+    steps = await history(runs.id, app=app)
+    assert [step.query for step in steps] == ["claim_execution", "fail_execution"]
+    back = await reset_to_pending(waits.id, app=app)
+    assert (back.status, back.retry_count) == ("PENDING", 1)
+
+
 async def test_a_cron_job_is_paused_resumed_and_removed(app: Rowlock, time: Testing) -> None:
     await add(app, "shy")
     await add(app, "steady")
@@ -220,7 +246,15 @@ async def test_a_cron_job_is_paused_resumed_and_removed(app: Rowlock, time: Test
 async def test_bad_questions_have_clear_answers(app: Rowlock) -> None:
     with pytest.raises(InvalidArguments, match=r"status must be one of PENDING, RUNNING, .* not 'DONE'"):
         await get_executions(status="DONE", app=app)
-    with pytest.raises(InvalidArguments, match="limit must be a whole number from 1, not 0"):
-        await get_pending_executions(0, app=app)
+    for limit in (0, -1, True, "5", 2**70):
+        with pytest.raises(InvalidArguments, match="limit must be a whole number from 1"):
+            await get_pending_executions(limit, app=app)  # type: ignore[arg-type]
+    for unknown in ("garbage", "a\x00", 5):
+        with pytest.raises(InvalidArguments, match="newer_than must be the id of an execution"):
+            await get_executions(newer_than=unknown, app=app)  # type: ignore[arg-type]
+    for unknown in ("a\x00", "\ud800", 5):
+        with pytest.raises(InvalidArguments, match="job_id must be the name of a cron job"):
+            await get_executions(job_id=unknown, app=app)  # type: ignore[arg-type]
+    assert await get_executions(job_id="nobody", app=app) == []
     with pytest.raises(JobNotFound, match="no job with id nobody"):
         await get_execution("nobody", app=app)

@@ -66,6 +66,7 @@ BAD = [
     ("sample", ["sleep_seconds"], r"handler_params = \['sleep_seconds'\]: "),
     ("report", {"hours": 0}, "hours = 0: input should be greater than 0"),
     ("cleanup", {"keep_days": None}, "keep_days = None: input should be a valid number"),
+    ("cleanup", {"keep_days": 1e7}, "keep_days = 10000000.0: input should be less than or equal to 36500"),
 ]
 
 

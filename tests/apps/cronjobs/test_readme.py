@@ -1,5 +1,6 @@
 """The demo, and the README: its commands, its snippet, its YAML and the files it names."""
 
+import logging
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from cli.command import Cli, wait_until
 from rowlock.cli import main
 from rowlock_apps.cronjobs.app import make_app, mistakes_in_config
 from rowlock_apps.cronjobs.handler.base import BaseHandler, handler
+from rowlock_apps.cronjobs.main import main as program
 
 
 @pytest.fixture
@@ -78,6 +80,29 @@ def test_the_module_is_a_program(cli: Cli, tmp_path: Path) -> None:
         assert process.wait(20) == 0, log.read_text()
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--help"], 0, "--database"),
+        (["--database", "postgresql://127.0.0.1:1/x"], 2, "cronjobs: cannot open postgresql://127.0.0.1:1/x"),
+        (["--database", "mysql://x"], 2, "cronjobs: database = 'mysql://x'"),
+        (["serve"], 2, "unexpected extra argument"),
+    ],
+)
+def test_the_program_says_in_a_line_what_is_wrong(
+    words: list[str], code: int, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["cronjobs", *words])
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    with pytest.raises(SystemExit) as ended:
+        program()
+    assert ended.value.code == code
+    said = capsys.readouterr()
+    assert told in said.out + said.err
+    if told.startswith("cronjobs: "):
+        assert len(said.err.splitlines()) == 1
 
 
 def test_the_snippet_runs_and_its_yaml_is_taken(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from apps.stickers.rig import Shop
 from rowlock import InvalidArguments
-from rowlock_apps.stickers import app
+from rowlock_apps.stickers import app, ledger
 from rowlock_apps.stickers import shop as counter
 from rowlock_apps.stickers.shop import BadRequest, NoCredit, UnknownUser
 
@@ -104,4 +104,24 @@ async def test_accounts_are_opened_once_and_topped_up(shop: Shop) -> None:
     ):
         with pytest.raises(error):
             await call
+    await shop.check_the_books()
+
+
+async def test_no_user_has_more_credits_than_can_be_stored(shop: Shop) -> None:
+    async with app.transaction() as tx:
+        await ledger.grant(tx, "ana", 1_999_999_985)
+    with pytest.raises(BadRequest, match="would have more than 2,000,000,000 credits"):
+        await counter.top_up("ana", 6)
+    await counter.top_up("ana", 5)
+    assert await shop.credits("ana") == 2_000_000_000
+    await shop.check_the_books()
+
+
+async def test_a_second_cancel_is_answered_like_the_first_and_pays_nothing_back(shop: Shop) -> None:
+    job = await shop.submit("ana", "a cat")
+    assert [await counter.cancel("ana", job.id) for _ in range(2)] == ["cancelled", "cancelled"]
+    async with app.worker(poll_interval_seconds=0.05):
+        for back in await app.jobs(task="stickers.give_back"):
+            await back.wait(10)
+    assert await shop.credits("ana") == 10
     await shop.check_the_books()

@@ -148,8 +148,11 @@ class Fetcher:
             if 400 <= answer.status < 500 and answer.status != 429:
                 return robots.EVERYTHING
             check_status(target.host, answer.status, answer.headers)
-            async with aclosing(self._body(answer, robots.MOST_BYTES)) as steps:
-                data = b"".join([step async for step in steps])
+            try:
+                async with aclosing(self._body(answer, robots.MOST_BYTES)) as steps:
+                    data = b"".join([step async for step in steps])
+            except Permanent as error:  # of the page nothing is known yet
+                raise SourceError(f"robots.txt of {target.host}: {error}", code=error.code) from None
         return robots.parse(data.decode("utf-8", "replace"), ROBOT)
 
     def _body(self, answer: aiohttp.ClientResponse, most: int) -> AsyncGenerator[bytes, None]:

@@ -68,13 +68,14 @@ class Target:
         return f"{self.scheme}://{self.authority}"
 
 
-def target_of(url: str, ports: Collection[int] = (80, 443)) -> Target:
-    """The target of a URL; `Refused` for what is not plain http(s) on a port of the web."""
+def target_of(url: str, ports: Collection[int] = (80, 443), *, said: str = "the link is") -> Target:
+    """The target of a URL; `Refused` for what is not plain http(s) on a port of the web. `said` is what the refusal
+    begins with: the URL itself may have a secret in it."""
     url = url.strip().replace(" ", "%20")
     try:
         canonical = canonical_url(url)
-    except InvalidArguments as error:
-        raise Refused(str(error), code="URL_REFUSED") from None
+    except InvalidArguments:
+        raise Refused(f"{said} no plain http or https URL of a public page", code="URL_REFUSED") from None
     scheme, _, rest = canonical.partition("://")
     host = host_in(canonical)
     port = rest.partition("/")[0].removeprefix(host).removeprefix(":")
@@ -88,9 +89,9 @@ def redirected(target: Target, location: str, ports: Collection[int]) -> Target:
     """Where a redirect leads; it must pass the same checks."""
     try:
         joined = urljoin(target.url, location)
-    except ValueError as error:
-        raise Refused(f"{target.host} redirects to what is no URL: {error}", code="URL_REFUSED") from None
-    return target_of(joined, ports)
+    except ValueError:
+        raise Refused(f"{target.host} redirects to what is no URL", code="URL_REFUSED") from None
+    return target_of(joined, ports, said=f"{target.host} redirects to what is")
 
 
 async def address_of(target: Target, resolve: Resolve) -> str:

@@ -16,6 +16,8 @@ from selectolax.lexbor import LexborHTMLParser
 
 from rowlock import InvalidArguments, canonical_url
 
+from ..charsets import codec_of
+
 MOST_BYTES = 256 << 10
 DEEPEST, MOST_ATTRIBUTES, MOST_TAGS, LONGEST_TAG = 32, 64, 3000, 32 << 10
 LONGEST_TITLE, LONGEST_DESCRIPTION, LONGEST_URL = 500, 2000, 2000
@@ -124,12 +126,8 @@ def _decoded(data: bytes, charset: str | None) -> str:
             return data.decode(codec, "replace")
     said = _CHARSET.search(data[:4096])
     for name in (charset, said[1].decode("ascii") if said else None):
-        try:
-            if name:
-                wanted = codecs.lookup(name).name
-                return data.decode("cp1252" if wanted in ("iso8859-1", "ascii") else wanted, "replace")
-        except (LookupError, UnicodeError):
-            continue
+        if name and (known := codec_of(name)):
+            return data.decode(known, "replace")
     return data.decode("utf-8", "replace")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote
 
 MOST_BYTES = 500 << 10
@@ -15,11 +17,19 @@ KEPT_SECONDS = 24 * 3600.0
 MOST_HOSTS = 2000
 
 
+class Pattern(NamedTuple):
+    """A path as a rule has it, taken apart before it is decoded: `%2A` is a star and no wildcard."""
+
+    length: int
+    parts: tuple[str, ...]  # what stands between wildcards
+    anchored: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What one robot may fetch at one server."""
 
-    rules: tuple[tuple[str, bool], ...] = ()  # (pattern, allowed), the longest first
+    rules: tuple[tuple[Pattern, bool], ...] = ()  # (pattern, allowed), the longest first
 
     def allows(self, path: str) -> bool:
         """Whether a path with its query may be fetched; /robots.txt always may."""
@@ -32,10 +42,10 @@ EVERYTHING = Rules()
 
 def parse(text: str, robot: str) -> Rules:
     """The rules of the groups that name this robot, else those of `*`."""
-    groups: dict[str, list[tuple[str, bool]]] = {}
+    groups: dict[str, list[tuple[Pattern, bool]]] = {}
     agents: list[str] = []
     in_rules = False
-    for line in text[:MOST_BYTES].splitlines():
+    for line in text[:MOST_BYTES].removeprefix("\ufeff").splitlines():
         key, colon, value = line.partition("#")[0].partition(":")
         key, value = key.strip().lower(), value.strip()
         if not colon:
@@ -43,21 +53,25 @@ def parse(text: str, robot: str) -> Rules:
         if key == "user-agent":
             agents = [] if in_rules else agents
             in_rules = False
-            agents.append(value.lower())
-            groups.setdefault(value.lower(), [])
+            agents.append(re.split(r"[/\s]", value.lower(), maxsplit=1)[0])  # also one that gives a version
+            groups.setdefault(agents[-1], [])
         elif key in ("allow", "disallow"):
             in_rules = True
             for agent in agents:
                 if value and len(value) <= MOST_PATTERN and len(groups[agent]) < MOST_RULES:
-                    groups[agent].append((unquote(value), key == "allow"))
+                    groups[agent].append((_pattern(value), key == "allow"))
     found = groups.get(robot.lower(), groups.get("*", []))
-    return Rules(tuple(sorted(found, key=lambda rule: (len(rule[0]), rule[1]), reverse=True)))
+    return Rules(tuple(sorted(found, key=lambda rule: (rule[0].length, rule[1]), reverse=True)))
 
 
-def _fits(pattern: str, path: str) -> bool:
+def _pattern(value: str) -> Pattern:
+    parts = value.removesuffix("$").split("*")
+    return Pattern(len(unquote(value)), tuple(map(unquote, parts)), value.endswith("$"))
+
+
+def _fits(pattern: Pattern, path: str) -> bool:
     """Without a regular expression, whose worst case anybody could write into a robots.txt."""
-    anchored = pattern.endswith("$")
-    first, *rest = pattern.removesuffix("$").split("*")
+    _, (first, *rest), anchored = pattern
     if not path.startswith(first):
         return False
     at = len(first)

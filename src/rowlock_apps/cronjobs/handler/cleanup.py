@@ -14,7 +14,7 @@ from rowlock_apps.cronjobs.sql import moment, query
 class CleanupParams(Params):
     """What is old."""
 
-    keep_days: float = Field(default=30, gt=0)
+    keep_days: float = Field(default=30, gt=0, le=36_500)  # a century
 
 
 @handler("cleanup", max_attempts=1 + MAX_RETRY, backoff=RETRY_PAUSE, timeout=60)
