@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from contextlib import AsyncExitStack, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -102,6 +102,8 @@ BAD_OPTIONS = [
     ("delay", "soon"),
     ("delay", float("nan")),
     ("run_after", datetime(2026, 8, 1)),  # no zone
+    ("run_after", datetime(1, 1, 1, tzinfo=UTC)),  # asyncpg would give it back without its zone
+    ("expires_at", datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))),  # in UTC there is no such day
     ("expires_at", datetime(2026, 8, 1)),
     ("priority", 101),
     ("priority", 1.5),

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from rowlock.core.errors import InvalidArguments, seconds
 from rowlock.core.job import MAX_PRIORITY, MIN_PRIORITY
 from rowlock.core.policy import Backoff
+from rowlock.core.schedule import END, FIRST
 from rowlock.core.source import check_name
 from rowlock.store.ids import valid_id
 
@@ -116,6 +117,8 @@ def moment(value: Any, what: str) -> datetime | None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidArguments(f"{what} must be a datetime with a time zone, not {value!r}")
+    if not FIRST <= value < END:
+        raise InvalidArguments(f"{what} must be in the years from 1970 to 2199, not {value.isoformat()}")
     return value.astimezone(UTC)
 
 
