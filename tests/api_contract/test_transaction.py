@@ -430,11 +430,12 @@ async def test_a_follow_up_that_takes_other_arguments_is_refused_before_anything
     @app.task
     async def refund(order: int) -> None: ...
 
-    @app.task(on_dead=refund)
-    async def work() -> None: ...
+    async def nothing() -> None: ...
 
     with pytest.raises(InvalidArguments, match="refund"):
-        await work.enqueue()
+        app.task("work", on_dead=refund)(nothing)
+    with pytest.raises(InvalidArguments, match="refund"):  # known by its name only when it is needed
+        await app.task("work", on_dead="refund")(nothing).enqueue()
     assert await count_jobs(app) == 0
 
 

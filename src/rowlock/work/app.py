@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-import json
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -26,6 +25,7 @@ from rowlock.store.app_schema import Migrations, prepare
 from rowlock.store.engine import Session, Store, StoreOptions, open_store
 from rowlock.store.explain import Explanation, explain
 from rowlock.store.ids import valid_id
+from rowlock.work import follow_ups
 from rowlock.work.batch import Batch, collecting
 from rowlock.work.context import Context, joined, joining
 from rowlock.work.enqueuer import Enqueuer
@@ -134,6 +134,8 @@ class Rowlock:
             if not isinstance(options.get(key), (str, Task, NoneType)):
                 raise InvalidArguments(f"{key} must be a task or its name, not {options[key]!r}")
         task: Task[..., Any, Any] = Task(self, name(wanted, "a task's name"), function, task_options(**options))
+        for follow_up in (task.options.on_success, task.options.on_dead):
+            self._follow_up(follow_up)  # what is wrong with one that is known by now is said here
         self.registry.add(task)
         return task
 
@@ -188,22 +190,7 @@ class Rowlock:
 
     def _follow_up(self, task: Task[..., Any, Any] | str | None, argument: str = "finished") -> str | None:
         """What a row must carry to enqueue its follow-up without this app's code."""
-        if task is None:
-            return None
-        known = task if isinstance(task, Task) else self.registry.all().get(task)
-        if known is None:
-            return json.dumps({"task": str(task)})
-        if known.arguments.names not in ((), (argument,)):
-            raise InvalidArguments(f"task {known.name!r} is a follow-up: it must take one argument named `{argument}`")
-        options: dict[str, Any] = {"task": known.name, "queue": known.options.queue}
-        options |= {"max_attempts": known.options.max_attempts, "priority": known.options.priority}
-        if not known.arguments.names:
-            options["bare"] = True
-        if known.options.backoff:
-            options["backoff"] = known.options.backoff.to_json()
-        if known.options.timeout is not None:
-            options["timeout_seconds"] = known.options.timeout
-        return json.dumps(options)
+        return None if task is None else follow_ups.packed(self.registry, task, argument)
 
     # --- opening and closing
 
