@@ -150,7 +150,8 @@ def start(ids: Sequence[str]) -> Steps[None]:
 
 @operation(repeatable=True)
 def seal(batch_id: str) -> Steps[list[str]]:
-    """No more jobs from outside; ends the batch if nothing is left to do."""
+    """No more jobs from outside; ends the batch if nothing is left to do. Waits for transactions that add to it."""
+    yield Call("hold_batches", asked=[(batch_id,)])
     if not (yield Call("seal_batch", batch_id=batch_id)):
         raise BatchNotFound(batch_id)
     return (yield from end_complete([batch_id]))
@@ -206,7 +207,8 @@ def _told(batch: BatchRow) -> EndedBatch:
 
 @operation(repeatable=True)
 def mark_cancelled(batch_id: str) -> Steps[bool]:
-    """Take no more jobs; False when the batch is over or unknown."""
+    """Take no more jobs; False when the batch is over or unknown. Waits for transactions that add to it."""
+    yield Call("hold_batches", asked=[(batch_id,)])
     return bool((yield Call("cancel_batch", batch_id=batch_id)))
 
 
