@@ -10,6 +10,8 @@ SET = ["sources", "set", "api:ebay"]
 MISTAKES = [
     (["sources", "set", "svc:a", "--concurrency", "1"], "no class 'svc'; known: api, domain"),
     (["sources", "pause", "svc:a"], "no class 'svc'; known: api, domain"),
+    (["sources", "pause", "ebay"], "no class 'ebay'; known: api, domain"),
+    (["sources", "resume", "ebay"], "no class 'ebay'; known: api, domain"),
     (["sources", "resume", "svc:a"], "no class 'svc'; known: api, domain"),
     (["sources", "resume", "api:nobody"], "no source or class named 'api:nobody'"),
     (["sources", "set", "nobody", "--reset"], "no source or class named 'nobody'"),

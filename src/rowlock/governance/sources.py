@@ -29,7 +29,7 @@ class Sources:
     async def set(self, name: str, *, afresh: bool = False, **changes: Any) -> Source:
         """Change settings of a source (`api:ebay`) or of all sources of a class (`api`): `concurrency`, `total` (of a
         class), `rate` ("30/min"), `burst`, `threshold`, `cooldown`, `factor`, `block_after`. None takes one back,
-        `afresh` all that are not given."""
+        `afresh` all that are not given; `domain` then has its concurrency of 2, which "unlimited" lifts."""
         if isinstance(changes.get("cooldown"), timedelta):
             changes["cooldown"] = changes["cooldown"].total_seconds()
         checked = check_policy(check_name(name), changes)
@@ -37,7 +37,8 @@ class Sources:
         return await self.get(name)
 
     async def reset(self, name: str) -> Source:
-        """Take every setting of a source or class back: the class's, or the config's at the next start, hold again."""
+        """Take every setting of a source or class back: the class's, what is shipped, or the config's at the next
+        start, hold again."""
         await self.get(name)
         await (await self._store()).run(sources.set_policy(name, {}, by=None, afresh=True))
         return await self.get(name)
