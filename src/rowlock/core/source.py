@@ -207,8 +207,8 @@ class Policy:
     block_after: int | None = None
 
 
-# What is there from the start, written by a migration, and holds where neither a config nor an operator says otherwise: who
-# sets another limit of a class does not mean to lift this one. `unlimited` does.
+# What is there from the start, written by a migration, and holds where neither a config nor an operator says otherwise:
+# who sets another limit of a class does not mean to lift this one. `unlimited` does.
 SHIPPED = {"domain": Policy(concurrency=2)}
 
 
