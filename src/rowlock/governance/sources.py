@@ -14,16 +14,16 @@ from typing import Any
 from rowlock.core.errors import InvalidArguments, seconds
 from rowlock.core.source import check_name, check_policy
 from rowlock.store import sources
-from rowlock.store.engine import Store
+from rowlock.store.engine import Session, Store
 from rowlock.store.sources import Source
 
 log = logging.getLogger("rowlock.governance")
 
 
 class Sources:
-    """The sources of one database."""
+    """The sources of one database. Inside of `app.transaction()` all of it is part of that."""
 
-    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
+    def __init__(self, store: Callable[[], Awaitable[Store | Session]]) -> None:
         self._store = store
 
     async def set(self, name: str, *, afresh: bool = False, **changes: Any) -> Source:

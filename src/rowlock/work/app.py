@@ -66,7 +66,7 @@ class Rowlock:
         self.migrations = migrations
         self.registry = Registry(self)
         self.enqueuer = Enqueuer(self)
-        self.sources = Sources(self.store)
+        self.sources = Sources(self._here)
         self.schedules = Schedules(self)
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
@@ -298,16 +298,19 @@ class Rowlock:
     async def fetch(self, sql: str, *args: Any) -> list[Sequence[Any]]:
         """Rows of your own query, which may not write. Inside of `transaction()` it is part of it; outside, on SQLite,
         it waits for nobody who writes."""
-        around = joined(self)
-        return await (around or await self.store()).fetch(sql, *args)
+        return await (await self._here()).fetch(sql, *args)
+
+    async def _here(self) -> Store | Session:
+        """Where what is read or changed now belongs: the transaction around it, if there is one."""
+        return joined(self) or await self.store()
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """The attempts of a job that did not succeed, in order."""
-        return await (await self.store()).run(reads.attempts(_id(job_id)))
+        return await (await self._here()).run(reads.attempts(_id(job_id)))
 
     async def job(self, job_id: str) -> JobHandle[Any]:
         """Read one job; JobNotFound when there is none."""
-        row = await (await self.store()).run(reads.get(_id(job_id)))
+        row = await (await self._here()).run(reads.get(_id(job_id)))
         if row is None:
             raise JobNotFound(str(job_id))
         return JobHandle(self, row.id, row, self.registry.all().get(row.task), created=False)
@@ -328,18 +331,18 @@ class Rowlock:
     ) -> list[JobHandle[Any]]:
         """The newest jobs that fit, newest first. For the next page give the last one's id as `before`."""
         wanted = reads.JobFilter(_states(state), task, queue, owner, source, tag, since, until)
-        rows = await (await self.store()).run(reads.list_jobs(wanted, limit, before))
+        rows = await (await self._here()).run(reads.list_jobs(wanted, limit, before))
         known = self.registry.all()
         return [JobHandle(self, row.id, row, known.get(row.task), created=False) for row in rows]
 
     async def stats(self) -> reads.Stats:
         """How queues, workers and the last minutes stand."""
-        return await (await self.store()).run(reads.stats())
+        return await (await self._here()).run(reads.stats())
 
     async def cancel(self, job_id: str) -> str:
         """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed.
         Inside of `transaction()` it is part of it."""
-        answer = (await (joined(self) or await self.store()).run(jobs.cancel([_id(job_id)], self.keep)))[_id(job_id)]
+        answer = (await (await self._here()).run(jobs.cancel([_id(job_id)], self.keep)))[_id(job_id)]
         if answer == "missing":
             raise JobNotFound(str(job_id))
         if answer == "final":
@@ -348,7 +351,7 @@ class Rowlock:
 
     async def retry(self, job_id: str, *, tries: int = 1) -> JobHandle[Any]:
         """Put a dead or cancelled job back with `tries` more tries; its id, attempt and history stay."""
-        store = joined(self) or await self.store()
+        store = await self._here()
         if not await store.run(jobs.retry([_id(job_id)], tries)):
             row = await store.run(reads.get(_id(job_id)))
             if row is None:
@@ -380,14 +383,14 @@ class Rowlock:
 
     async def find_batch(self, batch_id: str) -> Batch:
         """A batch by its id."""
-        row = await (await self.store()).run(batches.get(str(batch_id)))
+        row = await (await self._here()).run(batches.get(str(batch_id)))
         if row is None:
             raise BatchNotFound(str(batch_id))
         return Batch(self, row.id, row.name, row.owner, row)
 
     async def explain(self, job_id: str) -> Explanation:
         """Why a job is not running, and what it waits for."""
-        found = await (await self.store()).run(explain(_id(job_id)))
+        found = await (await self._here()).run(explain(_id(job_id)))
         if found is None:
             raise JobNotFound(str(job_id))
         return found
