@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.errors import InvalidArguments, at_most, seconds
 from rowlock.core.source import check_name, check_policy
 from rowlock.store import sources
 from rowlock.store.engine import Session, Store
@@ -52,7 +52,7 @@ class Sources:
 
     async def list(self, limit: int = 1000, *, after: str = "", refused: int = 0) -> list[Source]:
         """Sources and classes by name; with `refused`, the block candidates that refused so often in a row."""
-        return await (await self._store()).run(sources.sources(limit, after, None, refused))
+        return await (await self._store()).run(sources.sources(at_most(limit), after, None, refused))
 
     async def pause(self, name: str, duration: float | timedelta | None = None) -> Source:
         """No more claims of a source or class, for a time or until it is resumed; running jobs go on."""

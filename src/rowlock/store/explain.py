@@ -112,7 +112,8 @@ def explain_batch(batch_id: str) -> Steps[Explanation | None]:
     if batch.over:
         text = f"Batch {batch.name!r} {batch.state} at {_when(batch.finished_at or batch.created_at)}."
         return Explanation(batch.id, State.SUCCEEDED, "finished", text, error=batch.last_error)
-    parts = [f"{_many(left, 'job')} of {batch.total} are not final" if left else "all of its jobs are final"]
+    are = f"{_many(left, 'job')} of {batch.total} {'is' if left == 1 else 'are'} not final"
+    parts = [are if left else "all of its jobs are final"]
     if not batch.sealed:
         parts.append("more may be added until it is sealed")
     text = f"Batch {batch.name!r} is {batch.state}: {'; '.join(parts)}."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
-from rowlock.core.errors import BatchNotFound, InvalidArguments, JobNotFound, NotAllowed
+from rowlock.core.errors import BatchNotFound, InvalidArguments, JobNotFound, NotAllowed, at_most
 from rowlock.core.job import Attempt, Claimed
 from rowlock.core.policy import DAY, Backoff
 from rowlock.core.states import State
@@ -331,7 +331,7 @@ class Rowlock:
     ) -> list[JobHandle[Any]]:
         """The newest jobs that fit, newest first. For the next page give the last one's id as `before`."""
         wanted = reads.JobFilter(_states(state), task, queue, owner, source, tag, since, until)
-        rows = await (await self._here()).run(reads.list_jobs(wanted, limit, before))
+        rows = await (await self._here()).run(reads.list_jobs(wanted, at_most(limit), before))
         known = self.registry.all()
         return [JobHandle(self, row.id, row, known.get(row.task), created=False) for row in rows]
 
