@@ -9,6 +9,7 @@ import pytest
 
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, turns, workers
+from rowlock.work import turns as worker_turns
 from rowlock.work.turns import LOOK_SECONDS, Turns
 from support.rig import Rig
 from support.sources_rig import EVERY_PRIORITY, Worker, claim_turns, cleared, enqueue_each, sources, succeed, take_turns
@@ -149,22 +150,24 @@ async def test_a_source_whose_urgent_jobs_are_done_waits_for_the_urgent_ones_of_
 
 async def test_urgent_jobs_that_cannot_be_taken_do_not_hold_up_the_others(rig: Rig) -> None:
     await rig.enqueue(source="api:a", priority=-10, expires_at=rig.clock.now() + timedelta(seconds=1))
-    await rig.enqueue(source="api:b")
+    await rig.enqueue(source="api:b", priority=-5)
     await rig.enqueue()
     rig.clock.move(2)  # no sweep has ended it yet
     worker = Worker(rig)
-    assert [job.priority for _ in range(2) for job in await worker.claim(1)] == [0, 0]
+    assert [job.priority for _ in range(2) for job in await worker.claim(1)] == [-5, 0]
 
 
-async def test_a_job_without_a_source_waits_for_urgent_sources_that_a_look_did_not_reach(rig: Rig) -> None:
-    await enqueue_each(rig, [f"api:{n:03}" for n in range(80)], priority=-10)
-    await rig.enqueue_many(20)
-    worker, other = Worker(rig), Worker(rig, name="worker-2")
-    order = [job.priority for _ in range(20) for job in await worker.claim(1)]
-    for _ in range(3):  # what is left of the first look is taken by another
-        await other.claim(4)
-    order += [job.priority for _ in range(48) for job in await worker.claim(1)]
-    assert order == [-10] * 68
+async def test_a_job_without_a_source_waits_for_urgent_sources_that_a_look_did_not_reach(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_turns, "FRESH_SECONDS", 60)
+    await enqueue_each(rig, [f"api:{n:03}" for n in range(40)], priority=-10)
+    await rig.enqueue()
+    worker = Worker(rig)
+    for _ in range(worker_turns.FEWEST - 1):
+        assert len(await worker.claim(1)) == 1
+    assert [job.source for job in await claim_turns(rig, 1)] == ["api:031"], "the last that the worker's look has found"
+    assert [job.priority for _ in range(8) for job in await worker.claim(1)] == [-10] * 8
 
 
 async def test_jobs_without_a_source_are_not_asked_for_at_each_claim_where_there_are_none(
