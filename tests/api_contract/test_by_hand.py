@@ -25,6 +25,21 @@ async def test_it_is_claimed_once_and_completed_under_its_lease(app: Rowlock) ->
     assert await app.claim(job.id) is None
 
 
+async def test_it_starts_its_batch(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    async with app.batch("b") as batch:
+        job = await note.using(batch=batch).enqueue()
+    assert (await batch.refresh()).state == "queued"
+    lease = await app.claim(job.id)
+    assert lease is not None
+    assert (await batch.refresh()).state == "running"
+    assert batch.started_at is not None
+    await lease.complete()
+    assert (await batch.refresh()).state == "succeeded"
+
+
 async def test_a_failure_is_tried_again_after_its_backoff_until_no_try_is_left(app_url: str) -> None:
     clock = FakeClock()
     async with Rowlock(app_url, clock=clock) as app:

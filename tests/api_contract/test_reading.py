@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -107,3 +108,10 @@ async def test_attempts_tell_how_each_run_failed(app: Rowlock) -> None:
         (1, "failed", "ValueError"),
         (2, "failed", "ValueError"),
     ]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**31, True, "5", None])
+async def test_a_limit_below_one_is_refused_on_every_engine(app: Rowlock, limit: Any) -> None:
+    for read in (app.jobs(limit=limit), app.sources.list(limit), app.schedules.list(limit)):
+        with pytest.raises(InvalidArguments, match="limit must be a whole number from 1"):
+            await read

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from rowlock import Context, Finished, InvalidArguments, JobCancelled, JobDead, Permanent, Rowlock, fixed
+from rowlock import (
+    Context,
+    Finished,
+    InvalidArguments,
+    JobCancelled,
+    JobDead,
+    JobNotFound,
+    Permanent,
+    Rowlock,
+    fixed,
+)
 from support.contract_tasks import (
     count_jobs,
     execute,
@@ -430,11 +440,12 @@ async def test_a_follow_up_that_takes_other_arguments_is_refused_before_anything
     @app.task
     async def refund(order: int) -> None: ...
 
-    @app.task(on_dead=refund)
-    async def work() -> None: ...
+    async def nothing() -> None: ...
 
     with pytest.raises(InvalidArguments, match="refund"):
-        await work.enqueue()
+        app.task("work", on_dead=refund)(nothing)
+    with pytest.raises(InvalidArguments, match="refund"):  # known by its name only when it is needed
+        await app.task("work", on_dead="refund")(nothing).enqueue()
     assert await count_jobs(app) == 0
 
 
@@ -456,3 +467,49 @@ async def test_a_cancel_and_a_retry_are_part_of_the_transaction_around_them(app:
             await app.retry(job.id)
             raise RuntimeError("changed my mind")
     assert (await app.job(job.id)).state == "cancelled"
+
+
+async def test_what_is_read_in_a_transaction_is_what_it_has_written(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    old = await note.enqueue()
+    await app.cancel(old.id)
+    with pytest.raises(RuntimeError):
+        async with app.transaction():
+            assert (await app.retry(old.id)).state == "queued"
+            assert (await old.refresh()).state == "queued"
+            job = await note.using(source="api:a").enqueue()
+            assert (await app.job(job.id)).state == "queued"
+            assert (await app.explain(job.id)).reason == "unserved"
+            assert await app.attempts(job.id) == []
+            assert {found.id for found in await app.jobs(state="queued")} == {old.id, job.id}
+            assert sum(queue.queued for queue in (await app.stats()).queues) == 2
+            async with app.batch("b") as batch:
+                assert (await app.find_batch(batch.id)).name == "b"
+            assert (await app.sources.set("api:a", concurrency=3)).concurrency == 3
+            assert (await app.sources.pause("api:a")).enabled is False
+            assert (await app.sources.resume("api:a")).enabled is True
+            assert "api:a" in [source.name for source in await app.sources.list()]
+            assert (await app.sources.reset("api:a")).policy.concurrency is None
+            raise RuntimeError("changed my mind")
+    assert (await old.refresh()).state == "cancelled"
+    with pytest.raises(JobNotFound):
+        await app.job(job.id)
+    with pytest.raises(InvalidArguments):
+        await app.sources.get("api:a")
+
+
+async def test_an_error_of_sql_in_a_batch_in_a_transaction_is_the_one_that_is_raised(app: Rowlock) -> None:
+    with pytest.raises(Exception, match="no_such_table") as caught:
+        async with app.transaction() as tx, app.batch("b"):
+            await tx.execute("INSERT INTO no_such_table VALUES (1)")
+    assert "aborted" not in str(caught.value)
+
+
+async def test_a_batch_whose_block_raises_is_cancelled_in_the_transaction_around_it(app: Rowlock) -> None:
+    async with app.transaction():
+        with pytest.raises(ValueError, match="mine"):
+            async with app.batch("b") as batch:
+                raise ValueError("mine")
+    assert (await batch.refresh()).state == "cancelled"

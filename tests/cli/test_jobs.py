@@ -52,6 +52,17 @@ def test_named_jobs_that_do_not_fit_are_refused_and_the_others_changed(inside: I
     assert done.stderr == "rowlock: no job with id nobody\n"
 
 
+def test_a_retry_that_a_newer_jobs_key_forbids_is_refused_and_says_so(inside: Inside) -> None:
+    keyed = ["enqueue", "add", "a=1", "--app", "shop", "--key", "k"]
+    first = inside.out(*keyed)
+    inside.run("jobs", "cancel", first)
+    inside.run(*keyed)
+    refused = inside.run("jobs", "retry", first, code=4)
+    assert refused.stdout == "no jobs were changed\n"
+    assert refused.stderr == f"rowlock: job {first} stays cancelled: its key is held by a newer job\n"
+    assert inside.out("jobs", "retry", first, "--dry-run") == "would retry 1 job; nothing was changed"
+
+
 def test_changes_by_filter_are_counted_first_and_need_a_yes(cli: Cli, here: Inside) -> None:
     ids = [here.out("enqueue", "elsewhere", "--app", "shop") for _ in range(3)]
     other = here.out("enqueue", "add", "a=1")

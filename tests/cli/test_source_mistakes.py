@@ -10,6 +10,8 @@ SET = ["sources", "set", "api:ebay"]
 MISTAKES = [
     (["sources", "set", "svc:a", "--concurrency", "1"], "no class 'svc'; known: api, domain"),
     (["sources", "pause", "svc:a"], "no class 'svc'; known: api, domain"),
+    (["sources", "pause", "ebay"], "no class 'ebay'; known: api, domain"),
+    (["sources", "resume", "ebay"], "no class 'ebay'; known: api, domain"),
     (["sources", "resume", "svc:a"], "no class 'svc'; known: api, domain"),
     (["sources", "resume", "api:nobody"], "no source or class named 'api:nobody'"),
     (["sources", "set", "nobody", "--reset"], "no source or class named 'nobody'"),
@@ -20,6 +22,7 @@ MISTAKES = [
     ([*SET, "--rate", "30"], "a rate needs a number and a unit, such as 30/min"),
     ([*SET, "--rate", "30/fortnight"], "a rate needs a number and a unit"),
     ([*SET, "--rate", "0/min"], "to stop a source, pause it"),
+    ([*SET, "--rate", "99999999/s"], "a rate must be at most 1,000,000,000/min"),
     ([*SET, "--total", "3"], "total is for a class: set it on 'api'"),
     ([*SET, "--cooldown", "soon"], "--cooldown 'soon'"),
     ([*SET, "--factor", "0.5"], "factor of source 'api:ebay' must be a number from 1"),

@@ -83,6 +83,7 @@ def test_limits_are_set_listed_changed_and_taken_back(cli: Cli, here: Inside) ->
     assert here.json("sources", "set", "api:ebay", "--concurrency", "unlimited")["concurrency"] == "unlimited"
     assert here.out("sources", "set", "api:ebay", "--reset") == "api:ebay is open: concurrency 7"
     assert here.json("sources", "set", "api:ebay", "--reset", "--burst", "3", "--rate", "2/s")["rate"] == "120/min"
+    assert here.out("sources", "set", "api", "--total", "unlimited") == "api is open: concurrency 7, total unlimited"
     assert here.out("sources", "set", "svc") == "svc is open: no limits"
     assert here.json("sources", "set", "svc:a", "--threshold", "3", "--block-after", "2")["block_after"] == 2
 

@@ -158,12 +158,13 @@ async def test_first_in_line_is_next_and_knows_the_slots(rig: Rig) -> None:
 
 
 async def test_the_place_in_line_is_the_order_of_the_claims(rig: Rig) -> None:
-    await register(rig, tasks=("t", "u"))
+    await register(rig, tasks=("t", "u", "v"))
     await register(rig, "w2", tasks=("v",))
+    await register(rig, "w3", tasks=("unknown",))
     draw = random.Random(7)
     for _ in range(30):
         await rig.enqueue(task=draw.choice("tuv"), priority=draw.choice([-5, 0, 5]))
-    await rig.enqueue_many(3, task="unknown", priority=-100)
+    await rig.enqueue_many(3, task="unknown", priority=-100)  # to the workers of the others
     await rig.enqueue_many(3, queue="other", priority=-100)
     await rig.enqueue_many(3, delay=60, priority=-100)
     await rig.enqueue(priority=-100, expires_at=rig.clock.now())
@@ -171,7 +172,7 @@ async def test_the_place_in_line_is_the_order_of_the_claims(rig: Rig) -> None:
     places = {}
     for job in ready:
         told = await why(rig, job.id)
-        if told.place is not None:
+        if job.task != "unknown" and told.place is not None:
             places[told.place] = job.id
     assert sorted(places) == list(range(30))
     claimed = [job.id for job in await rig.claim(100, *(Lane("default", task) for task in "tuv"))]
@@ -190,6 +191,29 @@ async def test_places_are_exact_to_a_thousand(rig: Rig) -> None:
     assert told[0].text.startswith("1 ready job comes first")
     assert told[1].text.startswith("1,000 ready jobs come first")
     assert told[2].text.startswith("1,000+ ready jobs come first")
+
+
+async def test_the_line_is_that_of_all_queues_that_its_workers_serve(rig: Rig) -> None:
+    await register(rig, queues=("default", "other", "paused"))
+    await rig.enqueue_many(50, queue="other", priority=-10)
+    await rig.enqueue_many(9, queue="paused", priority=-10)
+    await rig.store.run(workers.pause_queue("paused"))
+    told = await why(rig, await rig.enqueue())
+    assert (told.reason, told.place, told.place_exact) == ("line", 50, True)
+
+
+async def test_jobs_of_sources_make_the_place_of_one_without_inexact(rig: Rig) -> None:
+    await register(rig, queues=("default", "other"))
+    job_id = await rig.enqueue()
+    await rig.enqueue_many(5, source="api:s")
+    told = await why(rig, job_id)
+    assert (told.reason, told.place, told.place_exact) == ("line", 0, False)
+    assert told.text.startswith("Others of its priority take turns with it in line for 10 slots")
+    await rig.enqueue_many(5, source="api:s", priority=-10, queue="other")
+    later = await rig.enqueue()
+    told = await why(rig, later)
+    assert (told.reason, told.place, told.place_exact) == ("line", 6, False)
+    assert told.text.startswith("Up to 6 ready jobs come first, and others take turns with it, in line for 10 slots")
 
 
 async def test_explaining_changes_nothing(rig: Rig) -> None:

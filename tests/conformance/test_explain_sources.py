@@ -152,12 +152,30 @@ async def test_what_is_nearer_comes_first_and_the_source_is_named_among_the_othe
 
 
 async def test_its_place_in_line_is_among_the_jobs_of_its_source(rig: Rig) -> None:
-    await rig.enqueue_many(50, source="api:b")
-    ids = await rig.enqueue_many(4, source="api:a")
+    ids = await rig.enqueue_many(4, source="api:b")
     assert [(await why(rig, job_id)).reason for job_id in ids] == ["next", "line", "line", "line"]
     told = await why(rig, ids[3])
     assert (told.place, told.place_exact) == (3, True)
-    assert "3 ready jobs of its source 'api:a'" in told.text
+    assert told.text.startswith("3 ready jobs of its source 'api:b' come first in line for 10 slots")
+
+
+@pytest.mark.parametrize("other", ["api:a", "api:c", None])
+async def test_others_of_its_priority_take_turns_with_it(rig: Rig, other: str | None) -> None:
+    ids = await rig.enqueue_many(4, source="api:b")
+    await rig.enqueue_many(50, source=other)
+    told = [await why(rig, ids[n]) for n in (0, 3)]
+    assert [(one.reason, one.place, one.place_exact) for one in told] == [("line", 0, False), ("line", 3, False)]
+    assert told[0].text.startswith("Others of its priority take turns with it in line")
+    assert "3 ready jobs of its source 'api:b' come first, and others take turns with it, in line" in told[1].text
+
+
+@pytest.mark.parametrize("other", ["api:a", "api:c", None])
+async def test_better_priorities_stand_before_it_whatever_their_source(rig: Rig, other: str | None) -> None:
+    (job_id,) = await rig.enqueue_many(1, source="api:b")
+    await rig.enqueue_many(50, source=other, priority=-1)
+    told = await why(rig, job_id)
+    assert (told.reason, told.place, told.place_exact) == ("line", 50, False)
+    assert told.text.startswith("Up to 50 ready jobs come first in line")
 
 
 async def test_better_priorities_and_older_jobs_of_other_tasks_stand_before_it_too(rig: Rig) -> None:

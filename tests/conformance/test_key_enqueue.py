@@ -194,6 +194,14 @@ async def test_a_duplicate_in_a_transaction_that_is_rolled_back_leaves_the_first
 
 # --- bad input
 
+
+class Unhashable:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, n: int) -> str:
+        return str(n)
+
+
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("513 bytes", {"key": "x" * 513}, "512"),
     ("257 letters of two bytes", {"key": "é" * 257}, "512"),
@@ -206,6 +214,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("a function that gives a number", {"key": lambda n: n}, "key"),
     ("a function that gives too much", {"key": lambda n: "x" * 513}, "512"),
     ("a function that raises", {"key": lambda n: 1 // 0}, "key"),
+    ("a function without a signature", {"key": str}, "its key must be a function"),
+    ("a function that cannot be hashed", {"key": Unhashable()}, "its key must be a function"),
     ("unique without key", {"unique": "forever"}, "key"),
     ("a window without key", {"unique": timedelta(hours=1)}, "key"),
     ("an unknown kind", {"key": "k", "unique": "always"}, "until_done"),
@@ -234,3 +244,14 @@ async def test_any_other_text_is_a_key(t: Any, key: str) -> None:
     first = await t.using(key=key).enqueue()
     assert (await t.using(key=key).enqueue()).id == first.id
     assert (await t.using(key=f"{key[:-1]}y").enqueue()).created
+
+
+@pytest.mark.parametrize("source", [str, Unhashable()])
+async def test_a_source_from_what_is_no_function_of_named_arguments_is_refused(app: Rowlock, source: Any) -> None:
+    @app.task(source=source)
+    async def fetch(n: int) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="task 'fetch': its source must be a function"):
+        await fetch.enqueue(n=1)
+    with pytest.raises(InvalidArguments, match="item 0: task 'fetch': its source must be a function"):
+        await fetch.enqueue_many([{"n": 1}])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rowlock import NotAllowed, Rowlock, Task
+from rowlock import JobNotFound, NotAllowed, Rowlock, Task
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded
 from rowlock.store import jobs, retention
 from support.app_rig import app, rig
-from support.rig import KEEP, LEASE, Rig
+from support.rig import KEEP, LEASE, Rig, numbered
 
 __all__ = ["app", "rig"]  # fixtures
 
@@ -115,6 +115,22 @@ async def test_a_key_is_held_as_long_as_its_kind_says(
         assert (again.id == first[kind].id, again.created) == (kind in held, kind not in held), f"{where}: {kind}"
         third = await work.using(key=str(kind), unique=kind).enqueue(n=3)
         assert (third.id, third.created) == (again.id, False), f"{where}: {kind}"
+
+
+async def test_the_handle_of_a_pruned_job_claims_no_state(app: Rowlock, t: Any, rig: Rig) -> None:
+    keyed, chosen = t.using(key="k", unique="forever"), t.using(job_id=numbered(7))
+    first = [(await keyed.enqueue()).id, (await chosen.enqueue()).id]
+    await succeed_and_be_pruned(rig, first)
+    by_many = await t.using(key=lambda n: "k", unique="forever").enqueue_many([{"n": 1}])
+    for handle, job_id in zip(
+        [await keyed.enqueue(), await chosen.enqueue(), *by_many], [*first, first[0]], strict=True
+    ):
+        assert (handle.id, handle.created, repr(handle)) == (job_id, False, f"<Job {job_id} pruned>")
+        for column in ("state", "task"):
+            with pytest.raises(JobNotFound, match=job_id):
+                getattr(handle, column)
+        with pytest.raises(JobNotFound, match=job_id):
+            await handle.wait(timeout=10)
 
 
 async def test_the_second_enqueue_returns_the_first_job(t: Any, rig: Rig) -> None:

@@ -11,8 +11,10 @@ import psycopg
 import pytest
 
 from rowlock.core.errors import SchemaError, StoreError
+from rowlock.core.source import SHIPPED, Policy
 from rowlock.store import migrate, open_store
 from rowlock.store.engine import StoreOptions
+from rowlock.store.sources import sources
 from support.rig import COLUMNS, TABLES, Rig, prefix
 
 OPEN = (
@@ -228,6 +230,11 @@ async def test_both_engines_have_the_same_tables_and_columns(
             await store.close()
     assert found[0] == found[1]
     assert set(TABLES) | {"jobs", "migrations"} <= set(found[0])
+
+
+async def test_a_new_database_has_the_settings_of_sources_that_are_shipped(rig: Rig) -> None:
+    found = await rig.store.run(sources(100))
+    assert {source.name: source.policy for source in found} == {"api": Policy(), **SHIPPED}
 
 
 async def test_the_view_cannot_be_written_to(rig: Rig) -> None:

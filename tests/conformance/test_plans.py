@@ -297,6 +297,10 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "batch_left": ({"batch_id": BATCH_ID, "n": 100}, "jobs_live_batch"),
     "source_running": ({"source": "domain:1", "n": 10}, "jobs_live_slots"),
     "class_running": ({"group": "domain", "n": 10}, "jobs_live_slots"),
+    "line": (
+        {"lane": [lane[:2] for lane in lanes(7)], "priority": 0, "id": numbered(5_000_000), "n": 10},
+        "jobs_live_turns",
+    ),
     "line_of_source": (
         {
             "lane": [lane[:2] for lane in lanes(7)],

@@ -21,6 +21,7 @@ from rowlock.store.jobs import Keep
 from rowlock.store.operation import Operation
 from rowlock.store.retention import Pace, Partitions, ensure_partitions, prune
 from support.rig import KEEP, Rig, token
+from support.sources_rig import claim_turns, sources
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 TODAY = date(2026, 1, 1)  # where the fake clock starts
@@ -162,6 +163,39 @@ async def test_attempts_go_when_they_are_old_and_their_job_is_gone(rig: Rig) -> 
     assert [row[0] for row in found] == [kept, waiting.id, young]
     assert gone not in await rig.rows()
     assert (await prune(rig.store, Keep(DAY, 2 * DAY))).attempts == 1, "old is what the longest keep says"
+
+
+async def start_one(rig: Rig, source: str) -> bool:
+    """Whether a job of the source may start; if so, it ends by a mistake of its own."""
+    job_id = await rig.enqueue(source=source)
+    jobs = await claim_turns(rig, 1)
+    for job in jobs:
+        await rig.settle(job, Failed("BUG", "x", permanent=True))
+    if not jobs:
+        await rig.cancel(job_id)
+    return bool(jobs)
+
+
+async def test_a_source_that_is_in_use_keeps_its_row_and_so_its_bucket(rig: Rig) -> None:
+    await sources(rig).set("api", rate="1/hour", burst=1)
+    assert await start_one(rig, "api:a")
+    rig.clock.move(40 * DAY)
+    assert await start_one(rig, "api:a"), "an old row, whose source had neither success nor failure of its own"
+    await prune(rig.store)
+    assert not await start_one(rig, "api:a")
+    rig.clock.move(31 * DAY)
+    await prune(rig.store)
+    assert [source.name for source in await sources(rig).list()] == ["api", "domain"]
+
+
+async def test_a_source_keeps_its_row_until_its_bucket_is_full(rig: Rig) -> None:
+    await sources(rig).set("api", rate="1/hour", burst=24 * 40)
+    for _ in range(3):
+        assert await start_one(rig, "api:a")
+    for day, there in ((35, True), (41, False)):
+        rig.clock.move(timedelta(days=day) - (rig.clock.now().date() - TODAY))
+        await prune(rig.store)
+        assert ("api:a" in [source.name for source in await sources(rig).list()]) == there
 
 
 async def test_attempts_that_stay_do_not_hide_those_that_go(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.core.source import Policy
+from rowlock.core.source import UNLIMITED, Policy
 from rowlock.store import Store
 from support.rig import Rig, settlement
 from support.sources_rig import claim_turns, cleared, fail, open_breaker, sources, succeed
@@ -35,6 +35,19 @@ async def test_settings_are_changed_one_by_one_and_taken_back_with_none(rig: Rig
     assert (await sources(rig).set("api:ebay", rate=None, burst=None)).policy.rate is None
     await sources(rig).reset("api:ebay")
     assert (await sources(rig).get("api:ebay")).policy == Policy()
+
+
+async def test_what_is_shipped_is_lifted_on_purpose_only(rig: Rig) -> None:
+    shipped = Policy(concurrency=2)
+    assert (await sources(rig).reset("domain")).policy == shipped
+    await sources(rig).declare({"domain": {"total": 50}})
+    assert (await sources(rig).get("domain")).policy == Policy(concurrency=2, total=50)
+    await sources(rig).declare({"domain": {"concurrency": "unlimited"}})
+    assert (await sources(rig).get("domain")).concurrency == UNLIMITED
+    assert (await sources(rig).set("domain", afresh=True, rate="1/s")).policy == Policy(concurrency=2, rate=60.0)
+    assert (await sources(rig).set("domain", concurrency=7, rate=None)).policy == Policy(concurrency=7)
+    assert (await sources(rig).set("domain", concurrency=None)).policy == shipped
+    assert (await sources(rig).reset("api")).policy == Policy()
 
 
 async def test_a_source_shows_the_limits_of_its_class_where_it_has_none(rig: Rig) -> None:
@@ -71,6 +84,8 @@ async def test_a_name_that_nobody_has_used_is_an_error_that_shows_it(rig: Rig, v
     before = await rig.everything(("sources",))
     with pytest.raises(InvalidArguments, match="svc:typo"):
         await getattr(sources(rig), verb)("svc:typo")
+    with pytest.raises(InvalidArguments, match="svc"):
+        await getattr(sources(rig), verb)("svc")
     assert await rig.everything(("sources",)) == before
 
 
@@ -118,6 +133,18 @@ async def test_a_pause_for_a_time_ends_by_itself_or_by_hand(rig: Rig, name: str)
     assert await claim_turns(rig, 9) == []
     await sources(rig).resume(name)
     assert len(await claim_turns(rig, 9)) == 6
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+async def test_an_unknown_class_is_an_error_that_lists_the_known_ones(rig: Rig, verb: str) -> None:
+    with pytest.raises(InvalidArguments, match="no class 'ebay'; known: api, domain"):
+        await getattr(sources(rig), verb)("ebay")
+
+
+async def test_a_class_that_only_a_waiting_job_names_can_be_paused(rig: Rig) -> None:
+    await rig.enqueue(source="svc:a")
+    await sources(rig).pause("svc")
+    assert await claim_turns(rig, 9) == []
 
 
 async def test_a_paused_class_pauses_no_other(rig: Rig) -> None:

@@ -1,12 +1,16 @@
 """Whose turn it is among jobs with and without a source: priority strictly first, then round, then the oldest."""
 
+import time
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, turns, workers
+from rowlock.work import turns as worker_turns
+from rowlock.work.turns import LOOK_SECONDS, Turns
 from support.rig import Rig
 from support.sources_rig import EVERY_PRIORITY, Worker, claim_turns, cleared, enqueue_each, sources, succeed, take_turns
 
@@ -129,6 +133,59 @@ async def test_what_a_look_has_left_over_never_comes_before_a_better_priority(ri
     await enqueue_each(rig, [f"api:z{n:03}" for n in range(others)])
     worker = Worker(rig)
     assert [(await worker.claim(1))[0].priority for _ in range(21)] == [-5] * 20 + [0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+async def test_a_source_whose_urgent_jobs_are_done_waits_for_the_urgent_ones_of_others(rig: Rig, n: int) -> None:
+    await rig.enqueue(source="api:a", priority=-10)
+    await rig.enqueue_many(20, source="api:b", priority=-10)
+    await rig.enqueue_many(20, source="api:c", priority=-5)
+    await rig.enqueue_many(20, source="api:a")
+    await rig.enqueue_many(20)
+    worker, order = Worker(rig), list[int]()
+    while len(order) < 61:
+        order += sorted(job.priority for job in await worker.claim(n))
+    assert order == [-10] * 21 + [-5] * 20 + [0] * (len(order) - 41)
+
+
+async def test_urgent_jobs_that_cannot_be_taken_do_not_hold_up_the_others(rig: Rig) -> None:
+    await rig.enqueue(source="api:a", priority=-10, expires_at=rig.clock.now() + timedelta(seconds=1))
+    await rig.enqueue(source="api:b", priority=-5)
+    await rig.enqueue()
+    rig.clock.move(2)  # no sweep has ended it yet
+    worker = Worker(rig)
+    assert [job.priority for _ in range(2) for job in await worker.claim(1)] == [-5, 0]
+
+
+async def test_a_job_without_a_source_waits_for_urgent_sources_that_a_look_did_not_reach(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_turns, "FRESH_SECONDS", 60)
+    await enqueue_each(rig, [f"api:{n:03}" for n in range(40)], priority=-10)
+    await rig.enqueue()
+    worker = Worker(rig)
+    for _ in range(worker_turns.FEWEST - 1):
+        assert len(await worker.claim(1)) == 1
+    assert [job.source for job in await claim_turns(rig, 1)] == ["api:031"], "the last that the worker's look has found"
+    assert [job.priority for _ in range(8) for job in await worker.claim(1)] == [-10] * 8
+
+
+async def test_jobs_without_a_source_are_not_asked_for_at_each_claim_where_there_are_none(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await enqueue_each(rig, [f"api:{n:03}" for n in range(30)] * 4)
+    asked, take = 0, Turns._take
+
+    async def counted(self: Turns, heads: Any, plain: Any, *given: Any) -> Any:
+        nonlocal asked
+        asked += bool(plain)
+        return await take(self, heads, plain, *given)
+
+    monkeypatch.setattr(Turns, "_take", counted)
+    worker, started = Worker(rig), time.monotonic()
+    for _ in range(100):
+        assert await worker.claim(1)
+    assert asked <= 2 * (1 + (time.monotonic() - started) / LOOK_SECONDS), "up to the others' priority, and all"
 
 
 async def test_with_many_slots_and_more_sources_a_turn_is_two_jobs_and_no_source_has_a_second_before_all_had_one(

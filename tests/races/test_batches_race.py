@@ -1,5 +1,6 @@
 """Two sessions meet on one batch, statement by statement: it ends when all is done, once, and not before."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -40,6 +41,12 @@ def report(app: Rowlock) -> Any:
 async def reports_of(rig: Rig, batch: Any) -> int:
     rows = [row for row in (await rig.rows()).values() if row["task"] == "report"]
     return sum(row["args"]["batch"]["batch_id"] == batch.id for row in rows)
+
+
+async def once_done(actor: Actor, store: Store, look: Any) -> Any:
+    """What can be seen as soon as an actor is done."""
+    await actor.task
+    return await store.run(look)
 
 
 async def test_a_retry_and_the_end_leave_no_batch_that_is_over_with_work_left(
@@ -87,30 +94,61 @@ async def test_the_last_two_outcomes_leave_no_batch_that_nobody_ends(
         assert await reports_of(rig, batch) == 1
 
 
+@pytest.mark.parametrize("others", [0, 1])
 async def test_a_job_that_is_added_while_the_batch_is_sealed_is_in_it_or_refused(
-    app: Rowlock, rig: Rig, other: Store, watcher: Any
+    app: Rowlock, rig: Rig, other: Store, watcher: Any, others: int
 ) -> None:
     seen = set()
-    for n, order in enumerate(meetings(5, 4)):
+    for n, order in enumerate(meetings(5, 5)):
         batch_id = f"01890000-0000-7000-8000-{n:012x}"
         await rig.store.run(batches.make(batch_id, "b", None, None))
         row, new = NewRow(rig.new_id(), "{}", None, None), NewJob(task="t", batch_id=batch_id)
+        before = [NewRow(rig.new_id(), "{}", None, None) for _ in range(others)]
+        await rig.store.run(jobs.enqueue_rows(before, new))
+        seal = Actor(other, batches.seal(batch_id))
+        looking = asyncio.create_task(once_done(seal, other, batches.get(batch_id)))
         try:
-            await play(
-                watcher,
-                order,
-                Actor(rig.store, jobs.enqueue_rows([row], new)),
-                Actor(other, batches.seal(batch_id)),
-            )
+            await play(watcher, order, Actor(rig.store, jobs.enqueue_rows([row], new)), seal)
             added = True
         except NotAllowed:
             added = False
-        batch = await app.find_batch(batch_id)
-        assert (batch.total, batch.sealed, batch.over) == (int(added), True, not added), order
+        for batch in (await looking, await app.find_batch(batch_id)):
+            assert (batch.total, batch.sealed, batch.over) == (others + added, True, not (others or added)), order
         assert (row.id in await rig.rows()) == added, order
         seen.add(added)
         await rig.cancel(row.id)
     assert seen == {True, False}  # both have won
+
+
+async def test_a_job_that_is_added_while_the_batch_is_cancelled_is_there_to_be_cancelled_or_refused(
+    rig: Rig, other: Store, watcher: Any
+) -> None:
+    seen = set()
+    for n, order in enumerate(meetings(5, 3)):
+        batch_id = f"01890000-0000-7000-8000-{n:012x}"
+        await rig.store.run(batches.make(batch_id, "b", None, None))
+        row, new = NewRow(rig.new_id(), "{}", None, None), NewJob(task="t", batch_id=batch_id)
+        cancel = Actor(other, batches.mark_cancelled(batch_id))
+        looking = asyncio.create_task(once_done(cancel, other, batches.left(batch_id, 10)))
+        try:
+            await play(watcher, order, Actor(rig.store, jobs.enqueue_rows([row], new)), cancel)
+            added = True
+        except NotAllowed:
+            added = False
+        assert await looking == ([row.id] if added else []), order
+        seen.add(added)
+    assert seen == {True, False}  # both have won
+
+
+async def test_a_transaction_that_adds_to_a_batch_does_not_hold_up_the_claim_that_starts_it(
+    app: Rowlock, t: Any, rig: Rig, database: str
+) -> None:
+    async with watching(database) as mine, app.batch("b") as batch:
+        async with mine.transaction():
+            await t.using(batch=batch, connection=mine).enqueue()
+            async with asyncio.timeout(10):
+                await rig.store.run(batches.start([batch.id]))
+            assert (await batch.refresh()).state == "running"
 
 
 @pytest.mark.parametrize("commits", [True, False])

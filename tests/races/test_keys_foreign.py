@@ -91,6 +91,20 @@ async def test_a_transaction_that_cannot_see_its_twin_is_told_so_by_name(
     assert (again.id, again.created, free.created) == (first.id, False, True)
 
 
+@pytest.mark.parametrize("isolation", ISOLATION)
+async def test_a_transaction_that_cannot_see_its_batch_sealed_is_told_of_the_batch(
+    app: Rowlock, t: Any, database: str, isolation: str
+) -> None:
+    async with AsyncExitStack() as stack, app.batch("b") as batch:
+        connection = await asyncpg_caller(database, stack)
+        await do(connection, f"BEGIN ISOLATION LEVEL {isolation}")
+        await do(connection, "SELECT count(*) FROM rowlock.jobs_live")
+        await batch.seal()
+        with pytest.raises(KeyConflict, match="or the batch changed"):
+            await t.using(batch=batch, connection=connection).enqueue(n=2)
+        await do(connection, "ROLLBACK")
+
+
 async def test_the_apps_own_transaction_says_the_same(app: Rowlock, t: Any) -> None:
     for bulk in (False, True):
         with pytest.raises(KeyConflict, match="again"):

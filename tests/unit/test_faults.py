@@ -240,3 +240,7 @@ def test_an_error_whose_attributes_are_odd_is_nobodys_fault() -> None:
         response = object()
 
     assert verdict(Odd()) == NOBODY
+
+
+def test_the_code_of_an_exit_is_no_status() -> None:
+    assert verdict(SystemExit(503)) == NOBODY

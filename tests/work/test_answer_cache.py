@@ -385,6 +385,11 @@ async def test_an_error_that_nobody_else_waits_for_is_not_reported_as_lost(make:
     assert lost == []
 
 
+def test_a_switch_that_is_no_bool_is_refused(make: Make) -> None:
+    with pytest.raises(InvalidArguments, match="must be True or False, not 'false'"):
+        make(enabled="false")
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_cached_or_not_an_answer_looks_the_same(make: Make, enabled: bool) -> None:
     cache = make(enabled=enabled)

@@ -30,11 +30,13 @@ Change = Callable[["Rowlock", Sequence[str]], Awaitable[dict[str, str]]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verb:
-    """What a change is called, the states it can be made in, and those a filter means when it names none."""
+    """What a change is called, the states it can be made in, those a filter means when it names none, and why a job in
+    a fitting state may stay as it is."""
 
     name: str
     possible: tuple[State, ...]
     usual: tuple[State, ...]
+    otherwise: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,15 +71,20 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
         store = await app.store()
         rows = {job_id: await store.run(reads.get(job_id)) for job_id in request.ids}
         fitting = [row.id for row in rows.values() if row is not None and row.state in request.verb.possible]
-        if request.dry_run:
-            _say(request, matched=len(fitting), done=Counter())
-        else:
-            _say(request, matched=len(fitting), done=Counter((await request.change(app, fitting)).values()))
+        done = {} if request.dry_run else await request.change(app, fitting)
+        _say(request, matched=len(fitting), done=Counter(done.values()))
+        for job_id, row in rows.items():
+            if row is not None and row.id in fitting and row.id not in done and not request.dry_run:
+                rows[job_id] = await store.run(reads.get(job_id))
+                fitting.remove(row.id)
     code = 0
     for job_id, row in rows.items():
         if row is None:
             complain(f"no job with id {job_id}")
             code = NOT_FOUND
+        elif row.id not in fitting and row.state in request.verb.possible:
+            complain(f"job {job_id} stays {row.state}: {request.verb.otherwise}")
+            code = code or REFUSED
         elif row.id not in fitting:
             states = " and ".join(request.verb.possible)
             complain(f"job {job_id} is {row.state}; {request.verb.name} is for jobs that are {states}")

@@ -14,7 +14,7 @@ from rowlock.cli.loop import run_async
 from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
 from rowlock.cli.output import show_json, words
 from rowlock.cli.target import Target
-from rowlock.core.errors import InvalidArguments, RowlockError
+from rowlock.core.errors import InvalidArguments, JobNotFound, RowlockError
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
@@ -159,7 +159,11 @@ def _refuse(constant: str) -> Any:
 
 def _show_enqueued(job: JobHandle[Any], as_json: bool) -> None:
     if as_json:
-        show_json({"id": job.id, "task": job.task, "queue": job.queue, "state": job.state, "created": job.created})
+        try:
+            row = {"task": job.task, "queue": job.queue, "state": job.state}
+        except JobNotFound:  # pruned, but its key is still taken
+            row = {"task": None, "queue": None, "state": None}
+        show_json({"id": job.id, **row, "created": job.created})
     else:
         print(job.id)
 

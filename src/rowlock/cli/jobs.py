@@ -14,6 +14,7 @@ from rowlock.cli.output import record, show, show_json
 from rowlock.cli.target import Target
 
 if TYPE_CHECKING:
+    from rowlock.store.explain import Explanation
     from rowlock.store.retention import Pruned
     from rowlock.work.app import Rowlock
 
@@ -72,14 +73,14 @@ def explain_job(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a job is not running, and what it waits for."""
+    """Say why a job is not running, and what it waits for; of a batch's id, what the batch waits for."""
     from rowlock.cli import story
 
-    told = run_async(story.read(Target(app, config, database).open(), job_id))
+    why = run_async(_explain(Target(app, config, database).open(), job_id))
     if as_json:
-        show_json(record(told.why))
+        show_json(record(why))
     else:
-        print(story.line(told.why.text))
+        print(story.line(why.text))
 
 
 @verbs.command("prune")
@@ -102,6 +103,11 @@ def prune_jobs(
 
 verbs.command("retry")(repair.retry)
 verbs.command("cancel")(repair.cancel)
+
+
+async def _explain(app: Rowlock, job_id: str) -> Explanation:
+    async with app:
+        return await app.explain(job_id)
 
 
 async def _prune(app: Rowlock) -> Pruned:

@@ -22,9 +22,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
 Tries = Annotated[int, typer.Option("--tries", min=1, help="How many more tries each job gets")]
 
 # A cancelled job was cancelled by somebody: a filter brings it back only when it says so.
-RETRY = Verb("retry", possible=(State.DEAD, State.CANCELLED), usual=(State.DEAD,))
+RETRY = Verb("retry", (State.DEAD, State.CANCELLED), (State.DEAD,), "its key is held by a newer job")
 WAITING_OR_RUNNING = (State.QUEUED, State.RETRYABLE, State.RUNNING)
-CANCEL = Verb("cancel", possible=WAITING_OR_RUNNING, usual=WAITING_OR_RUNNING)
+CANCEL = Verb("cancel", WAITING_OR_RUNNING, WAITING_OR_RUNNING, "it was put back just now; try again")
 
 
 def retry(

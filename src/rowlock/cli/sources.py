@@ -149,14 +149,17 @@ def _shown(source: Source) -> dict[str, Any]:
 
     from rowlock.core.source import UNLIMITED, show_rate
 
-    per_minute, limit = source.rate_limit_per_minute, source.concurrency
+    def limit(number: int | None) -> int | str | None:
+        return "unlimited" if number == UNLIMITED else number
+
+    per_minute = source.rate_limit_per_minute
     return {
         "name": source.name,
         "state": source.state(datetime.now(UTC)),
         "enabled": source.enabled,
         "running": source.running,
-        "concurrency": "unlimited" if limit == UNLIMITED else limit,
-        "total": source.policy.total,
+        "concurrency": limit(source.concurrency),
+        "total": limit(source.policy.total),
         "rate": None if per_minute is None else show_rate(per_minute),
         "rate_limit_per_minute": per_minute,
         "burst": source.policy.burst,

@@ -9,7 +9,7 @@ RowlockError
 ├── BatchNotFound               no batch with that id
 ├── ScheduleNotFound            no schedule of that name
 ├── NotAllowed                  the state of a job or batch does not permit that
-├── KeyConflict                 a key was taken by a transaction that this one cannot see
+├── KeyConflict                 a key or batch was changed by a transaction that this one cannot see
 ├── LeaseLost                   this attempt no longer owns its job
 ├── JobDead, JobCancelled       raised by `job.wait()`
 └── StoreError
@@ -80,7 +80,8 @@ class NotAllowed(RowlockError):
 
 
 class KeyConflict(RowlockError):
-    """A key was taken by a transaction that this one, in REPEATABLE READ or SERIALIZABLE, cannot see: run it again."""
+    """A key or id was taken, or a batch changed, by a transaction that this one, in REPEATABLE READ or SERIALIZABLE,
+    cannot see: run it again."""
 
 
 class LeaseLost(RowlockError):
@@ -137,6 +138,13 @@ def seconds(value: float | timedelta, what: str) -> float:
     if not 0 <= number <= 3_200_000_000:
         raise InvalidArguments(f"{what} must be between 0 s and 100 years, not {value!r}")
     return float(number)
+
+
+def at_most(limit: int) -> int:
+    """How many rows are read at most. Engines take zero and less for different things."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
+        raise InvalidArguments(f"limit must be a whole number from 1, not {limit!r}")
+    return limit
 
 
 class Retry(Exception):

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from rowlock.core.errors import InvalidArguments
 
 UNLIMITED = 2**31 - 1
+HIGHEST_RATE = 1e9  # per minute
 THRESHOLD = 5  # failures in a row that open a breaker
 COOLDOWN = 300.0  # seconds that it stays open
 LONGEST_COOLDOWN = 86_400.0
@@ -37,8 +38,11 @@ def parse_rate(text: str) -> float:
     if match is None or match[2] not in UNITS:
         raise InvalidArguments(f"a rate needs a number and a unit, such as 30/min, 2/s or 500/hour; not {text!r}")
     per_minute = float(match[1]) * UNITS[match[2]]
-    if not 0 < per_minute <= 1e9:
+    if not per_minute > 0:
         raise InvalidArguments(f"a rate must be greater than zero, not {text!r}; to stop a source, pause it")
+    if per_minute > HIGHEST_RATE:
+        most = f"a rate must be at most {HIGHEST_RATE:,.0f}/min"
+        raise InvalidArguments(f"{most}, not {text[:50]!r}; to lift it, leave it out")
     return per_minute
 
 
@@ -205,6 +209,11 @@ class Policy:
     cooldown: float | None = None
     factor: float | None = None
     block_after: int | None = None
+
+
+# What is there from the start, written by a migration, and holds where neither a config nor an operator says otherwise:
+# who sets another limit of a class does not mean to lift this one. `unlimited` does.
+SHIPPED = {"domain": Policy(concurrency=2)}
 
 
 def check_name(name: object) -> str:

@@ -79,6 +79,8 @@ class AnswerCache:
     ) -> None:
         if not isinstance(max_bytes, int) or max_bytes < 1:
             raise InvalidArguments(f"AnswerCache(max_bytes=) must be a whole number above zero, not {max_bytes!r}")
+        if not isinstance(enabled, bool):  # "false" would be true
+            raise InvalidArguments(f"AnswerCache(enabled=) must be True or False, not {enabled!r}")
         self.enabled = enabled
         self.hits = self.misses = 0
         self._ttl = _lifetime(ttl, "AnswerCache(ttl=)")

@@ -11,25 +11,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.errors import InvalidArguments, at_most, seconds
 from rowlock.core.source import check_name, check_policy
 from rowlock.store import sources
-from rowlock.store.engine import Store
+from rowlock.store.engine import Session, Store
 from rowlock.store.sources import Source
 
 log = logging.getLogger("rowlock.governance")
 
 
 class Sources:
-    """The sources of one database."""
+    """The sources of one database. Inside of `app.transaction()` all of it is part of that."""
 
-    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
+    def __init__(self, store: Callable[[], Awaitable[Store | Session]]) -> None:
         self._store = store
 
     async def set(self, name: str, *, afresh: bool = False, **changes: Any) -> Source:
         """Change settings of a source (`api:ebay`) or of all sources of a class (`api`): `concurrency`, `total` (of a
         class), `rate` ("30/min"), `burst`, `threshold`, `cooldown`, `factor`, `block_after`. None takes one back,
-        `afresh` all that are not given."""
+        `afresh` all that are not given; `domain` then has its concurrency of 2, which "unlimited" lifts."""
         if isinstance(changes.get("cooldown"), timedelta):
             changes["cooldown"] = changes["cooldown"].total_seconds()
         checked = check_policy(check_name(name), changes)
@@ -37,7 +37,8 @@ class Sources:
         return await self.get(name)
 
     async def reset(self, name: str) -> Source:
-        """Take every setting of a source or class back: the class's, or the config's at the next start, hold again."""
+        """Take every setting of a source or class back: the class's, what is shipped, or the config's at the next
+        start, hold again."""
         await self.get(name)
         await (await self._store()).run(sources.set_policy(name, {}, by=None, afresh=True))
         return await self.get(name)
@@ -51,7 +52,7 @@ class Sources:
 
     async def list(self, limit: int = 1000, *, after: str = "", refused: int = 0) -> list[Source]:
         """Sources and classes by name; with `refused`, the block candidates that refused so often in a row."""
-        return await (await self._store()).run(sources.sources(limit, after, None, refused))
+        return await (await self._store()).run(sources.sources(at_most(limit), after, None, refused))
 
     async def pause(self, name: str, duration: float | timedelta | None = None) -> Source:
         """No more claims of a source or class, for a time or until it is resumed; running jobs go on."""

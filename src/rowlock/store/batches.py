@@ -8,7 +8,6 @@ Lock order: jobs, then batches.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Collection, Sequence
@@ -19,10 +18,10 @@ from typing import NamedTuple
 from typing_extensions import TypedDict
 
 from rowlock.core.errors import BatchNotFound, NotAllowed
-from rowlock.core.job import NewJob
 from rowlock.core.states import State
 from rowlock.store.adding import add
-from rowlock.store.ids import new_id, valid_id
+from rowlock.store.follow_ups import follow_up
+from rowlock.store.ids import valid_id
 from rowlock.store.operation import Call, Row, Steps, operation
 from rowlock.store.times import moment
 
@@ -151,7 +150,8 @@ def start(ids: Sequence[str]) -> Steps[None]:
 
 @operation(repeatable=True)
 def seal(batch_id: str) -> Steps[list[str]]:
-    """No more jobs from outside; ends the batch if nothing is left to do."""
+    """No more jobs from outside; ends the batch if nothing is left to do. Waits for transactions that add to it."""
+    yield Call("hold_batches", asked=[(batch_id,)])
     if not (yield Call("seal_batch", batch_id=batch_id)):
         raise BatchNotFound(batch_id)
     return (yield from end_complete([batch_id]))
@@ -187,9 +187,8 @@ def end_complete(ids: Collection[str]) -> Steps[list[str]]:
     for batch_id, on_end in (yield Call("end_batches", asked=complete)):
         if on_end is not None and batch_id in fresh:
             batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
-            options = json.loads(on_end)
-            args = {} if options.pop("bare", False) else {"batch": _told(batch)}
-            yield from add([(new_id(), json.dumps(args))], NewJob(owner=batch.owner, **options))
+            job_id, args, new = follow_up(on_end, batch.owner, {"batch": _told(batch)})
+            yield from add([(job_id, args)], new)
     return [batch_id for (batch_id,) in complete]
 
 
@@ -208,7 +207,8 @@ def _told(batch: BatchRow) -> EndedBatch:
 
 @operation(repeatable=True)
 def mark_cancelled(batch_id: str) -> Steps[bool]:
-    """Take no more jobs; False when the batch is over or unknown."""
+    """Take no more jobs; False when the batch is over or unknown. Waits for transactions that add to it."""
+    yield Call("hold_batches", asked=[(batch_id,)])
     return bool((yield Call("cancel_batch", batch_id=batch_id)))
 
 

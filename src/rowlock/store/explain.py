@@ -40,7 +40,7 @@ class Explanation:
     stopped     its source is paused or disabled
     unserved    no live worker serves its queue
     unknown     no live worker of its queue knows its task
-    line        other ready jobs come first
+    line        other ready jobs come first, or take turns with it
     next        none comes first: it waits for a free slot
     batch       (of a batch's id) the batch waits for its jobs
     """
@@ -52,7 +52,9 @@ class Explanation:
     also: tuple[str, ...] = ()  # reasons that would hold it back if the first were gone
     waits_until: datetime | None = None  # its time, or the end of its lease
     place: int | None = None  # how many ready jobs come first
-    place_exact: bool = True  # False: that many or more
+    place_exact: bool = (
+        True  # False: more may come first, or fewer: jobs of sources come in turns, and if these let them
+    )
     held_by: str | None = None
     busy_with: tuple[str, ...] = ()  # the jobs that take up its source
     held_since: datetime | None = None
@@ -93,13 +95,11 @@ def explain(job_id: str) -> Steps[Explanation | None]:
             busy_with=held_up.busy_with,
             error=_error(job),
         )
-    tasks = {task for row in serving for task in json.loads(row[2])}
-    place = {"lane": [(job.queue, task) for task in sorted(tasks)], "priority": job.priority, "id": job.id}
-    if job.source is not None:
-        ((ahead,),) = yield Call("line_of_source", source=job.source, n=PLACES + 1, **place)
-    else:
-        ((ahead,),) = yield Call("line", n=PLACES + 1, **place)
-    return _in_line(job, knowing, int(ahead))
+    served = {(queue, task) for row in knowing for queue in json.loads(row[1]) for task in json.loads(row[2])}
+    place = {"lane": sorted(served), "priority": job.priority, "id": job.id, "n": PLACES + 1}
+    line = Call("line", **place) if job.source is None else Call("line_of_source", source=job.source, **place)
+    ((same, other, turns),) = yield line
+    return _in_line(job, knowing, int(same), int(other), bool(turns))
 
 
 def explain_batch(batch_id: str) -> Steps[Explanation | None]:
@@ -112,7 +112,8 @@ def explain_batch(batch_id: str) -> Steps[Explanation | None]:
     if batch.over:
         text = f"Batch {batch.name!r} {batch.state} at {_when(batch.finished_at or batch.created_at)}."
         return Explanation(batch.id, State.SUCCEEDED, "finished", text, error=batch.last_error)
-    parts = [f"{_many(left, 'job')} of {batch.total} are not final" if left else "all of its jobs are final"]
+    are = f"{_many(left, 'job')} of {batch.total} {'is' if left == 1 else 'are'} not final"
+    parts = [are if left else "all of its jobs are final"]
     if not batch.sealed:
         parts.append("more may be added until it is sealed")
     text = f"Batch {batch.name!r} is {batch.state}: {'; '.join(parts)}."
@@ -181,17 +182,25 @@ def _nobody(
         yield "unknown", f"{nobody}; start one that has it registered."
 
 
-def _in_line(job: Job, knowing: Sequence[Row], ahead: int) -> Explanation:
-    place, exact = min(ahead, PLACES), ahead <= PLACES
+def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: bool) -> Explanation:
+    """`same` stand in one line with it, that of its source or of the jobs without one; `other` have a better priority,
+    but a source may not let them start; with `turns`, more of its priority come in turns with it."""
+    ahead = same + other
+    place = min(ahead, PLACES)
     slots = sum(row[3] for row in knowing)
     by = f"{_many(slots, 'slot')} ({_many(len(knowing), 'live worker')} of queue {job.queue!r} can run it)"
     if place == 0:
-        text = f"It is next in line for {by}."
+        text = (
+            f"Others of its priority take turns with it in line for {by}." if turns else f"It is next in line for {by}."
+        )
     else:
-        of = f" of its source {job.source!r}" if job.source is not None else ""
-        first = f"{place:,}{'' if exact else '+'} ready {'job' if place == 1 else 'jobs'}{of}"
-        text = f"{first} {'comes' if place == 1 else 'come'} first in line for {by}."
-    reason = "line" if place else "next"
+        of = f" of its source {job.source!r}" if job.source is not None and not other else ""
+        number = f"{place:,}+" if ahead > PLACES else f"up to {place:,}" if other else f"{place:,}"
+        first = f"{number[:1].upper()}{number[1:]} ready {'job' if place == 1 else 'jobs'}{of}"
+        come = f"{'comes' if place == 1 else 'come'} first{', and others take turns with it,' if turns else ''}"
+        text = f"{first} {come} in line for {by}."
+    exact = ahead <= PLACES and not other and not turns
+    reason = "line" if place or turns else "next"
     return Explanation(job.id, job.state, reason, text, place=place, place_exact=exact, error=_error(job))
 
 

@@ -1,4 +1,5 @@
-"""Follow-up jobs (`on_success`, `on_dead`): written in the transaction that writes the final state, whoever writes it.
+"""Follow-up jobs (`on_success`, `on_dead`; `on_end` of a batch): written in the transaction that writes the end,
+whoever writes it.
 
 The row carries what is needed, so that a sweeper that never imported the task can do it.
 """
@@ -31,8 +32,6 @@ def _follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, N
     stored = {State.SUCCEEDED: job.on_success, State.DEAD: job.on_dead}.get(transition.state)
     if stored is None:
         return ()
-    options: dict[str, Any] = json.loads(stored)
-    bare = options.pop("bare", False)  # it takes no argument
     finished: Finished = {
         "job_id": job.id,
         "task": job.task,
@@ -44,5 +43,13 @@ def _follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, N
         "error_code": transition.error_code,
         "error_message": transition.error_message,
     }
-    args = {} if bare else {"finished": finished}
-    return ((new_id(), json.dumps(args), NewJob(owner=job.owner, **options)),)
+    return (follow_up(stored, job.owner, {"finished": finished}),)
+
+
+def follow_up(stored: str, owner: str | None, args: dict[str, Any]) -> tuple[str, str, NewJob]:
+    """The job (id, arguments, options) that a row carries; it may carry others in its turn."""
+    options: dict[str, Any] = json.loads(stored)
+    if options.pop("bare", False):  # it takes no argument
+        args = {}
+    options |= {key: json.dumps(options[key]) for key in ("on_success", "on_dead") if key in options}
+    return new_id(), json.dumps(args), NewJob(owner=owner, **options)

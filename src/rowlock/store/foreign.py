@@ -36,8 +36,8 @@ SCHEMA_CODES = {"42P01", "3F000", "42703"}  # no such table, schema, column
 SERIALIZATION = "40001"
 KEYED = {"enqueue_rows", "enqueue_once"}
 KEY_CONFLICT = (
-    "a key or id was taken by a transaction that this one (REPEATABLE READ or SERIALIZABLE) cannot see;"
-    " roll back and run it again"
+    "a key or id was taken, or the batch changed, by a transaction that this one (REPEATABLE READ or SERIALIZABLE)"
+    " cannot see; roll back and run it again"
 )
 
 _PLACE = re.compile(r"\$(\d+)")

@@ -156,6 +156,8 @@ def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claim
     rows = (yield Call("take", picked=picked, **under)) or (yield Call("taken", picked=picked))
     (claimed,) = in_claim_order(rows, token, worker)
     yield from keys.let_go([claimed.id] if claimed.unique_mode == "while_queued" else [])
+    if claimed.batch_id is not None:
+        yield Call("start_batches", asked=[(claimed.batch_id,)])
     return claimed
 
 

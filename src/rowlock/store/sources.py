@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.source import Policy, class_of
+from rowlock.core.source import SHIPPED, Policy, class_of
 from rowlock.store.adding import ring
 from rowlock.store.operation import Call, Row, Steps, operation
 from rowlock.store.times import moment
@@ -56,15 +56,18 @@ class Source:
 def set_policy(
     name: str, changes: Mapping[str, float | int | None], by: str | None = "operator", afresh: bool = False
 ) -> Steps[bool]:
-    """Change settings of a source or class; None takes one back, `afresh` all others. What an operator has set, a
-    config does not change: False then. The class of a new source must be known, unless a config names it."""
-    if by != "config":
+    """Change settings of a source or class; None takes one back, `afresh` all others, to what is shipped. What an
+    operator has set, a config does not change: False then. The class of a new source must be known, unless a config
+    names it; a class by itself may be new."""
+    if by != "config" and ":" in name:
         yield from _known(name)
     yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
     ((*values, set_by),) = yield Call("lock_policy", name=name)
     if by == "config" and set_by == "operator":
         return False
-    policy = asdict(Policy() if afresh else Policy(*values)) | dict(changes)
+    shipped = asdict(SHIPPED.get(name, Policy()))
+    given = {key: shipped[key] if value is None else value for key, value in changes.items()}
+    policy = (shipped if afresh else asdict(Policy(*values))) | given
     yield Call("write_policy", name=name, set_by=by, **policy)
     yield Call("wake")
     yield from ring()
@@ -89,15 +92,12 @@ def resume(name: str) -> Steps[None]:
 
 
 def _known(name: str) -> Steps[None]:
-    """A class by itself may be new; a source of a class that nobody has ever named is most likely a slip."""
-    if ":" not in name:
-        return
+    """A class that nobody has ever named, or a source of one, is most likely a slip."""
     if not (yield Call("source_known", name=name, group=class_of(name))):
         classes = ", ".join(row[0] for row in (yield Call("source_classes"))) or "none"
         group = class_of(name)
-        raise InvalidArguments(
-            f"source {name!r}: no class {group!r}; known: {classes}. To make it: rowlock sources set {group}"
-        )
+        of = f"source {name!r}: " if name != group else ""
+        raise InvalidArguments(f"{of}no class {group!r}; known: {classes}. To make it: rowlock sources set {group}")
 
 
 @operation(read=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-import json
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
-from rowlock.core.errors import BatchNotFound, InvalidArguments, JobNotFound, NotAllowed
+from rowlock.core.errors import BatchNotFound, InvalidArguments, JobNotFound, NotAllowed, at_most
 from rowlock.core.job import Attempt, Claimed
 from rowlock.core.policy import DAY, Backoff
 from rowlock.core.states import State
@@ -26,6 +25,7 @@ from rowlock.store.app_schema import Migrations, prepare
 from rowlock.store.engine import Session, Store, StoreOptions, open_store
 from rowlock.store.explain import Explanation, explain
 from rowlock.store.ids import valid_id
+from rowlock.work import follow_ups
 from rowlock.work.batch import Batch, collecting
 from rowlock.work.context import Context, joined, joining
 from rowlock.work.enqueuer import Enqueuer
@@ -66,7 +66,7 @@ class Rowlock:
         self.migrations = migrations
         self.registry = Registry(self)
         self.enqueuer = Enqueuer(self)
-        self.sources = Sources(self.store)
+        self.sources = Sources(self._here)
         self.schedules = Schedules(self)
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
@@ -134,6 +134,8 @@ class Rowlock:
             if not isinstance(options.get(key), (str, Task, NoneType)):
                 raise InvalidArguments(f"{key} must be a task or its name, not {options[key]!r}")
         task: Task[..., Any, Any] = Task(self, name(wanted, "a task's name"), function, task_options(**options))
+        for follow_up in (task.options.on_success, task.options.on_dead):
+            self._follow_up(follow_up)  # what is wrong with one that is known by now is said here
         self.registry.add(task)
         return task
 
@@ -188,22 +190,7 @@ class Rowlock:
 
     def _follow_up(self, task: Task[..., Any, Any] | str | None, argument: str = "finished") -> str | None:
         """What a row must carry to enqueue its follow-up without this app's code."""
-        if task is None:
-            return None
-        known = task if isinstance(task, Task) else self.registry.all().get(task)
-        if known is None:
-            return json.dumps({"task": str(task)})
-        if known.arguments.names not in ((), (argument,)):
-            raise InvalidArguments(f"task {known.name!r} is a follow-up: it must take one argument named `{argument}`")
-        options: dict[str, Any] = {"task": known.name, "queue": known.options.queue}
-        options |= {"max_attempts": known.options.max_attempts, "priority": known.options.priority}
-        if not known.arguments.names:
-            options["bare"] = True
-        if known.options.backoff:
-            options["backoff"] = known.options.backoff.to_json()
-        if known.options.timeout is not None:
-            options["timeout_seconds"] = known.options.timeout
-        return json.dumps(options)
+        return None if task is None else follow_ups.packed(self.registry, task, argument)
 
     # --- opening and closing
 
@@ -311,16 +298,19 @@ class Rowlock:
     async def fetch(self, sql: str, *args: Any) -> list[Sequence[Any]]:
         """Rows of your own query, which may not write. Inside of `transaction()` it is part of it; outside, on SQLite,
         it waits for nobody who writes."""
-        around = joined(self)
-        return await (around or await self.store()).fetch(sql, *args)
+        return await (await self._here()).fetch(sql, *args)
+
+    async def _here(self) -> Store | Session:
+        """Where what is read or changed now belongs: the transaction around it, if there is one."""
+        return joined(self) or await self.store()
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """The attempts of a job that did not succeed, in order."""
-        return await (await self.store()).run(reads.attempts(_id(job_id)))
+        return await (await self._here()).run(reads.attempts(_id(job_id)))
 
     async def job(self, job_id: str) -> JobHandle[Any]:
-        """Read one job; JobNotFound when there is none. Inside of `transaction()` it is part of it."""
-        row = await (joined(self) or await self.store()).run(reads.get(_id(job_id)))
+        """Read one job; JobNotFound when there is none."""
+        row = await (await self._here()).run(reads.get(_id(job_id)))
         if row is None:
             raise JobNotFound(str(job_id))
         return JobHandle(self, row.id, row, self.registry.all().get(row.task), created=False)
@@ -341,18 +331,18 @@ class Rowlock:
     ) -> list[JobHandle[Any]]:
         """The newest jobs that fit, newest first. For the next page give the last one's id as `before`."""
         wanted = reads.JobFilter(_states(state), task, queue, owner, source, tag, since, until)
-        rows = await (await self.store()).run(reads.list_jobs(wanted, limit, before))
+        rows = await (await self._here()).run(reads.list_jobs(wanted, at_most(limit), before))
         known = self.registry.all()
         return [JobHandle(self, row.id, row, known.get(row.task), created=False) for row in rows]
 
     async def stats(self) -> reads.Stats:
         """How queues, workers and the last minutes stand."""
-        return await (await self.store()).run(reads.stats())
+        return await (await self._here()).run(reads.stats())
 
     async def cancel(self, job_id: str) -> str:
         """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed.
         Inside of `transaction()` it is part of it."""
-        answer = (await (joined(self) or await self.store()).run(jobs.cancel([_id(job_id)], self.keep)))[_id(job_id)]
+        answer = (await (await self._here()).run(jobs.cancel([_id(job_id)], self.keep)))[_id(job_id)]
         if answer == "missing":
             raise JobNotFound(str(job_id))
         if answer == "final":
@@ -361,7 +351,7 @@ class Rowlock:
 
     async def retry(self, job_id: str, *, tries: int = 1) -> JobHandle[Any]:
         """Put a dead or cancelled job back with `tries` more tries; its id, attempt and history stay."""
-        store = joined(self) or await self.store()
+        store = await self._here()
         if not await store.run(jobs.retry([_id(job_id)], tries)):
             row = await store.run(reads.get(_id(job_id)))
             if row is None:
@@ -393,14 +383,14 @@ class Rowlock:
 
     async def find_batch(self, batch_id: str) -> Batch:
         """A batch by its id."""
-        row = await (await self.store()).run(batches.get(str(batch_id)))
+        row = await (await self._here()).run(batches.get(str(batch_id)))
         if row is None:
             raise BatchNotFound(str(batch_id))
         return Batch(self, row.id, row.name, row.owner, row)
 
     async def explain(self, job_id: str) -> Explanation:
         """Why a job is not running, and what it waits for."""
-        found = await (await self.store()).run(explain(_id(job_id)))
+        found = await (await self._here()).run(explain(_id(job_id)))
         if found is None:
             raise JobNotFound(str(job_id))
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from rowlock.core.errors import BatchNotFound, NotAllowed
@@ -95,8 +95,12 @@ async def collecting(
     await app.enqueuer.write(batches.make(batch.id, batch.name, batch.owner, follow_up))
     try:
         yield batch
-    except BaseException:
-        with suppress(NotAllowed):  # it is over already; what the block raised is what counts
+    except BaseException as raised:
+        try:
             await asyncio.shield(batch.cancel())
+        except NotAllowed:  # it is over already
+            pass
+        except Exception as error:  # what the block raised is what counts: it may be why nothing can be written now
+            raised.add_note(f"batch {batch.name!r} ({batch.id}) was not cancelled: {error}")
         raise
     await batch.seal()

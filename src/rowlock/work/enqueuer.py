@@ -51,7 +51,7 @@ class Enqueuer:
         if created:
             return JobHandle(self._app, found, (text, new, new.source), task)
         older = await self.write(reads.get(found), connection)  # none if it was pruned: the id or key is still taken
-        return JobHandle(self._app, found, older or (text, new, new.source), task, created=False)
+        return JobHandle(self._app, found, older, task, created=False)
 
     async def many(
         self, task: Task[..., Any, Any], rows: list[NewRow], new: NewJob, connection: Any
@@ -71,7 +71,7 @@ class Enqueuer:
         if older := sorted(set(found) - shown.keys()):
             shown |= {job.id: job for job in await self.write(reads.by_ids(older), connection)}
         return [
-            JobHandle(app, job_id, shown.get(job_id, shown[row.id]), task, created=job_id == row.id)
+            JobHandle(app, job_id, shown.get(job_id), task, created=job_id == row.id)
             for row, job_id in zip(written, found, strict=True)
         ]
 
@@ -98,8 +98,10 @@ class Enqueuer:
             foreign.run_on_sync(connection, jobs.enqueue([row[:2]], new), self._app.clock)
             return JobHandle(self._app, row.id, (text, new, new.source), task)
         found, created = _found(row, foreign.run_on_sync(connection, _one(row, wanted, None, None), self._app.clock))
-        older = None if created else foreign.run_on_sync(connection, reads.get(found), self._app.clock)
-        return JobHandle(self._app, found, older or (text, new, new.source), task, created=created)
+        if created:
+            return JobHandle(self._app, found, (text, new, new.source), task)
+        older = foreign.run_on_sync(connection, reads.get(found), self._app.clock)
+        return JobHandle(self._app, found, older, task, created=False)
 
 
 def _one(row: NewRow, wanted: Wanted, own: Lease | None, under: Lease | None) -> Operation[Any]:

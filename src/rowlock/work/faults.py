@@ -65,7 +65,8 @@ def _of_one(error: BaseException) -> Verdict:
         return Verdict("source", error.retry_after)
     if isinstance(error, (Permanent, Retry)):
         return Verdict(_by_code(str(error.code)))
-    status = _status(error)
+    # The code of an exit is no status.
+    status = None if isinstance(error, SystemExit) else _status(error)
     if status is not None:
         return Verdict(_by_status(status), _retry_after(error))
     names = {cls.__name__ for cls in type(error).__mro__}

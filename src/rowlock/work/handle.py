@@ -25,7 +25,8 @@ Fresh = tuple[str, NewJob, str | None]  # the arguments, options and source of a
 class JobHandle(Generic[R]):
     """One job: `id`, `created`, every column of its row as an attribute, `wait()`, `refresh()`.
 
-    Made light, because a bulk enqueue makes many: the row is built when it is first looked at.
+    Made light, because a bulk enqueue makes many: the row is built when it is first looked at. There is none if the id
+    or key of an enqueue was used by a job that has been pruned since: to ask what its row would say is JobNotFound.
     """
 
     __slots__ = ("_app", "_row", "_task", "created", "id")
@@ -34,18 +35,20 @@ class JobHandle(Generic[R]):
         self,
         app: Rowlock,
         job_id: str,
-        row: Job | Fresh,
+        row: Job | Fresh | None,
         task: Task[..., R, Any] | None,
         created: bool = True,
     ) -> None:
         self._app, self.id, self._row, self._task, self.created = app, job_id, row, task, created
 
     def __repr__(self) -> str:
-        return f"<Job {self.id} {self.record.task} {self.record.state}>"
+        return f"<Job {self.id} pruned>" if self._row is None else f"<Job {self.id} {self.record.task} {self.state}>"
 
     @property
     def record(self) -> Job:
         """The row as last read."""
+        if self._row is None:
+            raise JobNotFound(self.id)
         if not isinstance(self._row, Job):
             self._row = _fresh_row(self.id, *self._row)
         return self._row
@@ -77,7 +80,7 @@ class JobHandle(Generic[R]):
 
     async def refresh(self) -> JobHandle[R]:
         """Read the row again."""
-        row = await (await self._app.store()).run(reads.get(self.id))
+        row = await self._app.enqueuer.write(reads.get(self.id))
         if row is None:
             raise JobNotFound(self.id)
         self._row = row

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rowlock.core.errors import InvalidArguments, ScheduleNotFound, TaskNotFound
+from rowlock.core.errors import InvalidArguments, ScheduleNotFound, TaskNotFound, at_most
 from rowlock.core.schedule import Schedule, check_schedule, life, span
 from rowlock.store import schedules
 from rowlock.store.operation import Operation
 from rowlock.store.schedules import ScheduleRow
-from rowlock.work.context import joined
 from rowlock.work.options import attempts, name, priority, source_name, text_or_none
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class Schedules:
         return found
 
     async def _run(self, op: Operation[T]) -> T:
-        return await (joined(self._app) or await self._app.store()).run(op)
+        return await (await self._app._here()).run(op)
 
     async def add(self, wanted: str, task: Task[..., Any, Any] | str, /, **given: Any) -> ScheduleRow:
         """Add a schedule while the app runs, or change one that was added so."""
@@ -179,4 +178,4 @@ class Schedules:
 
     async def list(self, limit: int = 1000, *, after: str = "") -> list[ScheduleRow]:
         """Schedules by name."""
-        return await self._run(schedules.schedules(limit, after))
+        return await self._run(schedules.schedules(at_most(limit), after))

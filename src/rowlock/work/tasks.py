@@ -234,7 +234,11 @@ def _derived(task: Task[..., Any, Any], text: str, function: Any, what: str) -> 
 
 def _made(task: Task[..., Any, Any], arguments: dict[str, Any], function: Any, what: str) -> Any:
     """The same of arguments as the task sees them; the function may name only those that it needs."""
-    names = _names(function)
+    try:
+        names = _names(function)
+    except (TypeError, ValueError):  # `str` has no signature; an object that cannot be hashed
+        must = "must be a function whose arguments have names"
+        raise InvalidArguments(f"task {task.name!r}: its {what} {must}, not {function!r:.100}") from None
     if names is not None:
         arguments = {name: arguments[name] for name in names if name in arguments}
     try:

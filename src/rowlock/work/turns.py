@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
-from rowlock.core.job import MIN_PRIORITY
+from rowlock.core.job import MAX_PRIORITY, MIN_PRIORITY
 from rowlock.core.source import Admission, admit
 from rowlock.store import turns
 from rowlock.store.engine import Store
@@ -53,7 +53,8 @@ class Turns:
         self._left: list[turns.Head] = []  # what the last look found open and no claim has asked for yet
         self._cut = False  # and whether it might have found more
         self._ahead: tuple[list[turns.Head], float] | None = None  # the next look, made beside a claim, and when
-        self._plain_at = 0.0  # not before this is there any use in asking for jobs without a source
+        self._plain_at = 0.0  # not before this is there any use in asking for jobs without a source …
+        self._plain_none = MAX_PRIORITY  # … up to this priority
         self._looked = 0.0  # when
         self._misses = 0  # claims in a row that took nothing, although a source seemed open
         self._look_at = 0.0  # a round after this looks
@@ -105,15 +106,19 @@ class Turns:
         if n == 0:
             return False
         candidates = self._next(n)
-        plain = self._plain if time.monotonic() >= self._plain_at else []
+        plain = self._plain_up_to(rest := self._rest(candidates))
         taking = self._take(candidates, plain, n, claim)
         if self._cut and n >= SPLIT and len(self._left) * TURN < n:
             # The next claim will want a look: it is made meanwhile.
             taken = await self._looking_ahead(taking, candidates[-1].source, n)
         else:
             taken = await taking
+        if not taken.jobs and fresh and self._left:
+            # Others have those locked, or they are past their latest start: what comes behind does not wait for that.
+            candidates, self._left = self._left, []
+            taken = await self._take(candidates, self._plain, n, claim)
         if plain and not taken.plain:
-            self._plain_at = time.monotonic() + LOOK_SECONDS
+            self._plain_at, self._plain_none = time.monotonic() + LOOK_SECONDS, rest
         self.closed = False
         self._start_round()
         if not taken.jobs:
@@ -132,9 +137,9 @@ class Turns:
             self._left = []  # it begins behind those that were served
         elif self._cut:  # there are sources that the look did not see: a second turn must wait for theirs
             self._left = [head for head in self._left if head.priority == best]
-        else:  # those that were served come again, behind the others of their priority
-            served = {job.source for job in taken.jobs}
-            self._left += [head for head in candidates if head.source in served]
+        else:  # those that were served come again, behind the others of their priority; some were not reached
+            served, reached = {job.source for job in taken.jobs}, max(map(_PRIORITY, taken.jobs))
+            self._left += [head for head in candidates if head.source in served or head.priority > reached]
             self._left.sort(key=_PRIORITY)
         # What was left out may be closed only for now: a full source, an empty bucket.
         self._look_at = self._wake_at = 0.0 if self.open else self._looked + LOOK_SECONDS
@@ -201,9 +206,23 @@ class Turns:
             if head.source not in chosen:
                 chosen.add(head.source)
                 slots -= min(turn, admit(head.gate).room)
-        candidates = [head for head in self._left if head.source in chosen]  # each in all of its lanes
-        self._left = [head for head in self._left if head.source not in chosen]
+        rest = min((head.priority for head in self._left if head.source not in chosen), default=MAX_PRIORITY)
+        candidates, left = list[turns.Head](), list[turns.Head]()
+        for head in self._left:  # each in all of its lanes, except those that come behind what waits for the next claim
+            (candidates if head.source in chosen and head.priority <= rest else left).append(head)
+        self._left = left
         return candidates
+
+    def _rest(self, candidates: Sequence[turns.Head]) -> int:
+        """The best priority that sources which are no candidates may have."""
+        unseen = candidates[-1].priority if self._cut else MAX_PRIORITY
+        return min(self._left[0].priority, unseen) if self._left else unseen
+
+    def _plain_up_to(self, rest: int) -> list[Lane]:
+        """Where to ask for jobs without a source: behind `rest` they are not yet next."""
+        if time.monotonic() < self._plain_at and rest <= self._plain_none:
+            return []
+        return [lane._replace(high_priority=rest + 1) for lane in self._plain] if rest < MAX_PRIORITY else self._plain
 
     def _nothing_open(self, heads: Sequence[turns.Head], admissions: Sequence[Admission]) -> bool:
         """Answers whether to look on at once."""

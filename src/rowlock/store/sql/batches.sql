@@ -6,10 +6,12 @@
 INSERT INTO {t}batches (id, name, owner, on_end, created_at) VALUES (:batch_id, :name, :owner, :on_end, {now});
 
 -- name: batch_open [postgres]
--- Whether jobs may be added. Locked against sealing and ending, but not against others that add.
+-- Whether jobs may be added. Locked against whoever holds it (hold_batches, lock_batches) to seal, cancel, end or reopen
+-- it, but not against others that add, nor against start_batches: the caller's transaction may stay open for long, and a
+-- claim must not wait for it.
 SELECT sealed_at IS NOT NULL, finished_at IS NOT NULL, cancelled_at IS NOT NULL, name
 FROM rowlock.batches WHERE id = :batch_id
-FOR SHARE;
+FOR KEY SHARE;
 
 -- name: batch_open [sqlite]
 -- Whether jobs may be added.
@@ -79,7 +81,8 @@ ORDER BY id
 {lock()};
 
 -- name: hold_batches
--- Batches whose jobs an operator retries, over or not, locked in order.
+-- Batches that are about to be sealed or cancelled, or whose jobs an operator retries, over or not, locked in order. An
+-- UPDATE alone would not wait for those that add.
 SELECT CAST(id AS text) FROM {t}batches
 WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
 ORDER BY id

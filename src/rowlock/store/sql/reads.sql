@@ -327,8 +327,10 @@ GROUP BY state;
 SELECT {time({now})};
 
 -- name: line
--- How many ready jobs of these lanes come before (:priority, :id), counting up to :n in each lane.
-SELECT sum(ahead.jobs)
+-- Who comes before (:priority, :id), a job without a source, in these lanes: older ones without a source, those of sources
+-- in better priorities, and whether some of its own priority take turns with it. Each is counted up to :n in each lane. A
+-- paused queue has no lane. Ranges and not `=`: see find_turns.
+SELECT coalesce(sum(ahead.plain), 0), coalesce(sum(ahead.sourced), 0), coalesce(sum(ahead.alike), 0)
 FROM (
     SELECT (
         SELECT count(*) FROM (
@@ -336,18 +338,45 @@ FROM (
             FROM {t}jobs_live j
             WHERE j.ready
               AND j.source IS NULL
+              AND (j.priority, j.id) < (:priority, :id)
               AND j.queue = lane.queue
               AND j.task = lane.task
-              AND (j.priority, j.id) < (:priority, :id)
               AND (j.expires_at IS NULL OR j.expires_at > {now})
             ORDER BY j.priority, j.id
-            LIMIT :n) first) AS jobs
-    FROM {rows:lane(queue text, task text)}) ahead;
+            LIMIT :n) first) AS plain,
+    (
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.source IS NOT NULL
+              AND j.priority < :priority
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.source, j.id
+            LIMIT :n) first) AS sourced,
+    (
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.source IS NOT NULL
+              AND j.priority >= :priority
+              AND j.priority <= :priority
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.source, j.id
+            LIMIT 1) first) AS alike
+    FROM {rows:lane(queue text, task text)}
+    WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
 -- name: line_of_source
--- How many ready jobs of one source come before (:priority, :id) in these lanes, counting up to :n in each. Of better
--- priorities, the index entries of other sources are read over.
-SELECT sum(ahead.jobs)
+-- The same for a job of :source: older ones of its source, all others in better priorities, and whether some of its own
+-- priority take turns with it: those without a source, and those of the sources before and behind its own.
+SELECT coalesce(sum(ahead.own), 0), coalesce(sum(ahead.plain + ahead.sourced), 0),
+       coalesce(sum(ahead.alike_plain + ahead.alike_before + ahead.alike_after), 0)
 FROM (
     SELECT (
         SELECT count(*) FROM (
@@ -355,15 +384,83 @@ FROM (
             FROM {t}jobs_live j
             WHERE j.ready
               AND j.source IS NOT NULL
+              AND j.priority >= :priority
+              AND j.priority <= :priority
+              AND j.source >= :source
+              AND j.source <= :source
+              AND j.id < :id
               AND j.queue = lane.queue
               AND j.task = lane.task
-              AND j.priority <= :priority
-              AND j.source = :source
-              AND (j.priority, j.id) < (:priority, :id)
               AND (j.expires_at IS NULL OR j.expires_at > {now})
             ORDER BY j.priority, j.source, j.id
-            LIMIT :n) first) AS jobs
-    FROM {rows:lane(queue text, task text)}) ahead;
+            LIMIT :n) first) AS own,
+    (
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.source IS NULL
+              AND j.priority < :priority
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.id
+            LIMIT :n) first) AS plain,
+    (
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.source IS NOT NULL
+              AND j.priority < :priority
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.source, j.id
+            LIMIT :n) first) AS sourced,
+    (
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.source IS NULL
+              AND j.priority >= :priority
+              AND j.priority <= :priority
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.id
+            LIMIT 1) first) AS alike_plain,
+    (
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.source IS NOT NULL
+              AND j.priority >= :priority
+              AND j.priority <= :priority
+              AND j.source < :source
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.source, j.id
+            LIMIT 1) first) AS alike_before,
+    (
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.source IS NOT NULL
+              AND j.priority >= :priority
+              AND j.priority <= :priority
+              AND j.source > :source
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY j.priority, j.source, j.id
+            LIMIT 1) first) AS alike_after
+    FROM {rows:lane(queue text, task text)}
+    WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
 -- name: queue_paused
 -- Since when a queue is paused; no row when it is not.

@@ -1,10 +1,10 @@
 -- Policy and health of sources for people, in the order of store/sources.py.
 
 -- name: source_known
--- Whether the source, its class, or a job of it is there. The last one reads all live jobs, and only for a name that
--- is otherwise unknown.
+-- Whether the source or class, the class of it, or a job of it is there. The last one reads all live jobs, and only for a
+-- name that is otherwise unknown.
 SELECT 1 WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :group)
-            OR EXISTS (SELECT 1 FROM {t}jobs_live WHERE source = :name);
+            OR EXISTS (SELECT 1 FROM {t}jobs_live WHERE source = :name OR {class(source)} = :name);
 
 -- name: source_classes
 -- The classes that are there.
@@ -83,12 +83,18 @@ ORDER BY r.id
 LIMIT :n;
 
 -- name: prune_sources
--- Sources that nobody has set, that are well, and were last used more than -:ago seconds ago.
+-- Sources that nobody has set, that are well, and were last used more than -:ago seconds ago. A new row begins with a full
+-- bucket, so one that is not yet full by the rate of its class stays: `burst` tokens, or those of a second, at least one.
 DELETE FROM {t}sources
 WHERE name IN (
-    SELECT name FROM {t}sources
-    WHERE name LIKE '%:%' AND set_by IS NULL AND enabled AND opened_at IS NULL AND paused_until IS NULL AND refusals = 0
-      AND coalesce(last_success_at, last_failure_at, created_at) < {after(:ago)}
-      AND coalesce(last_failure_at, last_success_at, created_at) < {after(:ago)}
+    SELECT s.name FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+    WHERE s.name LIKE '%:%' AND s.set_by IS NULL AND s.enabled
+      AND s.opened_at IS NULL AND s.paused_until IS NULL AND s.refusals = 0
+      AND coalesce(s.last_success_at, s.last_failure_at, s.created_at) < {after(:ago)}
+      AND coalesce(s.last_failure_at, s.last_success_at, s.created_at) < {after(:ago)}
+      AND coalesce(s.tokens_at, s.created_at) < {after(:ago)}
+      AND (s.tokens_at IS NULL OR c.rate_limit_per_minute IS NULL
+           OR -{seconds_until(s.tokens_at)} * c.rate_limit_per_minute / 60
+              >= coalesce(c.burst, {greatest(1, c.rate_limit_per_minute / 60)}))
     LIMIT :n)
 RETURNING name;

@@ -1,0 +1,141 @@
+"""A follow-up has what a direct enqueue of its task would have, and its own follow-ups in turn."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from rowlock import InvalidArguments, Rowlock, fixed
+from rowlock.work.follow_ups import MAX_BYTES
+from rowlock.work.options import TaskOptions
+from support.app_rig import app, rig, t
+from support.rig import Rig
+
+__all__ = ["app", "rig", "t"]  # fixtures
+
+# Every option of a task, with the column that it becomes; those without one are asked of the task when it runs.
+OPTIONS: dict[str, tuple[Any, str | None]] = {
+    "queue": ("other", "queue"),
+    "max_attempts": (3, "max_attempts"),
+    "backoff": (fixed(seconds=3), "backoff"),
+    "timeout": (9.0, "timeout_seconds"),
+    "priority": (4, "priority"),
+    "source": ("api:s", "source"),
+    "on_success": ("last", "on_success"),
+    "on_dead": ("last", "on_dead"),
+    "on_lost": ("dead", "on_lost"),
+    "runs_in": (None, None),
+    "memory_mb": (None, None),
+    "keep": (12345.0, "keep_seconds"),
+    "rules": ({}, None),
+}
+COLUMNS = [column for _, column in OPTIONS.values() if column is not None]
+
+
+async def of_task(rig: Rig, task: str) -> list[dict[str, Any]]:
+    return [row for row in (await rig.rows()).values() if row["task"] == task]
+
+
+async def end(app: Rowlock, job_id: str, dead: bool = False) -> None:
+    lease = await app.claim(job_id)
+    assert lease is not None
+    await (lease.fail("no", permanent=True) if dead else lease.complete())
+
+
+def test_every_option_of_a_task_is_in_the_table() -> None:
+    assert list(OPTIONS) == [field.name for field in dataclasses.fields(TaskOptions)]
+
+
+@pytest.mark.parametrize("how", ["on_success", "on_dead", "on_end"])
+@pytest.mark.parametrize("given", [OPTIONS, {}], ids=["every option", "no option"])
+async def test_a_follow_up_has_the_columns_of_a_direct_enqueue(app: Rowlock, rig: Rig, how: str, given: Any) -> None:
+    @app.task(keep=60, priority=7)
+    async def last(finished: dict[str, Any]) -> None: ...
+
+    async def ended(batch: dict[str, Any]) -> None: ...
+    async def after(finished: dict[str, Any]) -> None: ...
+
+    wanted = {key: value for key, (value, _) in given.items()}
+    follow_up = app.task("next", **wanted)(ended if how == "on_end" else after)
+
+    @app.task(**{} if how == "on_end" else {how: follow_up})
+    async def first() -> None: ...
+
+    async with app.batch("b", on_end=follow_up if how == "on_end" else None) as batch:
+        job = await first.using(batch=batch).enqueue()
+    await end(app, job.id, dead=how == "on_dead")
+    await follow_up.enqueue({})
+    made, direct = await rig.fetch(f"SELECT {', '.join(COLUMNS)} FROM {{t}}jobs_live WHERE task = 'next'")
+    assert dict(zip(COLUMNS, made, strict=True)) == dict(zip(COLUMNS, direct, strict=True))
+
+
+async def test_follow_ups_go_on_to_the_end_of_the_chain(app: Rowlock, rig: Rig) -> None:
+    @app.task
+    async def alarm() -> None: ...
+
+    @app.task(queue="last")
+    async def third(finished: dict[str, Any]) -> None: ...
+
+    @app.task(on_success=third, on_dead=alarm)
+    async def second(finished: dict[str, Any]) -> None: ...
+
+    @app.task(on_success="second", on_dead=alarm)
+    async def first() -> None: ...
+
+    await first.using(owner="ana").enqueue()
+    for task in ("first", "second"):
+        ((job_id, _),) = [found for found in (await rig.rows()).items() if found[1]["task"] == task]
+        await end(app, job_id)
+    (job,) = await of_task(rig, "third")
+    assert (job["queue"], job["owner"], job["args"]["finished"]["task"]) == ("last", "ana", "second")
+    assert job["args"]["finished"]["args"]["finished"]["task"] == "first"
+    assert await of_task(rig, "alarm") == []
+
+
+async def test_follow_ups_that_go_round_are_refused(app: Rowlock, rig: Rig) -> None:
+    @app.task(on_dead="two")
+    async def one(finished: dict[str, Any] | None = None) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="two → one → two"):  # once all of them are known
+        app.task("two", on_success=one)(one.function)
+        await one.enqueue()
+    again = app.task("again", on_success="again")(one.function)
+    with pytest.raises(InvalidArguments, match="may not go round: again → again"):
+        await again.enqueue()
+    assert await rig.rows() == {}
+
+
+async def test_a_source_made_from_the_arguments_is_refused_where_the_follow_up_is_named(app: Rowlock, t: Any) -> None:
+    @app.task(source=lambda finished: "api:x")
+    async def after(finished: dict[str, Any]) -> None: ...
+
+    @app.task(source=lambda batch: "api:x")
+    async def ended(batch: dict[str, Any]) -> None: ...
+
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArguments, match="task 'after' is a follow-up: its source must be a name"):
+        app.task("work", on_success=after)(work)
+    with pytest.raises(InvalidArguments, match="task 'after' is a follow-up: its source must be a name"):
+        await app.task("work", on_success="after")(work).enqueue()
+    with pytest.raises(InvalidArguments, match="task 'ended' is a follow-up: its source must be a name"):
+        async with app.batch("b", on_end=ended):
+            pass
+
+
+async def test_follow_ups_too_long_to_be_stored_with_every_job_are_refused(app: Rowlock) -> None:
+    async def work(finished: dict[str, Any] | None = None) -> None: ...
+
+    task = app.task("0")(work)
+    with pytest.raises(InvalidArguments, match=f"at most {MAX_BYTES} are stored"):
+        for n in range(1, 20):  # each names two: the tree of them doubles
+            task = app.task(str(n), on_success=task, on_dead=task)(work)
+
+
+async def test_a_follow_up_stored_before_chains_were_is_written_as_it_was(app: Rowlock, rig: Rig) -> None:
+    stored = {"task": "next", "queue": "q", "max_attempts": 2, "priority": 1, "bare": True, "timeout_seconds": 5}
+    await end(app, await rig.enqueue(on_success=json.dumps(stored)))
+    (row,) = await of_task(rig, "next")
+    assert (row["queue"], row["max_attempts"], row["priority"], row["timeout_seconds"]) == ("q", 2, 1, 5)
+    assert (row["args"], row["source"]) == ({}, None)
