@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -105,9 +105,16 @@ class Query:
     name: str
     sql: str | None
     binds: tuple[tuple[str, int | None], ...]  # in order: (parameter, None) or (batch parameter, column)
-    has_batch: bool = False  # whether there are columns among them
-    names: tuple[str, ...] = ()  # of the parameters alone, in order
-    now: int | None = None  # the place of the moment among them
+    has_batch: bool = field(init=False)  # whether there are columns among them
+    names: tuple[str, ...] = field(init=False)  # of the parameters alone, in order
+    now: int | None = field(init=False)  # the place of the moment among them
+
+    def __post_init__(self) -> None:
+        # Once for all: a statement is bound for each enqueue.
+        names = tuple(parameter for parameter, _ in self.binds)
+        object.__setattr__(self, "has_batch", any(column is not None for _, column in self.binds))
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "now", names.index("now") if "now" in names else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +289,7 @@ def compile_query(name: str, text: str, dialect: Dialect) -> Query:
         return f"{dialect.place}{binds.index(bind) + 1}"
 
     sql = _PARAM.sub(number, sql)
-    names = tuple(parameter for parameter, _ in binds)
-    has_batch = any(column is not None for _, column in binds)
-    return Query(name, sql, tuple(binds), has_batch, names, names.index("now") if "now" in names else None)
+    return Query(name, sql, tuple(binds))
 
 
 @cache
