@@ -187,15 +187,15 @@ def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[s
     assert [row | {"next": None} for row in inside.json("schedules", "list")] == before
 
 
-def test_mistakes_are_the_same_on_both_engines(cli: Cli) -> None:
-    assert "0 0 31 2 *" in cli.error(*ADD, "--cron", "0 0 31 2 *", code=2)
+def test_mistakes_are_the_same_on_both_engines(cli: Cli, here: Inside) -> None:
+    assert "0 0 31 2 *" in here.error(*ADD, "--cron", "0 0 31 2 *", code=2)
     assert "UTF-8" in cli.error(*ADD, "--every", "1h", "--owner", "\udcff", code=2)
-    assert "no schedule named" in cli.error("schedules", "run", "\udcff", code=3)
-    assert "1970 to 2199" in cli.error(*ADD, "--every", "1h", "--end", "0001-01-01T00:00Z", code=2)
-    assert "Asia/Seoul" in cli.error(*ADD, "--cron", "0 3 * * *", "--zone", "asia/soul", code=2)
+    assert "no schedule named" in here.error("schedules", "run", "\udcff", code=3)
+    assert "1970 to 2199" in here.error(*ADD, "--every", "1h", "--end", "0001-01-01T00:00Z", code=2)
+    assert "Asia/Seoul" in here.error(*ADD, "--cron", "0 3 * * *", "--zone", "asia/soul", code=2)
     for verb in ("next", "pause", "resume", "remove", "run"):
-        assert "nope" in cli.error("schedules", verb, "nope", code=3)
-    assert cli.json("schedules", "list") == []
+        assert "nope" in here.error("schedules", verb, "nope", code=3)
+    assert here.json("schedules", "list") == []
 
 
 def test_a_task_that_the_app_does_not_know_is_refused_with_the_nearest(inside: Inside) -> None:

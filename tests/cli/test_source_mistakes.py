@@ -42,11 +42,11 @@ def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[s
     assert inside.json("sources", "list") == before
 
 
-def test_mistakes_are_the_same_on_both_engines(cli: Cli) -> None:
-    before = cli.json("sources", "list")
-    assert "known: api, domain" in cli.error("sources", "set", "svc:a", "--rate", "1/s", code=2)
-    assert "from 0, not -2" in cli.error("sources", "set", "api:ebay", "--concurrency", "-2", code=2)
-    assert cli.json("sources", "list") == before
+def test_mistakes_are_the_same_on_both_engines(here: Inside) -> None:
+    before = here.json("sources", "list")
+    assert "known: api, domain" in here.error("sources", "set", "svc:a", "--rate", "1/s", code=2)
+    assert "from 0, not -2" in here.error("sources", "set", "api:ebay", "--concurrency", "-2", code=2)
+    assert here.json("sources", "list") == before
 
 
 def test_sources_of_a_broken_file_stop_the_worker_with_one_line(lite: Cli) -> None:
