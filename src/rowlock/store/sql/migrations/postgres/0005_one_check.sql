@@ -1,7 +1,5 @@
--- What a live job's row may look like, as one short constraint instead of six. PostgreSQL reads and prepares the text of
--- every check again for each statement: six of them cost a single insert 80 µs of the server's 310, this one 15. So it
--- holds what would leave a job stuck for ever; the words and counters, which Rowlock alone writes, are left to SQLite's
--- checks, where they cost nothing and meet the same tests.
+-- What a live job's row may look like, as one constraint instead of six. PostgreSQL reads and prepares the text of every
+-- check again for each statement: six of them cost a single insert 40 µs, a fifth of what it takes besides its commit.
 -- NOT VALID, because the rows there have passed the six: no scan under the lock.
 
 ALTER TABLE rowlock.jobs_live
@@ -12,8 +10,13 @@ ALTER TABLE rowlock.jobs_live
     DROP CONSTRAINT jobs_live_lease,
     DROP CONSTRAINT jobs_live_unique_mode_check,
     ADD CONSTRAINT jobs_live_row CHECK (
-        -- A running row has a whole lease and is not ready; any other row has none of a lease.
-        num_nulls(lease_token, locked_by, locked_at, lease_expires_at)
-            = CASE WHEN state <> 'running' THEN 4 WHEN ready THEN -1 ELSE 0 END
-        AND abs(priority) <= 100
+        -- A running row has a whole lease; any other row has none of it.
+        CASE WHEN state = 'running'
+             THEN NOT ready AND num_nulls(lease_token, locked_by, locked_at, lease_expires_at) = 0
+             ELSE state IN ('queued', 'retryable')
+                  AND num_nonnulls(lease_token, locked_by, locked_at, lease_expires_at, heartbeat_at) = 0
+        END
+        AND priority BETWEEN -100 AND 100
+        AND least(attempt, releases, losses, max_attempts - 1) >= 0
+        AND unique_mode IN ('until_done', 'while_queued', 'forever', 'window')
     ) NOT VALID;
