@@ -52,9 +52,7 @@ class Explanation:
     also: tuple[str, ...] = ()  # reasons that would hold it back if the first were gone
     waits_until: datetime | None = None  # its time, or the end of its lease
     place: int | None = None  # how many ready jobs come first
-    place_exact: bool = (
-        True  # False: more may come first, or fewer: jobs of sources come in turns, and if these let them
-    )
+    place_exact: bool = True  # False: jobs of sources come in turns, so more may come first, or fewer
     held_by: str | None = None
     busy_with: tuple[str, ...] = ()  # the jobs that take up its source
     held_since: datetime | None = None
