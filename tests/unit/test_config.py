@@ -113,6 +113,29 @@ def test_durations_are_numbers_or_have_a_unit(value: object, seconds: float) -> 
     assert load(worker__poll_interval_seconds=value).worker.poll_interval_seconds == seconds
 
 
+def test_a_file_takes_values_from_environment_variables() -> None:
+    file = """
+    database: ${DATABASE_URL}
+    worker: {lease_seconds: "${LEASE:-300}", queues: ["${QUEUE:-mail}", slow]}
+    sources: {api: {rate: "${RATE:-30/min}"}}
+    """
+    set_ = load(file, {"DATABASE_URL": "postgresql://u@h/d", "LEASE": "5m", "RATE": "7/s"})
+    assert (set_.database, set_.worker.lease_seconds) == ("postgresql://u@h/d", 300)
+    assert (set_.worker.queues, set_.sources["api"]["rate"]) == (("mail", "slow"), "7/s")
+    assert load(file, {"DATABASE_URL": "sqlite:///a.db", "LEASE": "40"}).worker.lease_seconds == 40
+
+
+def test_a_variable_of_a_file_that_is_not_set_is_named_and_adds_no_keys() -> None:
+    file = "app: a\ndatabase: ${DATABASE_URL}"
+    for env in ({}, {"DATABASE_URL": ""}):
+        assert mistake(file, env) == (
+            "database = '${DATABASE_URL}' (rowlock.yaml:2): the environment variable DATABASE_URL is not set or empty;"
+            " set it, or write a default: ${DATABASE_URL:-…}"
+        )
+    injected = "sqlite:///x.db\nworker:\n  pool_size: 99"
+    assert load("database: ${NAME}", {"NAME": injected}).worker.pool_size == 10
+
+
 def test_settings_cannot_be_changed() -> None:
     settings = load()
     with pytest.raises(ValidationError):

@@ -23,6 +23,7 @@ from rowlock.core.source import check_name, check_policy
 DAY = 86_400
 
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@|(?<=[?&]password=)[^&]*")
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(:-(?P<default>[^}]*))?\}")
 _SECRET = re.compile("pass|secret|token|key|credential", re.IGNORECASE)
 
 
@@ -201,7 +202,7 @@ def load_settings(
     flags: Mapping[str, Any],
 ) -> Settings:
     """Flags (by dotted key; None is not given) over ROWLOCK_… variables over a YAML file over defaults."""
-    from_file = {} if file_text is None else dict(_file(file_text, file_name or "config file"))
+    from_file = {} if file_text is None else dict(_file(file_text, file_name or "config file", env))
     return _settings(from_file | dict(_environment(env)) | dict(_flags(flags)))
 
 
@@ -246,10 +247,11 @@ def _environment(env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
         yield VARIABLES[name], Given(value, f"environment variable {name}")
 
 
-def _file(text: str, name: str) -> Iterator[tuple[str, Given]]:
+def _file(text: str, name: str, env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
     data, lines = _parsed(text, name)
     for key, value in _flat(data, name):
         given = Given(value, f"{name}:{lines[key]}" if key in lines else name)
+        given = given._replace(value=_filled(key, given, value, env))
         if key in SECTIONS:
             raise ConfigError(f"{_said(key, given)}: must be a mapping with keys such as {_keys_of(key)[0]}")
         yield _known(key, KEYS, given), given
@@ -264,6 +266,28 @@ def _flat(data: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from ((f"{key}.{inner}", deep) for inner, deep in (value or {}).items())
         else:
             yield str(key), value
+
+
+def _filled(key: str, given: Given, value: Any, env: Mapping[str, str]) -> Any:
+    """`value` with each ${VARIABLE} and ${VARIABLE:-default} in its texts replaced. This is done after YAML was read, so
+    that no variable can add keys to the file."""
+    if isinstance(value, dict):
+        return {name: _filled(key, given, inner, env) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_filled(key, given, inner, env) for inner in value]
+    if not isinstance(value, str):
+        return value
+
+    def fill(found: re.Match[str]) -> str:
+        text = env.get(found["name"]) or found["default"]
+        if text is None:
+            raise ConfigError(
+                f"{_said(key, given)}: the environment variable {found['name']} is not set or empty;"
+                f" set it, or write a default: ${{{found['name']}:-…}}"
+            )
+        return text
+
+    return _VARIABLE.sub(fill, value)
 
 
 def _parsed(text: str, name: str) -> tuple[Any, dict[str, int]]:

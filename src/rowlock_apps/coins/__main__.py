@@ -15,7 +15,7 @@ from rowlock import RowlockError
 from rowlock_apps.coins.app import Coins
 from rowlock_apps.coins.coin import Coin
 from rowlock_apps.coins.markets import Markets, flaky, metered, steady
-from rowlock_apps.coins.report import as_table
+from rowlock_apps.coins.report import as_table, points_table
 
 cli = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 Database = Annotated[str | None, typer.Option("--database", metavar="URL", help="Instead of ROWLOCK_DATABASE_URL")]
@@ -48,12 +48,16 @@ def submit(
 
 @cli.command()
 def report(database: Database = None) -> None:
-    """Every coin, its price points and its valuation."""
+    """Every coin with its valuation, and its newest price points."""
 
     async def show(coins: Coins) -> None:
         from rich.console import Console
 
-        Console().print(as_table(await coins.report()))
+        console, worths = Console(), await coins.report()
+        console.print(as_table(worths))
+        for worth in worths:
+            if worth.newest:
+                console.print(points_table(worth))
 
     _run(database, show)
 

@@ -1,7 +1,10 @@
 """Asking a market, and telling errors that pass from errors that stay.
 
-Passing (the job is retried, and it counts against the market's breaker): timeouts, broken connections, 408, 429, 5xx.
-Staying (the job is dead at once): every other status than 200, answers that make no sense, and an address that is none.
+Passing (the job is retried, and it counts against the market's breaker): timeouts, broken connections, 408, 425, 429,
+5xx. Staying (the job is dead at once): every other status that is no answer, answers that make no sense, and an address
+that is none. 204 is an answer without listings. A redirect is followed on the market's own host; one that leads
+elsewhere is not, because whoever answers would choose which host this worker asks: the error says how to change the
+address.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 import aiohttp
+from yarl import URL
 
 from rowlock import Permanent, SourceError
 from rowlock_apps.coins.coin import Coin
@@ -20,6 +24,8 @@ from rowlock_apps.coins.listing import MAX_BYTES, Answer, BadAnswer, read_answer
 CONNECT_SECONDS, TOTAL_SECONDS = 5, 20  # of one request
 LONGEST_PAUSE = 86_400.0  # that a market can ask for
 PASSING = {408, 425, 429}
+REDIRECTS = {301, 302, 303, 307, 308}
+MOST_REDIRECTS = 3
 
 QueryParams = dict[str, str | int | float]
 
@@ -42,22 +48,53 @@ def open_http() -> aiohttp.ClientSession:
 
 async def ask(http: aiohttp.ClientSession, market: Market, coin: Coin, more: QueryParams) -> Answer:
     """What the market has of this coin."""
-    wanted = more | coin.model_dump()
     try:
-        async with http.get(f"{market.url}/search", params=wanted, allow_redirects=False) as response:
-            _check(market, response)
-            body = await _read(market, response)
-            content_type = response.content_type if "Content-Type" in response.headers else ""
+        body, content_type = await _get(
+            http, market, URL(f"{market.url}/search").update_query(more | coin.model_dump())
+        )
     except TimeoutError as error:
         raise SourceError(f"{market.id} did not answer in time", code="TIMEOUT") from error
-    except aiohttp.InvalidURL as error:  # a client's error too, but no market's
+    except ValueError as error:  # aiohttp's InvalidURL is also a ClientError, but no fault of the market
         raise Permanent(f"the address of {market.id} cannot be asked: {error}", code="BAD_ADDRESS") from error
     except aiohttp.ClientError as error:
         raise SourceError(f"the connection to {market.id} failed: {error}", code="CONNECTION") from error
+    if body is None:
+        return Answer()
     try:
         return read_answer(body, content_type)
     except BadAnswer as error:
         raise Permanent(f"the answer of {market.id} cannot be used: {error}", code="BAD_ANSWER") from error
+
+
+async def _get(http: aiohttp.ClientSession, market: Market, url: URL) -> tuple[bytes | None, str]:
+    """The body of the answer and its type; no body for 204."""
+    for _ in range(1 + MOST_REDIRECTS):
+        async with http.get(url, allow_redirects=False) as response:
+            if response.status in REDIRECTS:
+                url = _moved(market, url, response)
+                continue
+            if response.status == 204:
+                return None, ""
+            _check(market, response)
+            return await _read(market, response), response.content_type if "Content-Type" in response.headers else ""
+    raise Permanent(f"{market.id} redirects more than {MOST_REDIRECTS} times", code="REDIRECTS")
+
+
+def _moved(market: Market, asked: URL, response: aiohttp.ClientResponse) -> URL:
+    """Where a redirect leads, on the same host and not from https to http."""
+    code = f"HTTP_{response.status}"
+    try:
+        there = asked.join(URL(response.headers.get("Location", "")))
+    except ValueError as error:
+        raise Permanent(f"{market.id} redirects to what is no address: {error}", code=code) from error
+    same_port = there.port == asked.port or (asked.port, there.port) == (80, 443)
+    if there.host != asked.host or not same_port or (asked.scheme, there.scheme) == ("https", "http"):
+        raise Permanent(
+            f"{market.id} has moved to {there.origin()}; if that is right: python -m rowlock_apps.coins market"
+            f" {market.id} {there.with_query(None).with_fragment(None)}".removesuffix("/search"),
+            code=code,
+        )
+    return there
 
 
 def _check(market: Market, response: aiohttp.ClientResponse) -> None:
@@ -88,6 +125,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
             seconds = float(given)
         else:
             seconds = (parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return min(max(seconds, 0.0), LONGEST_PAUSE)

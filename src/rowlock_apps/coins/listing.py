@@ -8,6 +8,8 @@ of them makes sense, the market has changed its format, and the whole answer is 
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from datetime import date as Day
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cached_property
@@ -19,6 +21,7 @@ from rowlock import InvalidArguments, price_key
 
 MAX_BYTES = 1024 * 1024
 MAX_LISTINGS = 500
+JSON_TYPE = re.compile(r"application/json|[\w.-]+/[\w.+-]+\+json")  # RFC 6839: application/vnd.market+json is JSON, too
 HIGHEST_PRICE = Decimal(100_000_000)  # several times the dearest coin ever sold
 
 PriceType = Literal["sold", "ask", "bid"]
@@ -34,6 +37,14 @@ def _as_text(given: Any) -> Any:
     return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
 
 
+def _as_day(given: Any) -> Any:
+    """A day in any form of ISO 8601; of a moment it is the day in UTC."""
+    if not isinstance(given, str):
+        return given
+    moment = datetime.fromisoformat(given.strip())
+    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date()
+
+
 class Listing(BaseModel):
     """One offer or sale."""
 
@@ -45,7 +56,7 @@ class Listing(BaseModel):
     price: Annotated[Decimal, Field(ge=Decimal("0.01"), le=HIGHEST_PRICE)]
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
     type: PriceType
-    date: Day
+    date: Annotated[Day, BeforeValidator(_as_day)]
 
     @cached_property
     def dedupe_key(self) -> str:
@@ -69,7 +80,7 @@ class Answer(BaseModel):
 
 def read_answer(body: bytes, content_type: str) -> Answer:
     """The listings in a market's answer, or BadAnswer."""
-    if content_type != "application/json":
+    if not JSON_TYPE.fullmatch(content_type):
         raise BadAnswer(f"it is {content_type or 'of no type'}, not application/json")
     try:
         data = json.loads(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,19 @@ from rowlock_apps.coins.listing import Listing
 from rowlock_apps.coins.valuation import CURRENCY, Point, Valuation
 
 NEWEST = 1000  # points that a valuation looks at
+SHOWN = 20  # points of each coin that a report shows
+
+
+class PricePoint(NamedTuple):
+    """One price that a market told, for a report."""
+
+    source_id: str
+    price_type: str
+    cents: int
+    currency: str
+    listed_on: str
+    match_strength: int
+    title: str
 
 
 class Worth(NamedTuple):
@@ -24,6 +38,7 @@ class Worth(NamedTuple):
     low: int | None
     high: int | None
     basis: str | None
+    newest: tuple[PricePoint, ...] = ()  # of its points
 
 
 # --- intakes and markets
@@ -168,7 +183,8 @@ async def put_valuation(tx: Session, intake_id: int, found: Valuation) -> None:
 
 
 async def report(tx: Session) -> list[Worth]:
-    """Every coin with its points and its valuation, in the order in which they came in."""
+    """Every coin with its newest points and its valuation, in the order in which they came in."""
+    newest = await _newest_points(tx)
     rows = await tx.fetch(
         """
         SELECT i.year, i.mintmark, i.denomination, i.series, i.title, i.id,
@@ -179,7 +195,26 @@ async def report(tx: Session) -> list[Worth]:
         ORDER BY i.id
         """
     )
-    return [Worth(row[5], _coin(row), *row[6:]) for row in rows]
+    return [Worth(row[5], _coin(row), *row[6:], tuple(newest[row[5]])) for row in rows]
+
+
+async def _newest_points(tx: Session) -> dict[int, list[PricePoint]]:
+    """The newest points of each intake, at most SHOWN."""
+    rows = await tx.fetch(
+        """
+        SELECT intake_id, source_id, price_type, price_cents, currency, listed_on, match_strength, title
+        FROM (SELECT p.*, row_number() OVER (PARTITION BY p.intake_id
+                                             ORDER BY p.listed_on DESC, p.source_id, p.dedupe_key) AS place
+              FROM coins_price_points p) ranked
+        WHERE place <= $1
+        ORDER BY intake_id, place
+        """,
+        SHOWN,
+    )
+    found: defaultdict[int, list[PricePoint]] = defaultdict(list)
+    for intake_id, *rest in rows:
+        found[intake_id].append(PricePoint(*rest))
+    return found
 
 
 def _coin(row: Sequence[Any]) -> Coin:

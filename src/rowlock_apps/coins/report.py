@@ -19,6 +19,22 @@ def as_table(worths: list[Worth]) -> Table:
     return table
 
 
+def points_table(worth: Worth) -> Table:
+    """The newest price points of one coin."""
+    table = Table("market", "type", "price", "listed", "match", "title", title=escape(str(worth.coin)))
+    for column in ("price", "match"):
+        next(each for each in table.columns if each.header == column).justify = "right"
+    for point in worth.newest:
+        price = money(point.cents) if point.currency == "USD" else f"{point.cents / 100:,.2f} {point.currency}"
+        table.add_row(
+            *(point.source_id, point.price_type, price, str(point.listed_on), f"{point.match_strength} %"),
+            escape(point.title),
+        )
+    if left := worth.points - len(worth.newest):
+        table.caption = f"and {left} older ones"
+    return table
+
+
 def money(cents: int | None) -> str:
     """$12.50"""
     return "–" if cents is None else f"${cents // 100:,}.{cents % 100:02}"

@@ -14,12 +14,15 @@ import psycopg
 import pytest
 from rich.console import Console
 
-from apps.coins.helpers import LISTING
+from apps.coins.helpers import LISTING, Says, listing
+from rowlock import ConfigError
 from rowlock.cli.main import execute
+from rowlock.testing import Testing
 from rowlock_apps.coins import Coin, Coins
 from rowlock_apps.coins.__main__ import cli as typed
 from rowlock_apps.coins.demo import COINS, play
 from rowlock_apps.coins.listing import read_answer
+from rowlock_apps.coins.markets import Markets
 from rowlock_apps.coins.records import Worth
 from rowlock_apps.coins.report import as_table
 
@@ -189,6 +192,37 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"coins: {reason}")
+
+
+async def test_the_report_command_shows_each_coins_newest_price_points(
+    coins: Coins,
+    t: Testing,
+    markets: Markets,
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What its help says. At most 20 for each coin, newest first, and how many there are beside them."""
+    monkeypatch.setenv("COLUMNS", "200")
+    rows = [listing(external_id=str(n), price=f"{n}.00", date=f"2026-01-{n:02}", title=f"nr {n}") for n in range(1, 24)]
+    await coins.set_market("says", markets.add("says", Says(*rows)))
+    await coins.submit(Coin(year=1921, denomination="Dollar"))
+    await t.drain()
+    await asyncio.to_thread(typed, ["report", "--database", url], standalone_mode=False)
+    told = capsys.readouterr().out
+    prices = re.findall(r"says +│ sold │ +\$(\d+)\.00 │ 2026-01-(\d\d) │ +\d+ % │ nr (\d+)", told)
+    assert [int(price) for price, _, _ in prices] == list(range(23, 3, -1))
+    assert "and 3 older ones" in told
+
+
+def test_the_lock_timeout_of_the_document_is_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S4.6, S4.8: JOB_LOCK_TIMEOUT_SECONDS, 300 if it is not set; a flag or ROWLOCK_WORKER__LEASE_SECONDS wins."""
+    assert Coins().app.settings.worker.lease_seconds == 300
+    monkeypatch.setenv("JOB_LOCK_TIMEOUT_SECONDS", "120")
+    assert Coins().app.settings.worker.lease_seconds == 120
+    monkeypatch.setenv("JOB_LOCK_TIMEOUT_SECONDS", "soon")
+    with pytest.raises(ConfigError, match=r"lease_seconds = 'soon' \(.*config.yaml:8\)"):
+        _ = Coins().app.settings
 
 
 def test_a_report_shows_titles_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,11 +92,11 @@ async def test_a_market_that_is_gone_passes(markets: Markets) -> None:
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (says(302, Location="/elsewhere"), "HTTP_302"),
+        (says(302, Location="http://elsewhere.example/search"), "HTTP_302"),
+        (says(301, Location="http://[::1"), "HTTP_301"),
         (says(400), "HTTP_400"),
         (says(403), "HTTP_403"),
         (says(404), "HTTP_404"),
-        (says(204), "HTTP_204"),
         (says(200, "not JSON", Content_Type="application/json"), "BAD_ANSWER"),
         (says(200, '{"listings": 7}', Content_Type="application/json"), "BAD_ANSWER"),
         (says(200, "<html>", Content_Type="text/html"), "BAD_ANSWER"),
@@ -112,6 +112,31 @@ async def test_errors_that_stay(markets: Markets, answer: Any, code: str) -> Non
             await ask(http, Market("says", markets.add("says", market)), MORGAN, {})
     assert raised.value.code == code
     assert "says" in str(raised.value)
+
+
+async def test_a_redirect_is_followed_on_the_markets_own_host_and_nowhere_else(markets: Markets) -> None:
+    """S4.3: an API that moved a path is still the same market; where another host is named, the operator decides."""
+    moved, there = Says(), Says(LISTING)
+    address = markets.add("moved", moved)
+    moved.instead = says(301, Location=markets.add("there", there) + "/search?year=1921&denomination=Dollar")
+    async with open_http() as http:
+        answer = await ask(http, Market("moved", address), MORGAN, {})
+        assert (len(answer.listings), dict(markets.asked)) == (1, {"moved": 1, "there": 1})
+        moved.instead = says(308, Location=f"{address}/search")
+        with pytest.raises(Permanent, match="moved redirects more than 3 times") as raised:
+            await ask(http, Market("moved", address), MORGAN, {})
+        assert (raised.value.code, markets.asked["moved"]) == ("REDIRECTS", 1 + 4)
+        moved.instead = says(301, Location="https://new.example/api/search?year=1921")
+        with pytest.raises(Permanent, match=r"market moved https://new\.example/api$"):
+            await ask(http, Market("moved", address), MORGAN, {})
+
+
+async def test_204_is_an_answer_without_listings(coins: Coins, t: Testing, market: Says) -> None:
+    """A market that has nothing of a coin may say so without a body."""
+    market.instead = says(204)
+    await coins.submit(MORGAN)
+    (job,) = await t.drain()
+    assert (job.state, job.result["listings"]) == ("succeeded", 0)
 
 
 async def test_a_permanent_error_ends_the_job_and_writes_nothing(

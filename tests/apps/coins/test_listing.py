@@ -105,3 +105,26 @@ def test_the_key_is_the_markets_id_or_else_a_hash() -> None:
 def test_a_market_may_number_its_listings() -> None:
     (found,) = read_answer(answer(listing(external_id=123)), "application/json").listings
     assert (found.external_id, found.dedupe_key) == ("123", "ext_123")
+
+
+@pytest.mark.parametrize(
+    ("given", "day"),
+    [
+        ("2026-01-15", "2026-01-15"),
+        ("20260115", "2026-01-15"),
+        ("2026-01-15T10:30:00", "2026-01-15"),
+        ("2026-01-15T23:30:00Z", "2026-01-15"),
+        ("2026-01-15T23:30:00.5-05:00", "2026-01-16"),  # the day in UTC
+        ("2026-W03-4", "2026-01-15"),
+    ],
+)
+def test_a_date_may_have_any_form_of_iso_8601(given: str, day: str) -> None:
+    (found,) = read_answer(answer(listing(date=given)), "application/json").listings
+    assert found.date.isoformat() == day
+
+
+@pytest.mark.parametrize("content_type", ["application/vnd.market+json", "application/hal+json", "text/x.a-b+json"])
+def test_every_json_type_is_read(content_type: str) -> None:
+    assert len(read_answer(answer(LISTING), content_type).listings) == 1
+    with pytest.raises(BadAnswer):
+        read_answer(answer(LISTING), content_type.replace("+json", "+xml"))

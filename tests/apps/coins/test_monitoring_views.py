@@ -1,0 +1,66 @@
+"""What operators look at, on each engine: recent jobs, the health of markets, stuck jobs."""
+
+import asyncio
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from apps.coins.helpers import LISTING, MORGAN, Says, fetch, hanging, says
+from rowlock import FakeClock
+from rowlock_apps.coins import Coins
+from rowlock_apps.coins.markets import Markets
+
+
+def moment(value: Any) -> datetime:
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+async def test_jobs_and_markets_are_shown_in_the_documents_words(url: str, markets: Markets, tmp_path: Path) -> None:
+    """S4.1, S4.27, S4.29, S4.30, S4.31 on both engines."""
+    clock = FakeClock()  # months before the database's own clock: what runs by it has been silent for long
+    coins = Coins(url, clock=clock, cache_file=tmp_path / "cache.db")
+    arrived, gate = asyncio.Event(), asyncio.Event()
+    manners = {"fine": Says(LISTING), "wrong": Says(), "down": Says(), "slow": hanging(gate, arrived)}
+    manners["wrong"].instead, manners["down"].instead = says(404), says(503)  # type: ignore[union-attr]
+    async with coins.app:
+        for name, manner in manners.items():
+            await coins.set_market(name, markets.add(name, manner), f"The {name} market")
+        await coins.set_market("never", "http://127.0.0.1:9/never")
+        await coins.submit(MORGAN, list(manners))
+        async with coins.app.worker(shutdown_timeout_seconds=0):
+            ended = "SELECT count(*) FROM coins_scrape_jobs WHERE attempts = 1 AND status <> 'running'"
+            async with asyncio.timeout(20):
+                while await fetch(coins, ended) != [(3,)]:
+                    await asyncio.sleep(0.02)
+                await arrived.wait()
+            columns = "source_id, intake_id, status, locked_by, locked_at, heartbeat_at, completed_at, error_message"
+            jobs = {row[0]: row[1:] for row in await fetch(coins, f"SELECT {columns} FROM coins_scrape_jobs")}
+            columns = "id, name, enabled, failure_streak, last_success_at, last_failure_at, paused_until"
+            health = {row[0]: row[1:] for row in await fetch(coins, f"SELECT {columns} FROM coins_source_health")}
+            stuck = await fetch(coins, "SELECT status, locked_by, seconds_since_heartbeat FROM coins_stuck_jobs")
+            gate.set()
+    assert {name: (row[0], row[1]) for name, row in jobs.items()} == {
+        "fine": (1, "succeeded"), "wrong": (1, "failed"), "down": (1, "retryable"), "slow": (1, "running")
+    }  # fmt: skip
+    _, _, worker, locked_at, heartbeat_at, completed_at, _ = jobs["slow"]
+    assert (moment(locked_at), moment(heartbeat_at), completed_at) == (clock.now(), clock.now(), None)
+    assert moment(jobs["fine"][5]) == clock.now()
+    assert "404" in jobs["wrong"][6]
+    name, enabled, streak, last_success_at, _, paused_until = health["fine"]
+    assert (name, bool(enabled), streak, moment(last_success_at)) == ("The fine market", True, 0, clock.now())
+    assert (health["down"][2], moment(health["down"][4]), paused_until) == (1, clock.now(), None)
+    assert (bool(health["never"][1]), health["never"][2]) == (True, 0)
+    ((status, locked_by, silent),) = stuck
+    assert (status, locked_by) == ("running", worker)
+    assert silent > timedelta(minutes=5).total_seconds()
+
+
+async def test_a_paused_class_pauses_every_market_in_the_view(coins: Coins, markets: Markets) -> None:
+    async with coins.app:
+        for name in ("one", "two"):
+            await coins.set_market(name, markets.add(name, Says()))
+        await coins.app.sources.pause("api", 600)
+        await coins.app.sources.pause("api:two", 60)
+        rows = await fetch(coins, "SELECT id, paused_until FROM coins_source_health ORDER BY id")
+    assert [name for name, _ in rows] == ["one", "two"]
+    assert moment(rows[0][1]) == moment(rows[1][1])
