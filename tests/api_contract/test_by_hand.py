@@ -4,7 +4,19 @@ import asyncio
 
 import pytest
 
-from rowlock import FakeClock, Finished, InvalidArguments, JobNotFound, LeaseLost, NotAllowed, Rowlock, State, fixed
+from rowlock import (
+    Context,
+    FakeClock,
+    Finished,
+    InvalidArguments,
+    JobNotFound,
+    LeaseLost,
+    NotAllowed,
+    Rowlock,
+    State,
+    TaskNotFound,
+    fixed,
+)
 from rowlock.store.jobs import reclaim
 from support.contract_tasks import attempts_of, row_of, working
 
@@ -138,3 +150,82 @@ async def test_what_cannot_be_claimed_is_said(app: Rowlock) -> None:
         await app.claim("00000000-0000-7000-8000-000000000000")
     with pytest.raises(InvalidArguments, match="lease_seconds must be above 0"):
         await app.claim(waiting.id, lease_seconds=0)
+
+
+async def test_a_lease_runs_its_task_as_a_worker_would(app: Rowlock) -> None:
+    """Context, effects that commit with the success, a failure with its retry, a timeout; other jobs are left alone."""
+
+    @app.task(max_attempts=2, backoff=fixed(minutes=5), timeout=0.2)
+    async def note(ctx: Context, kind: str) -> dict[str, int]:
+        if kind == "slow":
+            await asyncio.sleep(60)
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO orders (id) VALUES ($1)", kind)
+            if kind == "bad":
+                raise ValueError("no paper")
+        return {"attempt": ctx.attempt}
+
+    async with app.transaction() as tx:
+        await tx.execute("CREATE TABLE orders (id text)")
+    jobs = {kind: await note.enqueue(kind=kind) for kind in ("good", "bad", "slow", "other")}
+    states = {}
+    for kind in ("good", "bad", "slow"):
+        lease = await app.claim(jobs[kind].id)
+        assert lease is not None
+        states[kind] = await lease.run()
+        with pytest.raises(LeaseLost, match="is settled already"):
+            await lease.run()
+    assert states == {"good": State.SUCCEEDED, "bad": State.RETRYABLE, "slow": State.RETRYABLE}
+    assert (await app.job(jobs["good"].id)).result == {"attempt": 1}
+    assert [outcome for _, outcome, _ in await attempts_of(app, jobs["bad"].id)] == ["failed"]
+    assert [outcome for _, outcome, _ in await attempts_of(app, jobs["slow"].id)] == ["timed_out"]
+    assert [tuple(row) for row in await app.fetch("SELECT id FROM orders")] == [("good",)]
+    assert (await app.job(jobs["other"].id)).state is State.QUEUED
+    assert (await app.stats()).workers == 0, "it has signed off"
+
+
+async def test_a_lease_that_runs_is_kept_while_others_look_for_dead_workers(app: Rowlock) -> None:
+    @app.task(max_attempts=1)
+    async def note() -> int:
+        await asyncio.sleep(1.5)
+        return 1
+
+    job = await note.enqueue()
+    lease = await app.claim(job.id, lease_seconds=0.6)
+    assert lease is not None
+    async with working(app, lease_seconds=0.5, heartbeat_seconds=0.1, sweep_seconds=0.05):
+        assert await lease.run() is State.SUCCEEDED
+    assert (await job.refresh()).losses == 0
+
+
+async def test_a_lease_whose_run_is_cancelled_gives_its_job_back_unharmed(app: Rowlock) -> None:
+    started = asyncio.Event()
+
+    @app.task(max_attempts=1)
+    async def note() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    job = await note.enqueue()
+    lease = await app.claim(job.id)
+    assert lease is not None
+    running = asyncio.ensure_future(lease.run())
+    await started.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ((await job.refresh()).state, job.record.releases) == (State.QUEUED, 1)
+
+
+async def test_a_lease_for_a_task_that_this_program_does_not_have_says_so(app: Rowlock, app_url: str) -> None:
+    async with Rowlock(app_url) as other:
+
+        @other.task("elsewhere")
+        async def elsewhere() -> None: ...
+
+        job = await elsewhere.enqueue()
+    lease = await app.claim(job.id)
+    assert lease is not None
+    with pytest.raises(TaskNotFound, match="'elsewhere'"):
+        await lease.run()
+    assert await lease.release() is State.QUEUED

@@ -343,6 +343,19 @@ async def test_stats_tell_what_finished_lately_and_how_long_it_ran(rig: Rig) -> 
     assert (await rig.store.run(reads.stats())).finished == {}
 
 
+async def test_stats_tell_the_run_time_of_each_task_apart(rig: Rig) -> None:
+    draw, refund = await rig.running(task="draw"), await rig.running(task="refund")
+    rig.clock.move(1)
+    await rig.succeed(refund)
+    rig.clock.move(49)
+    await rig.succeed(draw)
+    stats = await rig.store.run(reads.stats())
+    assert stats.finished[State.SUCCEEDED].mean_run_seconds == pytest.approx(25.5)
+    assert {task: found[State.SUCCEEDED].mean_run_seconds for task, found in stats.finished_tasks.items()} == {
+        "draw": pytest.approx(50), "refund": pytest.approx(1)
+    }  # fmt: skip
+
+
 async def test_stats_count_living_workers_and_their_slots(rig: Rig) -> None:
     await register(rig, "a", ["default"], ["t"], slots=10)
     await register(rig, "b", ["default", "links"], ["t"], slots=4, lease=200)

@@ -16,7 +16,7 @@ from rowlock.cli.target import Target
 from rowlock.cli.times import duration
 
 if TYPE_CHECKING:
-    from rowlock.store.reads import Stats
+    from rowlock.store.reads import FinishedStats, Stats
 
 
 def stats(
@@ -64,9 +64,16 @@ def _show(found: Stats, lately: float) -> None:
     print(f"workers    {found.workers} alive, {found.slots} slots")
     about = "" if found.finished_exact else " (at least)"
     for state, finished in sorted(found.finished.items()):
-        mean = f", {finished.mean_run_seconds:.2f} s each" if finished.mean_run_seconds is not None else ""
-        print(f"{state:<10} {finished.count} in the last {lately / 60:.0f} minutes{about}{mean}")
+        print(f"{state:<10} {finished.count} in the last {lately / 60:.0f} minutes{about}{_mean(finished)}")
+        if len(found.finished_tasks) > 1:
+            for task, states in found.finished_tasks.items():
+                if state in states:
+                    print(f"           {states[state].count} of {task}{_mean(states[state])}")
     if not found.exact:
         print("There is so much that these numbers are lower bounds.")
     print()
     show(found.queues, queues.COLUMNS, as_json=False, empty="no queues")
+
+
+def _mean(finished: FinishedStats) -> str:
+    return "" if finished.mean_run_seconds is None else f", {finished.mean_run_seconds:.2f} s each"

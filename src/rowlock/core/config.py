@@ -269,8 +269,8 @@ def _flat(data: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _filled(key: str, given: Given, value: Any, env: Mapping[str, str]) -> Any:
-    """`value` with each ${VARIABLE} and ${VARIABLE:-default} in its texts replaced. This is done after YAML was read, so
-    that no variable can add keys to the file."""
+    """`value` with each ${VARIABLE} and ${VARIABLE:-default} in its texts replaced. After YAML is read, so that
+    no variable can add keys to the file."""
     if isinstance(value, dict):
         return {name: _filled(key, given, inner, env) for name, inner in value.items()}
     if isinstance(value, list):

@@ -83,6 +83,7 @@ class Stats:
     queues: tuple[QueueStats, ...]
     exact: bool
     finished: Mapping[State, FinishedStats]  # in the last LATELY_SECONDS
+    finished_tasks: Mapping[str, Mapping[State, FinishedStats]]  # the same for each task
     finished_exact: bool
     workers: int
     slots: int
@@ -212,18 +213,30 @@ def stats() -> Steps[Stats]:
         longest[queue] = float(seconds)
 
     lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
-    finished = {State(row[0]): FinishedStats(row[1], None if row[2] is None else float(row[2])) for row in lately}
+    tasks = sorted({row[1] for row in lately})
     names = paused | {queue for queue, _ in counted} | {name for row in workers for name in json.loads(row[1])}
     return Stats(
         queues=tuple(
             _queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in sorted(names)
         ),
         exact=exact,
-        finished=finished,
-        finished_exact=sum(row[1] for row in lately) < COUNT_LIMIT,
+        finished=_finished(lately),
+        finished_tasks={task: _finished([row for row in lately if row[1] == task]) for task in tasks},
+        finished_exact=sum(row[2] for row in lately) < COUNT_LIMIT,
         workers=len(workers),
         slots=sum(row[3] for row in workers),
     )
+
+
+def _finished(rows: Sequence[Row]) -> dict[State, FinishedStats]:
+    """Rows of `finished_lately`, added up by state."""
+    found: dict[State, FinishedStats] = {}
+    for state in sorted({row[0] for row in rows}):
+        of_state = [row for row in rows if row[0] == state]
+        count, ran = sum(row[2] for row in of_state), sum(row[3] for row in of_state)
+        seconds = sum(float(row[4] or 0.0) for row in of_state)
+        found[State(state)] = FinishedStats(count, seconds / ran if ran else None)
+    return found
 
 
 def _queue(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from datetime import timedelta
@@ -19,10 +20,13 @@ from rowlock.store.ids import new_token
 from rowlock.work import options
 from rowlock.work.arguments import to_json
 from rowlock.work.errors import CODE_LIMIT, clean
-from rowlock.work.pool import worker_id
+from rowlock.work.heartbeat import boottime
+from rowlock.work.pool import WorkerPool, worker_id
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
+
+RUN_LOOK_SECONDS = 0.01
 
 
 async def claim_by_hand(app: Rowlock, job_id: str, worker: str | None, lease: float | timedelta | None) -> Lease | None:
@@ -31,10 +35,10 @@ async def claim_by_hand(app: Rowlock, job_id: str, worker: str | None, lease: fl
     if seconds <= 0:
         raise InvalidArguments(f"lease_seconds must be above 0, not {lease!r}")
     name = worker_id() if worker is None else options.name(worker, "worker")
-    store = await app.store()
+    store, sent = await app.store(), boottime()
     claimed = await store.run(jobs.claim_one(job_id, name, new_token(), seconds))
     if claimed is not None:
-        return Lease(app, claimed, seconds)
+        return Lease(app, claimed, seconds, sent)
     row = await store.run(reads.get(job_id))
     if row is None:
         raise JobNotFound(job_id)
@@ -47,8 +51,8 @@ class Lease:
     """The right to one job, until it is settled or runs out. A worker would beat it; here that is for the caller to do,
     more often than every `lease_seconds`. Every method raises LeaseLost once the job is somebody else's."""
 
-    def __init__(self, app: Rowlock, job: Claimed, seconds: float) -> None:
-        self._app, self._job, self._seconds = app, job, seconds
+    def __init__(self, app: Rowlock, job: Claimed, seconds: float, renewed: float) -> None:
+        self._app, self._job, self._seconds, self._renewed = app, job, seconds, renewed
         self.job_id, self.task, self.queue, self.owner = job.id, job.task, job.queue, job.owner
         self.attempt, self.max_attempts, self.worker, self.token = job.attempt, job.max_attempts, job.worker, job.token
         self.timeout_seconds = job.timeout_seconds
@@ -57,8 +61,31 @@ class Lease:
 
     async def beat(self) -> None:
         """Hold it for `lease_seconds` from now on."""
+        sent = boottime()
         if not await (await self._app.store()).run(jobs.beat_waiting(self.job_id, self.token, self._seconds)):
             raise LeaseLost(f"job {self.job_id} is no longer held by this attempt")
+        self._renewed = sent
+
+    async def run(self) -> State:
+        """Run the job's task here, as a worker would, with heartbeats, context, timeout and settlement; answers the
+        job's new state. If the caller is cancelled, the job is given back and uses up no try."""
+        if self._over:
+            raise LeaseLost(f"job {self.job_id} is settled already")
+        self._app.registry.get(self.task)  # says which tasks there are, if this is none of them
+        self._over = True  # whatever comes now, the settlement is the worker's
+        beat = min(self._app.settings.worker.heartbeat_seconds, self._seconds / 4)
+        pool = WorkerPool(self._app, pool_size=1, lease_seconds=self._seconds, heartbeat_seconds=beat)
+        pool.id = self.worker
+        await pool.start(claims=False)
+        try:
+            pool.take([self._job], self._renewed)
+            while pool.running:
+                await asyncio.sleep(RUN_LOOK_SECONDS)
+        except asyncio.CancelledError:
+            await pool.stop(0)
+            raise
+        await pool.stop()
+        return (await self._app.job(self.job_id)).state
 
     async def complete(self, result: Any = None) -> State:
         """It is done."""

@@ -74,8 +74,9 @@ class WorkerPool:
 
     # --- start and stop
 
-    async def start(self) -> None:
-        """Open everything and begin to work."""
+    async def start(self, *, claims: bool = True) -> None:
+        """Open everything and begin to work. Without `claims` it runs only what it is handed (`take`), takes back no
+        other worker's jobs, and says in the database that it serves no task."""
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise NotAllowed(
                 "a child process imports this module, and it starts a worker: use if __name__ == '__main__'"
@@ -86,16 +87,18 @@ class WorkerPool:
         self._build(await self._open_resources())
         self._bell = await self._store.listen(self._heard) if settings.wakeups else None
         self._filler = self._build_filler()
+        self._claims = claims
         await self.register()
-        if app.settings.sources:
+        if app.settings.sources and claims:
             await app.sources.declare(app.settings.sources)
         await retention.first_partitions(self._store, app.keep)
         self.heart.start()
         self.settler.start()
         self._started = True
-        self._loops.start("fill", self._poll_and_assign)
-        self._loops.start("sweep", self.sweeper.round)
-        self._loops.start("tidy", self.sweeper.tidy)
+        if claims:
+            self._loops.start("fill", self._poll_and_assign)
+            self._loops.start("sweep", self.sweeper.round)
+            self._loops.start("tidy", self.sweeper.tidy)
         log.info("Worker started: %s", self.id, extra={"queues": settings.queues, "pool_size": settings.pool_size})
 
     async def _open_resources(self) -> dict[str, Any]:
@@ -166,7 +169,7 @@ class WorkerPool:
     async def register(self) -> None:
         """Say in the database that this worker is here, and what it serves."""
         bell = self._bell.address if self._bell else None
-        names, settings = sorted(self.app.registry.all()), self.settings
+        names, settings = sorted(self.app.registry.all()) if self._claims else [], self.settings
         await self._store.run(
             workers.register(
                 self.id,
@@ -365,4 +368,5 @@ class WorkerPool:
         self.reclaimed += len(reclaimed)
         for job, transition in reclaimed:
             log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state)
+        log.warning("Reset %d stuck jobs", len(reclaimed))
         self._filler.stir()

@@ -195,7 +195,7 @@ async def report(tx: Session) -> list[Worth]:
         ORDER BY i.id
         """
     )
-    return [Worth(row[5], _coin(row), *row[6:], tuple(newest[row[5]])) for row in rows]
+    return [Worth(row[5], _coin(row), *row[6:])._replace(newest=tuple(newest[row[5]])) for row in rows]
 
 
 async def _newest_points(tx: Session) -> dict[int, list[PricePoint]]:

@@ -1,7 +1,8 @@
 """The document's queries by which a worker moves its execution on, for a loop of your own.
 
 The pool needs none of them. A claim gives a lease, and only who holds it can complete, fail or time out: a loop that
-was away for longer than the lease lasts (`lease.beat()` renews it) gets LeaseLost and changes nothing."""
+was away for longer than the lease lasts (`lease.beat()` renews it) gets LeaseLost and changes nothing. `lease.run()`
+takes all of these steps at once; `Executor.execute` uses it."""
 
 from __future__ import annotations
 
@@ -9,30 +10,36 @@ from typing import Any
 
 from rowlock import Lease, Rowlock
 from rowlock_apps.cronjobs.app import app as default_app
-from rowlock_apps.cronjobs.executions import Execution, get_execution
+from rowlock_apps.cronjobs.executions import Execution, get_execution, get_in_state
 
 
 async def claim_execution(
     execution_id: str, *, worker: str | None = None, lease_seconds: float | None = None, app: Rowlock = default_app
 ) -> Lease | None:
     """PENDING -> RUNNING, for one of however many try; None for the others, and before its time to be tried again."""
-    execution = await get_execution(execution_id, app=app)
-    return await app.claim(execution.id, worker=worker, lease_seconds=lease_seconds)
+    if await get_in_state("claim_execution", execution_id, app=app) is None:
+        return None
+    return await app.claim(execution_id, worker=worker, lease_seconds=lease_seconds)
 
 
 async def complete_execution(lease: Lease, result: Any = None, *, app: Rowlock = default_app) -> Execution:
     """SUCCESS, with its result."""
     await lease.complete(result)
-    return await get_execution(lease.job_id, app=app)
+    return await _after("complete_execution", lease, app)
 
 
 async def fail_execution(lease: Lease, error_message: str, *, app: Rowlock = default_app) -> Execution:
     """One more retry, so PENDING again; FAILED when max_retry is reached."""
     await lease.fail(error_message)
-    return await get_execution(lease.job_id, app=app)
+    return await _after("fail_execution", lease, app)
 
 
 async def timeout_execution(lease: Lease, *, app: Rowlock = default_app) -> Execution:
     """One more retry, so PENDING again; TIMEOUT when max_retry is reached."""
     await lease.time_out()
-    return await get_execution(lease.job_id, app=app)
+    return await _after("timeout_execution", lease, app)
+
+
+async def _after(name: str, lease: Lease, app: Rowlock) -> Execution:
+    """The execution after a step. A worker that claims it again, or an operator, may be quicker than this look."""
+    return await get_in_state(name, lease.job_id, app=app) or await get_execution(lease.job_id, app=app)

@@ -94,10 +94,17 @@ async def get_execution(execution_id: str, *, app: Rowlock = default_app) -> Exe
     return found[0]
 
 
+async def get_in_state(name: str, execution_id: str, *, app: Rowlock = default_app) -> Execution | None:
+    """One execution, if its status is one that the document's query `name` wants; JobNotFound when there is none."""
+    there = await get_execution(execution_id, app=app)
+    found = await _read(app, name, there.id)
+    return found[0] if found else None
+
+
 async def reset_to_pending(execution_id: str, *, app: Rowlock = default_app) -> Execution:
     """Send a FAILED or TIMEOUT execution back for one more try; its history stays."""
-    there = await get_execution(execution_id, app=app)
-    if there.status not in (Status.FAILED, Status.TIMEOUT):
+    if await get_in_state("reset_to_pending", execution_id, app=app) is None:
+        there = await get_execution(execution_id, app=app)
         raise NotAllowed(f"execution {execution_id} is {there.status}; only FAILED and TIMEOUT ones can be sent back")
     await app.retry(execution_id)
     return await get_execution(execution_id, app=app)

@@ -1,17 +1,21 @@
-"""One execution, run to its end: the document's `Executor.execute(job_info)`.
+"""One execution, run to its end: the document's `Executor.execute(job_info)`, with or without a pool beside it.
 
 Its six steps (mark RUNNING, make the handler, run it under its timeout; then complete, fail or time out, and decide
-about a retry) are those of every worker's executor, under a lease. So this one leaves the execution to the pool,
-wherever a worker runs, and waits until it has ended. `by_hand.py` is for those who take the steps themselves."""
+about a retry) are those of a worker, under a lease: `Lease.run()`. If a pool has the execution already, this waits for
+the pool; whoever claims it first runs it, and nobody else does."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
-from rowlock import JobCancelled, JobDead, Rowlock
+from rowlock import JobCancelled, JobDead, JobHandle, NotAllowed, Rowlock
 from rowlock_apps.cronjobs.app import app as default_app
+from rowlock_apps.cronjobs.by_hand import claim_execution
 from rowlock_apps.cronjobs.cron_jobs import CronJob
 from rowlock_apps.cronjobs.executions import Execution, get_execution
+
+LOOK_SECONDS = 0.5  # between looks at an execution that another worker has, or that waits for its retry
 
 
 class Executor:
@@ -21,13 +25,25 @@ class Executor:
         self._app = app
 
     async def execute(self, job_info: Execution | CronJob | str, timeout: float | None = None) -> Execution:
-        """See an execution through, retries included; of a cron job (or its name) one that is made now, beside its
-        ticks. How it ended is its status: a handler that fails raises nothing here. TimeoutError when it takes longer
-        than `timeout`: the execution goes on."""
+        """Run an execution to its end, retries included; of a cron job (or its name) one that is made now, beside its
+        ticks. How it ended is its status: a handler that fails raises nothing here. TimeoutError when all of it takes
+        longer than `timeout`: the execution is PENDING again, or goes on in the pool that has it."""
         if isinstance(job_info, Execution):
             job = await self._app.job(job_info.id)
         else:
             job = await self._app.schedules.run(job_info.id if isinstance(job_info, CronJob) else job_info)
-        with suppress(JobDead, JobCancelled):  # its status says so
-            await job.wait(timeout)
+        async with asyncio.timeout(timeout):
+            await self._see_through(job)
         return await get_execution(job.id, app=self._app)
+
+    async def _see_through(self, job: JobHandle[object]) -> None:
+        """Claim and run until it has ended, here or elsewhere."""
+        while not (await job.refresh()).record.final:
+            lease = None
+            with suppress(NotAllowed):  # it has a source, whose limits only workers keep: a pool must run it
+                lease = await claim_execution(job.id, app=self._app)
+            if lease is not None:
+                await lease.run()
+            else:
+                with suppress(TimeoutError, JobDead, JobCancelled):
+                    await job.wait(LOOK_SECONDS)

@@ -24,10 +24,10 @@ def results() -> Path:
 
 @app.task("stickers.refund", queue=QUEUE, priority=MONEY_FIRST, max_attempts=20)
 async def refund(ctx: Context, finished: Finished) -> bool:
-    """Give back what a dead job was paid. Written together with the death, whoever found it: the job's own worker, or
-    another one's sweeper."""
+    """Give back what a dead job was paid. Enqueued together with the death, whoever found it: the job's own worker, or
+    another one's sweeper. Anybody can enqueue this task, so the job itself says whether it is dead."""
     async with ctx.transaction() as tx:
-        return await ledger.refund(tx, finished["job_id"], finished["attempt"])
+        return await ledger.refund_ended(tx, finished["job_id"])
 
 
 @app.task("stickers.draw", queue=QUEUE, runs_in="process", max_attempts=1, timeout=LONGEST_SECONDS, on_dead=refund)
@@ -63,10 +63,8 @@ async def give_back(ctx: Context, job_id: str) -> bool:
     job = await app.job(job_id)
     if job.state is State.RUNNING and job.cancel_requested_at is not None:
         raise Snooze(1, "it is being stopped")
-    if job.state not in (State.CANCELLED, State.DEAD):
-        return False  # it ended otherwise, or was retried
     async with ctx.transaction() as tx:
-        return await ledger.refund(tx, job_id, job.attempt)
+        return await ledger.refund_ended(tx, job_id)
 
 
 @app.schedule("*/5 * * * *", overlap="skip")

@@ -94,6 +94,13 @@ async def refund(tx: Session, job_id: str, attempt: int) -> bool:
     return True
 
 
+async def refund_ended(tx: Session, job_id: str) -> bool:
+    """Refund a job for its last attempt, if it is dead or cancelled. False if it was drawn, or if it is queued or
+    running again: its next attempt keeps what was paid."""
+    ended = await tx.fetch("SELECT attempt FROM stickers_jobs WHERE id = $1 AND state IN ('dead', 'cancelled')", job_id)
+    return bool(ended) and await refund(tx, job_id, ended[0][0])
+
+
 async def owed(tx: Session) -> list[tuple[str, int]]:
     """Jobs that ended undrawn and are still paid, with the attempt that was their last."""
     rows = await tx.fetch(

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from rowlock import JobNotFound, LeaseLost, Rowlock
+from rowlock import JobNotFound, LeaseLost, NotAllowed, Rowlock
 from rowlock.testing import testing
 from rowlock_apps.cronjobs import cron_jobs
 from rowlock_apps.cronjobs.by_hand import claim_execution, complete_execution, fail_execution, timeout_execution
-from rowlock_apps.cronjobs.executions import Execution, get_execution, get_pending_executions, history
+from rowlock_apps.cronjobs.executions import (
+    Execution,
+    get_execution,
+    get_pending_executions,
+    history,
+    reset_to_pending,
+)
 from rowlock_apps.cronjobs.handler.base import get_handler
+from rowlock_apps.cronjobs.sql import FILE, query
 
 
 async def execute(job_info: Execution, app: Rowlock) -> Execution | None:
@@ -74,3 +81,38 @@ async def test_of_many_that_claim_one_gets_it_and_only_its_lease_can_write(app: 
     assert (await complete_execution(again, "in time", app=app)).result == "in time"
     with pytest.raises(JobNotFound):
         await claim_execution("nobody", app=app)
+
+
+QUERIES = (
+    *("get_pending_executions", "claim_execution", "complete_execution", "fail_execution", "timeout_execution"),
+    "reset_to_pending",
+)
+
+
+def test_the_documents_six_queries_are_in_worker_sql_and_used() -> None:
+    """S2.5 to S2.11: by their names; the other tests of this file show what each of them does."""
+    code = "".join(file.read_text() for file in FILE.parent.parent.glob("*.py"))
+    for name in QUERIES:
+        assert query(name).startswith("-- "), "a sentence says what it is for"
+        assert f'"{name}", ' in code, f"nothing runs {name}"
+
+
+async def test_each_step_is_taken_from_its_own_status_only(app: Rowlock) -> None:
+    """S2.6, S2.10: what is not PENDING is not claimed; what has not FAILED or timed out is not reset."""
+    execution_id = await run(app, "one", {})
+    with pytest.raises(NotAllowed, match=f"{execution_id} is PENDING; only FAILED and TIMEOUT ones"):
+        await reset_to_pending(execution_id, app=app)
+    lease = await claim_execution(execution_id, app=app)
+    assert lease is not None
+    assert await claim_execution(execution_id, app=app) is None
+    with pytest.raises(NotAllowed, match="is RUNNING"):
+        await reset_to_pending(execution_id, app=app)
+    for _ in range(4):  # max_retry is 3
+        now = await fail_execution(lease, "no luck", app=app)
+        async with app.transaction() as tx:
+            t = "rowlock." if (await app.store()).engine == "postgres" else "rowlock_"
+            await tx.execute(f"UPDATE {t}jobs_live SET ready = $1, run_after = created_at", True)
+        lease = await claim_execution(execution_id, app=app) or lease
+    assert (now.status, now.error_message, now.retry_count) == ("FAILED", "no luck", 3)
+    assert await claim_execution(execution_id, app=app) is None
+    assert (await reset_to_pending(execution_id, app=app)).status == "PENDING"

@@ -41,9 +41,57 @@ async def test_the_executor_runs_one_job_to_success_failure_or_timeout(app: Rowl
     assert (fine.status, fine.result, fine.retry_count) == ("SUCCESS", 3, 0)
     assert (bad.status, str(bad.error_message).splitlines()[0], bad.retry_count) == ("FAILED", "asked to fail", 1)
     assert (slow.status, slow.error_message, slow.retry_count) == ("TIMEOUT", "timed out after 0.05 s", 0)
+
+
+async def test_the_executor_runs_one_job_where_there_is_no_pool(app: Rowlock) -> None:
+    """S2.20 to S2.24, S2.33: RUNNING, handler, timeout, then complete, fail or time out and the retry."""
+    await add(app, "fine", {"result": 3})
+    await add(app, "flaky", {"fail_times": 1, "retry_after_seconds": 0.01}, max_retry=1)
+    await add(app, "bad", {"should_fail": True, "retry_after_seconds": 0.01}, max_retry=1)
+    await add(app, "slow", {"sleep_seconds": 60}, max_retry=0, timeout_seconds=0.05)
+    await cron_jobs.add("report", "report", {"hours": 1}, cron="0 0 1 1 *", app=app)  # writes in its own transaction
+    await app.schedules.run("fine")
+    await app.schedules.run("fine")
+    first, second = await get_pending_executions(app=app)
+    executor = Executor(app)
+    assert (await executor.execute(second, 20)).status == "SUCCESS"
+    assert [left.id for left in await get_pending_executions(app=app)] == [first.id], "it runs what it is given, only"
+    ended = [await executor.execute(name, 20) for name in ("flaky", "bad", "slow", "report")]
+    assert [(str(made.status), made.retry_count) for made in ended] == [
+        ("SUCCESS", 1), ("FAILED", 1), ("TIMEOUT", 0), ("SUCCESS", 0)
+    ]  # fmt: skip
+    assert len(await reports(app)) == 1
+    await add(app, "endless", {"sleep_seconds": 600}, max_retry=0)
     with pytest.raises(TimeoutError):
-        await executor.execute("fine", 0.05)  # nobody works any more; it waits for the next pool
-    assert [made.status for made in await get_pending_executions(app=app)] == ["PENDING"]
+        await executor.execute("endless", 0.3)
+    (given_back,) = [left for left in await get_pending_executions(app=app) if left.job_id == "endless"]
+    assert (given_back.status, given_back.retry_count) == ("PENDING", 0)
+
+
+async def test_a_claim_takes_at_most_claim_batch_size_executions(app: Rowlock) -> None:
+    """S2.14: with more free slots than that, the pool claims more than once."""
+    gate = asyncio.Event()
+
+    @handler("waiting")
+    class WaitingHandler(BaseHandler):
+        async def execute(self, params: dict[str, Any]) -> None:
+            await gate.wait()
+
+    await cron_jobs.add("many", "waiting", cron="0 0 1 1 *", app=app)
+    for _ in range(12):
+        await app.schedules.run("many")
+    pool, claimed = WorkerPool(CONFIG | {"claim_batch_size": 2}, app=app), []
+    take = pool.take
+    pool.take = lambda jobs, sent: (claimed.append(len(jobs)), take(jobs, sent))[1]  # type: ignore[method-assign]
+    await pool.start()
+    try:
+        await until(lambda: sum(claimed) >= 5)
+        gate.set()
+        await until(lambda: _all_done(app, 12))
+    finally:
+        await pool.stop()
+    assert max(claimed) == 2
+    assert sum(claimed) == 12
 
 
 async def test_the_pool_starts_runs_five_at_a_time_and_stops(app: Rowlock) -> None:

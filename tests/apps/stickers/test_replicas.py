@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ SECONDS = 0.25  # that a sticker takes; the document's take 50
 async def test_a_second_replica_halves_the_wait_and_no_job_runs_twice(postgres_url: str, tmp_path: Path) -> None:
     """S1.1, S1.3, S1.4, S1.14, S1.15, S1.21, S1.22, S1.23: migrate, one replica, then two, by the README's commands."""
     migrate, worker = (line.split() for line in block("sh", "rowlock migrate").splitlines()[1:3])
+    began = time.time()
     shop = Shop(postgres_url, tmp_path / "results")
     env = environment(shop.url, shop.results)
     with ExitStack() as exits:
@@ -41,6 +43,7 @@ async def test_a_second_replica_halves_the_wait_and_no_job_runs_twice(postgres_u
     assert two <= 0.65 * one
     assert {job.attempt for job in alone + shared} == {1}
     assert (len({job.locked_by for job in alone}), len({job.locked_by for job in shared})) == (1, 2)
+    check_the_ids([first, second], began)
     check_the_logs([first.log, second.log], [*alone, *shared])
 
 
@@ -55,12 +58,21 @@ async def ten_stickers(shop: Shop, warm: int) -> tuple[list[JobHandle[Any]], flo
     return jobs, (max(job.finished_at for job in jobs) - min(job.started_at for job in jobs)).total_seconds()
 
 
+def check_the_ids(replicas: Sequence[Process], began: float) -> None:
+    """A worker's id begins with host name, process id and the moment of its start in milliseconds."""
+    for replica in replicas:
+        (worker,) = re.findall(r"Worker started: (\S+)", replica.log)
+        host = socket.gethostname()
+        found = re.fullmatch(rf"{re.escape(host)}-(?P<pid>\d+)-(?P<ms>\d{{13}})-\w+", worker)
+        assert found, worker
+        assert int(found["pid"]) == replica.popen.pid
+        assert began * 1000 <= int(found["ms"]) <= time.time() * 1000
+
+
 def check_the_logs(logs: Sequence[str], jobs: Sequence[JobHandle[Any]]) -> None:
     """Each replica says who it is; each job is claimed by one of them, once, and completed, once."""
     ids = [re.findall(r"Worker started: (\S+)", log) for log in logs]
     assert [len(found) for found in ids] == [1, 1]
-    for (worker,) in ids:
-        assert re.fullmatch(rf"{re.escape(socket.gethostname())}-\d+-\d{{13}}-\w+", worker)
     whole = "\n".join(logs)
     for job in jobs:
         (claimed_by,) = re.findall(rf"Job {job.id} claimed by (\S+)", whole)

@@ -69,6 +69,29 @@ async def test_a_dead_workers_job_is_back_after_five_minutes_and_not_before(time
     await timed.check_the_books()
 
 
+async def test_a_worker_says_how_many_stuck_jobs_it_has_reset(
+    shop: Shop, in_the_worker: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S1.12: "Reset N stuck jobs", beside a line for each that names the worker that was lost."""
+    jobs = [await shop.submit("ana", "a cat") for _ in range(2)]
+    for number in range(2):
+        await shop.claim(f"host-{number}-1700000000000", lease=0.01)
+    with caplog.at_level("INFO", "rowlock.worker"):
+        async with shop.worker(lease_seconds=1, heartbeat_seconds=0.2, sweep_seconds=0.1):
+            await until(lambda: _is_said(caplog, "Reset 2 stuck jobs"))
+            for job in jobs:
+                assert (await ended(job)).state == State.SUCCEEDED
+    lost = {record.getMessage() for record in caplog.records if "reclaimed from" in record.getMessage()}
+    assert {line.split(" reclaimed from ")[0].removeprefix("Job ") for line in lost} == {job.id for job in jobs}
+    assert {line.split(" reclaimed from ")[1].split(",")[0] for line in lost} == {
+        "host-0-1700000000000", "host-1-1700000000000"
+    }  # fmt: skip
+
+
+async def _is_said(caplog: pytest.LogCaptureFixture, line: str) -> bool:
+    return line in caplog.messages
+
+
 async def test_a_job_whose_workers_always_die_is_given_up_by_a_sweeper_and_paid_back(
     timed: Shop, clock: FakeClock
 ) -> None:

@@ -39,6 +39,37 @@ async def test_an_order_ends_drawn_and_paid_or_failed_and_paid_back(shop: Shop) 
     await shop.check_the_books()
 
 
+async def test_a_failed_drawing_is_logged_with_its_id_and_message(
+    shop: Shop, in_the_worker: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S1.10: id and message in one line of the log, and in the row."""
+    job = await shop.submit("ana", UNFIT)
+    with caplog.at_level("INFO", "rowlock.worker"):
+        await shop.run_all()
+    message = f"{UNFIT!r} does not fit on a sticker: use shorter words, or fewer"
+    (line,) = [text for text in caplog.messages if text.startswith(f"Job {job.id} (stickers.draw) failed")]
+    assert f"now dead: DOES_NOT_FIT {message}" in line
+    assert str((await job.refresh()).error_message).startswith(message)
+
+
+async def test_a_refund_by_hand_pays_nothing_for_a_job_that_is_not_dead(shop: Shop, in_the_worker: None) -> None:
+    """Anybody can enqueue the refund task with what it is given: the job's own state decides."""
+    drawn = await shop.submit("ana", "a cat")
+    await shop.run_all()
+    waiting = await shop.submit("ana", "a dog")
+    by_hand = []
+    for job in (drawn, waiting):  # the refunds come first, by their priority
+        finished = {"job_id": job.id, "task": "stickers.draw", "owner": "ana", "state": "dead", "attempt": 99}
+        said = {"args": {}, "result": None, "error_code": None, "error_message": None}
+        by_hand.append(await app.enqueue("stickers.refund", finished=finished | said))
+    await shop.run_all()
+    assert [await refund.wait(1) for refund in by_hand] == [False, False]
+    assert (await waiting.refresh()).state == "succeeded", "no attempt may draw that is older than a refund"
+    for job in (drawn, waiting):
+        assert await shop.kinds(job.id) == ["charge"]
+    await shop.check_the_books()
+
+
 async def test_a_drawing_that_is_stopped_in_any_way_is_paid_back(shop: Shop) -> None:
     """S1.11: no sticker, no charge: a timeout, a drawing process that something kills, and a user's change of mind,
     before or after the drawing has begun."""

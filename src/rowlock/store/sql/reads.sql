@@ -295,32 +295,36 @@ GROUP BY queue, task, state;
 SELECT queue, count(*), -{seconds_until(min(locked_at))} FROM {t}jobs_live WHERE state = 'running' GROUP BY queue;
 
 -- name: finished_lately [postgres]
--- Jobs that finished in the last -:ago seconds, and how long they ran, among the :n newest of each state. Newest by
--- id, the nearest thing to an order of finishing that has an index.
-SELECT state, count(*), avg(CASE WHEN state <> 'cancelled' THEN {seconds_until(finished_at)} - {seconds_until(started_at)} END)
+-- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among
+-- the :n newest of each state. Newest by id, the nearest thing to an order of finishing that has an index.
+SELECT state, task, count(*), count(started_at) FILTER (WHERE state <> 'cancelled'),
+       sum({seconds_until(finished_at)} - {seconds_until(started_at)}) FILTER (WHERE state <> 'cancelled')
 FROM (
     SELECT * FROM (
-        SELECT j.state, j.started_at, j.finished_at FROM rowlock.jobs_finished j ORDER BY j.id DESC LIMIT :n) newest
+        SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock.jobs_finished j
+        ORDER BY j.id DESC LIMIT :n) newest
     WHERE state = 'succeeded'
     UNION ALL
     SELECT * FROM (
-        SELECT j.state, j.started_at, j.finished_at FROM rowlock.jobs_finished j
+        SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock.jobs_finished j
         WHERE j.state = 'dead' ORDER BY j.id DESC LIMIT :n) dead
     UNION ALL
     SELECT * FROM (
-        SELECT j.state, j.started_at, j.finished_at FROM rowlock.jobs_finished j
+        SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock.jobs_finished j
         WHERE j.state = 'cancelled' ORDER BY j.id DESC LIMIT :n) cancelled) newest
 WHERE finished_at > {after(:ago)}
-GROUP BY state;
+GROUP BY state, task;
 
 -- name: finished_lately [sqlite]
--- Jobs that finished in the last -:ago seconds, and how long they ran, among the :n that finished last: here rowids
--- are given in the order of finishing.
-SELECT state, count(*), avg(CASE WHEN state <> 'cancelled' THEN finished_at - started_at END)
+-- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among
+-- the :n that finished last: here rowids are given in the order of finishing.
+SELECT state, task, count(*), count(started_at) FILTER (WHERE state <> 'cancelled'),
+       sum(finished_at - started_at) FILTER (WHERE state <> 'cancelled')
 FROM (
-    SELECT j.state, j.started_at, j.finished_at FROM rowlock_jobs_finished j ORDER BY j.rowid DESC LIMIT :n) last
+    SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock_jobs_finished j
+    ORDER BY j.rowid DESC LIMIT :n) last
 WHERE finished_at > {after(:ago)}
-GROUP BY state;
+GROUP BY state, task;
 
 -- name: clock
 -- The present moment.

@@ -1,5 +1,10 @@
--- The queries of the app. They read the views of its migrations, which speak the document's words; who claims and who
--- settles is Rowlock, in statements of its own. $1, $2 are parameters on both engines.
+-- The queries of the app. They read the views of its migrations, which speak the document's words. $1, $2 are parameters
+-- on both engines.
+--
+-- Six of them are the document's. Only the holder of a lease may write to an execution, so the write itself is
+-- Rowlock's statement, under the lease's token; the query of that name says what must be true of the row for the step to
+-- count. Before a claim or a reset: that the execution may take the step. After complete, fail and time out: where the
+-- step has led.
 
 -- name: get_pending_executions
 -- What waits: for a worker, or for its time to be tried again; the earliest ticks first.
@@ -10,6 +15,46 @@ FROM cronjobs_job_executions e
 WHERE e.state IN ('queued', 'retryable')
 ORDER BY e.scheduled_time, e.id
 LIMIT $1;
+
+-- name: claim_execution
+-- PENDING -> RUNNING, before: $1 waits. Rowlock's claim then gives it to one of however many try.
+SELECT CAST(e.id AS text), e.job_id, e.scheduled_time, e.status, e.started_at, e.finished_at, e.retry_count,
+       e.error_message, CAST(e.result AS text), e.created_at, e.handler_name, CAST(e.handler_params AS text),
+       e.max_retry, e.timeout_seconds, e.worker
+FROM cronjobs_job_executions e
+WHERE e.id = $1 AND e.status = 'PENDING';
+
+-- name: complete_execution
+-- RUNNING -> SUCCESS, after: $1 has its result.
+SELECT CAST(e.id AS text), e.job_id, e.scheduled_time, e.status, e.started_at, e.finished_at, e.retry_count,
+       e.error_message, CAST(e.result AS text), e.created_at, e.handler_name, CAST(e.handler_params AS text),
+       e.max_retry, e.timeout_seconds, e.worker
+FROM cronjobs_job_executions e
+WHERE e.id = $1 AND e.status = 'SUCCESS';
+
+-- name: fail_execution
+-- RUNNING -> FAILED, after: $1 has its error, and is PENDING again if it had a retry left.
+SELECT CAST(e.id AS text), e.job_id, e.scheduled_time, e.status, e.started_at, e.finished_at, e.retry_count,
+       e.error_message, CAST(e.result AS text), e.created_at, e.handler_name, CAST(e.handler_params AS text),
+       e.max_retry, e.timeout_seconds, e.worker
+FROM cronjobs_job_executions e
+WHERE e.id = $1 AND e.status IN ('FAILED', 'PENDING') AND e.error_message IS NOT NULL;
+
+-- name: timeout_execution
+-- RUNNING -> TIMEOUT, after: $1 is PENDING again if it had a retry left. One whose cancel came first is FAILED.
+SELECT CAST(e.id AS text), e.job_id, e.scheduled_time, e.status, e.started_at, e.finished_at, e.retry_count,
+       e.error_message, CAST(e.result AS text), e.created_at, e.handler_name, CAST(e.handler_params AS text),
+       e.max_retry, e.timeout_seconds, e.worker
+FROM cronjobs_job_executions e
+WHERE e.id = $1 AND e.status IN ('TIMEOUT', 'PENDING', 'FAILED') AND e.error_message IS NOT NULL;
+
+-- name: reset_to_pending
+-- FAILED or TIMEOUT -> PENDING, before: $1 has ended so.
+SELECT CAST(e.id AS text), e.job_id, e.scheduled_time, e.status, e.started_at, e.finished_at, e.retry_count,
+       e.error_message, CAST(e.result AS text), e.created_at, e.handler_name, CAST(e.handler_params AS text),
+       e.max_retry, e.timeout_seconds, e.worker
+FROM cronjobs_job_executions e
+WHERE e.id = $1 AND e.status IN ('FAILED', 'TIMEOUT');
 
 -- name: get_execution
 -- One execution.
