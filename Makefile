@@ -17,13 +17,14 @@ INSTALL = if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python
 BENCH    := .venv-bench
 GRAPHILE := bench/systems/graphile
 
-.PHONY: help demo test soak bench bench-full bench-tools lint format wheel clean
+.PHONY: help demo test soak bench bench-full bench-compare bench-tools lint format wheel clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demo"
 	@echo "make test    lint, then all tests but the long ones (ARGS='-k claim' to choose)"
 	@echo "make soak    the long tests"
 	@echo "make bench   measure against other queues (up to 15 minutes)   make bench-full   the same, an hour"
+	@echo "make bench-compare ARGS=REV   this tree against an earlier commit, in the same minutes"
 	@echo "make lint    ruff, mypy, import layers        make format   let ruff rewrite"
 	@echo "make wheel   build dist/*.whl                 make clean    remove what make made"
 
@@ -41,6 +42,9 @@ bench: bench-tools
 
 bench-full: bench-tools
 	$(BENCH)/bin/python -m bench --full $(ARGS)
+
+bench-compare: bench-tools
+	$(BENCH)/bin/python -m bench.compare $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ class Candidate:
     slots: int = 100  # jobs at once when they do nothing; work that waits always gets 100
     has_bulk: bool = True
     decides: bool = True  # whether a target is held against it in every measure; others are there for context
+    source: str = ""  # folder of the package to measure, if it is not the installed one
 
     @property
     def is_ours(self) -> bool:

@@ -21,10 +21,11 @@ class Broken(RuntimeError):
     """A run that did not do what was asked: no number can come of it."""
 
 
-def environment() -> dict[str, str]:
-    """Ours, without settings that would change Rowlock's defaults."""
+def environment(source: str = "") -> dict[str, str]:
+    """Ours, without settings that would change Rowlock's defaults; with another Rowlock than the installed one first on
+    the path, if `source` names its folder."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("ROWLOCK_")}
-    return {**kept, "PYTHONPATH": str(ROOT)}
+    return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [source])])}
 
 
 class Child:
@@ -38,7 +39,7 @@ class Child:
             self.process = subprocess.Popen(
                 [*system.command(), *arguments],
                 cwd=ROOT,
-                env=environment(),
+                env=environment(system.source),
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=err,

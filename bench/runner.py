@@ -33,9 +33,9 @@ class Run:
 class Bench:
     """One run of the whole bench or of a part of it."""
 
-    def __init__(self, plan: Plan, wanted: Sequence[str] = ()) -> None:
+    def __init__(self, plan: Plan, wanted: Sequence[str] = (), candidates: Sequence[Candidate] = CANDIDATES) -> None:
         self.plan, self.results = plan, Results(plan.mode)
-        self._wanted = wanted
+        self._wanted, self._candidates = wanted, candidates
         self._stack = ExitStack()
         self._children = Children()
         self._numbers = iter(range(1_000_000))
@@ -52,7 +52,7 @@ class Bench:
         try:
             self.server = self._stack.enter_context(start_server())
             self._stack.callback(self._children.end)  # before the server goes
-            self.systems = [found for one in CANDIDATES if (found := self._described(one))]
+            self.systems = [found for one in self._candidates if (found := self._described(one))]
         except BaseException:
             self._stack.close()
             raise

@@ -14,6 +14,7 @@ import pytest
 
 from bench.adapter import Tally, read_tally
 from bench.measures import MEASURES
+from bench.processes import environment
 from bench.report import TITLES
 from bench.results import Results
 from bench.stats import paired, percentile, spread
@@ -112,6 +113,14 @@ async def handled(worker: subprocess.Popen[str], slot: Path, jobs: int) -> None:
         worker.communicate(timeout=30)
     assert worker.returncode == 0
     assert read_tally(slot)[0] == jobs
+
+
+def test_an_earlier_rowlock_is_found_before_the_installed_one(tmp_path: Path) -> None:
+    (tmp_path / "rowlock").mkdir()
+    (tmp_path / "rowlock" / "__init__.py").write_text("__version__ = 'earlier'")
+    command = [sys.executable, "-c", "import bench, rowlock; print(rowlock.__version__)"]
+    done = subprocess.run(command, env=environment(str(tmp_path)), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "earlier"
 
 
 async def test_an_adapter_runs_as_a_program(tmp_path: Path) -> None:
