@@ -236,7 +236,8 @@ class Writer:
                 roll_back(connection)
                 session.over = TransactionTooLong(
                     f"the transaction was open for {self._transaction_seconds:g} s and was rolled back: "
-                    "on SQLite it holds the only writer lock; do slow work outside of it"
+                    "on SQLite it holds the only writer lock; do slow work before it, or raise the setting"
+                    " worker.heartbeat_seconds, a third of which it may take"
                 )
                 return
             try:
@@ -281,6 +282,15 @@ class SqliteSession(BaseSession):
                 return work.answer.result()  # type: ignore[no-any-return]
             if self.over is not None:  # its time ran out between the check and the put
                 raise self.over
+
+    def seconds_left(self) -> float:
+        """How long to wait before looking again whether its time is up."""
+        return 0.5 if self.over is None else 0.0
+
+    def too_long(self) -> RowlockError:
+        """Why it is over."""
+        assert self.over is not None
+        return self.over
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation inside this transaction."""

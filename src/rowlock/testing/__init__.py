@@ -56,10 +56,18 @@ async def run(
     job = _pretend(task, text, attempt)
     ctx = Context(task.app, job, report=lambda *told: ran.progress.append(told), resources=resources)
     given = (ctx,) if task.takes_context else ()
-    value = task.function(*given, **task.arguments.unpack(text))
-    ran.value = await value if asyncio.iscoroutine(value) else value
-    if ctx.open_session is not None:
-        await ctx.commit()
+    ctx.own_transaction.enter()
+    try:
+        value = task.function(*given, **task.arguments.unpack(text))
+        ran.value = await value if asyncio.iscoroutine(value) else value
+        if ctx.own_transaction.close():
+            await ctx.own_transaction.check()
+            await ctx.own_transaction.commit()
+    except BaseException as error:
+        await ctx.own_transaction.roll_back(error)
+        raise
+    finally:
+        ctx.own_transaction.leave()
     return ran
 
 
