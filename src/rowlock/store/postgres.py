@@ -165,11 +165,14 @@ class PostgresStore:
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query, in a transaction that may not write."""
+        connection = await self._take_session("fetch")
         try:
-            async with self._connections["session"].one() as connection, connection.transaction(readonly=True):
-                return await connection.fetch(sql, *args)  # type: ignore[no-any-return]
+            async with connection.transaction(readonly=True):
+                return await connection.fetch(sql, *args, timeout=self._options.statement_seconds)  # type: ignore[no-any-return]
         except TROUBLE as error:
-            raise _translate(error, "fetch") from error
+            raise await self._users_failure(error, "fetch", connection) from error
+        finally:
+            self._connections["session"].give_back(connection)
 
     async def execute(self, sql: str) -> None:
         """One statement of the store's own, outside of any transaction."""
@@ -178,15 +181,6 @@ class PostgresStore:
                 await connection.execute(sql)
         except TROUBLE as error:
             raise _translate(error, "execute") from error
-
-    async def answers(self) -> bool:
-        """Whether the database can be reached now."""
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self.execute("SELECT 1")
-        except (TimeoutError, StoreError):
-            return False
-        return True
 
     async def _drive(self, connection: Any, steps: Steps[T]) -> T:
         try:
@@ -213,8 +207,7 @@ class PostgresStore:
     async def transaction(self) -> AsyncIterator[Block]:
         """A transaction for the user's own SQL and operations together. Errors of the database are put into our own
         words; those that the user's code raises in the block are left as they are."""
-        connections = self._connections["session"]
-        session = _PostgresSession(self, await self._take_session(connections), self._options)
+        session = _PostgresSession(self, await self._take_session("transaction"), self._options)
         try:
             await session.begin()
             block = Block(session)
@@ -235,19 +228,40 @@ class PostgresStore:
         finally:
             if not session.over:
                 session.connection.terminate()  # cut off in the middle: nobody else must get it
-            connections.give_back(session.connection)
+            self._connections["session"].give_back(session.connection)
 
-    async def _take_session(self, connections: Connections) -> Any:
-        patience = self._options.session_patience
+    async def _take_session(self, doing: str) -> Any:
+        connections, patience = self._connections["session"], self._options.session_patience
         try:
             return await connections.take(patience)
         except TROUBLE as error:
             if isinstance(error, TimeoutError) and connections.crowded:
                 raise StoreUnavailable(
-                    f"transaction: all {connections.size} connections for transactions were in use for {patience:g} s;"
+                    f"{doing}: all {connections.size} connections for transactions were in use for {patience:g} s;"
                     " the setting transactions.connections says how many a process may have"
                 ) from error
-            raise _translate(error, "transaction") from error
+            raise _translate(error, doing) from error
+
+    async def _users_failure(self, error: BaseException, doing: str, connection: Any) -> StoreError:
+        """What a statement of the user failed of. One that takes too long does so again, however often it is tried."""
+        if getattr(error, "sqlstate", None) == CANCELED:
+            return StoreError(f"{doing}: {error}")
+        if isinstance(error, TimeoutError) and await self._answers():
+            limit = self._options.statement_seconds
+            return StoreError(
+                f"{doing}: a statement took longer than {limit:g} s and was cancelled;"
+                " the setting transactions.statement_seconds says how long one may take"
+            )
+        return _translate(error, doing, connection)
+
+    async def _answers(self) -> bool:
+        """Whether the database can be reached now."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self.execute("SELECT 1")
+        except (TimeoutError, StoreError):
+            return False
+        return True
 
     def expect_transactions(self, number: int) -> None:
         """So many more of them may be open at the same time, unless a setting says how many."""
@@ -315,24 +329,13 @@ class _PostgresSession(BaseSession):
         try:
             return await work
         except TROUBLE as error:
-            failure = await self._failure(error)
+            failure = await self._store._users_failure(error, "transaction", self.connection)
             if ended_by_limit and isinstance(failure, StoreUnavailable):
                 failure = self.too_long()
             self.failed = failure
             raise failure from error
         finally:
             self._quiet_since = time.monotonic()
-
-    async def _failure(self, error: BaseException) -> StoreError:
-        """What a statement failed of. One that takes too long does so again, however often it is tried."""
-        if getattr(error, "sqlstate", None) == CANCELED:
-            return StoreError(f"transaction: {error}")
-        if isinstance(error, TimeoutError) and await self._store.answers():
-            return StoreError(
-                f"transaction: a statement took longer than {self._options.statement_seconds:g} s and was cancelled;"
-                " the setting transactions.statement_seconds says how long one may take"
-            )
-        return _translate(error, "transaction", self.connection)
 
     def seconds_left(self) -> float:
         """How long it may still be left without a statement."""

@@ -22,7 +22,7 @@ from rowlock.store.engine import Bell, StoreOptions
 from rowlock.store.filesystem import network_filesystem
 from rowlock.store.operation import Operation, Row, drive
 from rowlock.store.session import Block
-from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_values
+from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_rows, user_values
 from rowlock.store.sqlite_writer import BUSY_SECONDS, Writer
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ class SqliteStore:
         """The user's own query. It waits for no writer, and may not write."""
         self._check_usable()
         values = user_values(sql, args)
-        return await self._read(lambda runner: list[Row](runner.connection.execute(sql, values).fetchall()))
+        return await self._read(lambda runner: user_rows(runner.connection, sql, values))
 
     async def execute(self, sql: str) -> None:
         """One statement of the store's own."""

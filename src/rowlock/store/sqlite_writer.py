@@ -25,7 +25,7 @@ from rowlock.core.errors import RowlockError, StoreError, TransactionTooLong
 from rowlock.store.bells import ring
 from rowlock.store.operation import Operation, Ring, Row, drive
 from rowlock.store.session import BaseSession
-from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_values
+from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_rows, user_values
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
@@ -303,7 +303,7 @@ class SqliteSession(BaseSession):
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query."""
         values = user_values(sql, args)
-        return await self._do(lambda runner, rings: list[Row](runner.connection.execute(sql, values).fetchall()))
+        return await self._do(lambda runner, rings: user_rows(runner.connection, sql, values))
 
     async def end(self, how: str) -> None:
         """COMMIT or ROLLBACK."""
