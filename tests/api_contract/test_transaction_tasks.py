@@ -1,6 +1,8 @@
 """A handler with several asyncio tasks has one `ctx.transaction()`: its blocks take turns, and all of it joins."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -205,6 +207,10 @@ async def test_transactions_of_two_apps_may_be_open_at_once(ledger: Rowlock, tmp
             async with ledger.transaction(), other.transaction():
                 await follow.enqueue()
                 raise ValueError("both")
+        with pytest.raises(ValueError, match="both"):
+            async with ledger.transaction(), ledger.transaction(), other.transaction(), other.transaction():
+                await follow.enqueue()
+                raise ValueError("both")
     assert await count_jobs(ledger) == 0
 
 
@@ -283,6 +289,23 @@ async def test_a_block_that_begins_after_its_handler_has_returned_is_refused(led
         with pytest.raises(NotAllowed, match="has ended"):
             await asyncio.wait_for(tasks[0], 4)
     assert await entries(ledger) == []
+
+
+async def test_what_ran_before_in_a_slot_is_forgotten(ledger: Rowlock) -> None:
+    """The next attempt of a slot is started by the one before, and begins with its context."""
+    seen: list[weakref.ref[Any]] = []
+
+    @ledger.task
+    async def book(ctx: Context) -> None:
+        seen.append(weakref.ref(ctx))
+
+    async with working(ledger, pool_size=1):
+        for _ in range(5):
+            await book.enqueue()
+        last = await book.enqueue()
+        await last.wait(timeout=10)
+    gc.collect()
+    assert [ref() for ref in seen[:4]] == [None] * 4
 
 
 async def test_a_transaction_is_of_no_use_after_its_end(ledger: Rowlock) -> None:

@@ -58,10 +58,10 @@ class BaseSession(ABC):
 class Block:
     """An open transaction, or a part of one, in the hands of the user."""
 
-    __slots__ = ("_around", "_open", "_session", "_turn")
+    __slots__ = ("_around", "_before", "_open", "_session", "_turn")
 
-    def __init__(self, session: BaseSession, around: Block | None = None) -> None:
-        self._session, self._around, self._open = session, around, True
+    def __init__(self, session: BaseSession, around: Block | None = None, before: Block | None = None) -> None:
+        self._session, self._around, self._before, self._open = session, around, before, True
         self._turn = asyncio.Lock()
 
     async def run(self, op: Operation[T]) -> T:
@@ -98,7 +98,7 @@ class Block:
         """A block inside of this one, which cannot be undone alone: nothing else happens here until it ends."""
         around, before = self.innermost(), _inside.get()
         await around._take_turn()
-        part = Block(self._session, around)
+        part = Block(self._session, around, before)
         _inside.set(part)
         try:
             yield part
@@ -108,14 +108,19 @@ class Block:
             around._turn.release()
 
     def innermost(self) -> Block:
-        """The block around the caller that is open and inside of this one; this one, if there is none."""
+        """The last block that the caller has opened inside of this one, if it is still open; else this one."""
         block = _inside.get()
-        while block is not None and not block._open:  # a task that outlived its block
+        while block is not None:
+            if block._open and block._is_inside(self):
+                return block
+            block = block._before
+        return self
+
+    def _is_inside(self, other: Block) -> bool:
+        block: Block | None = self
+        while block is not None and block is not other:
             block = block._around
-        inner = block
-        while block is not None and block is not self:
-            block = block._around
-        return self if block is None or inner is None else inner
+        return block is other
 
     @property
     def failed(self) -> BaseException | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,8 +25,8 @@ class Around:
 
     __slots__ = ("app", "lease", "outer", "session")
 
-    def __init__(self, app: Any, session: Block | None = None, lease: Lease | None = None) -> None:
-        self.app, self.session, self.outer = app, session, _around.get()
+    def __init__(self, app: Any, session: Block | None, outer: Around | None = None, lease: Lease | None = None) -> None:
+        self.app, self.session, self.outer = app, session, outer
         self.lease = lease  # of the attempt whose transaction it is
 
     def joinable(self) -> Session | None:
@@ -62,7 +62,7 @@ def joined_lease(app: Any) -> Lease | None:
 @asynccontextmanager
 async def joining(app: Any, session: Block) -> AsyncIterator[None]:
     """A block whose enqueues join `session`."""
-    around = Around(app, session)
+    around = Around(app, session, _around.get())
     _around.set(around)
     try:
         yield
@@ -82,7 +82,7 @@ class AttemptTransaction(Around):
     __slots__ = ("_holds_work", "_job_id", "_manager", "_over", "_turn", "unavailable")
 
     def __init__(self, app: Rowlock | None, lease: Lease) -> None:
-        super().__init__(app, None, lease)
+        super().__init__(app, None, None, lease)
         self._job_id = lease[0]
         self._manager: AbstractAsyncContextManager[Block] | None = None
         self._turn: asyncio.Lock | None = None  # made with the first block: most attempts have none
@@ -93,9 +93,15 @@ class AttemptTransaction(Around):
         """Let what the running task does from now on join, and all tasks that it starts."""
         _around.set(self)
 
-    def leave(self) -> None:
-        """Undo `enter`."""
-        _around.set(self.outer)
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """The same for a block, which may itself be in a transaction."""
+        self.outer = _around.get()
+        self.enter()
+        try:
+            yield
+        finally:
+            _around.set(self.outer)
 
     # --- blocks
 
