@@ -25,7 +25,7 @@ class Around:
 
     __slots__ = ("app", "lease", "outer", "session")
 
-    def __init__(self, app: Any, session: Block | None, outer: Around | None = None, lease: Lease | None = None) -> None:
+    def __init__(self, app: Any, session: Block | None, outer: Around | None, lease: Lease | None = None) -> None:
         self.app, self.session, self.outer = app, session, outer
         self.lease = lease  # of the attempt whose transaction it is
 
