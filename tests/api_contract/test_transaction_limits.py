@@ -199,6 +199,8 @@ async def test_every_slot_may_have_its_transaction_at_the_same_time(ledger: Rowl
             await tx.execute("INSERT INTO ledger VALUES ($1)", n)
             await together.wait()
 
+    async with working(ledger, pool_size=1):  # of two workers in a process the larger counts
+        pass
     async with working(ledger, pool_size=slots):
         jobs = [await book.enqueue(n=n) for n in range(slots)]
         for job in jobs:
@@ -285,6 +287,14 @@ async def test_a_transaction_in_use_lives_longer_than_it_may_be_left_alone(ledge
     async with working(ledger):
         await (await book.enqueue()).wait(timeout=15)
     assert await entries(ledger) == [0, 1, 2, 3, 4, 5]
+
+
+@on_postgres
+@limited(idle_seconds=0.5)
+async def test_a_long_statement_is_no_idle_transaction_to_those_that_wait_for_it(ledger: Rowlock) -> None:
+    async with ledger.transaction() as tx:
+        await asyncio.gather(tx.execute("SELECT pg_sleep(1)"), tx.execute("INSERT INTO ledger VALUES (1)"))
+    assert await entries(ledger) == [1]
 
 
 @on_postgres

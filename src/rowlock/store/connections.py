@@ -36,11 +36,11 @@ class Connections:
         self._open: set[Any] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def widen(self, by: int) -> None:
-        """Let there be so many more."""
-        self.size += by
-        for _ in range(by):
+    def widen(self, size: int) -> None:
+        """Let there be so many, if there may not be more already."""
+        for _ in range(size - self.size):
             self._room.release()
+        self.size = max(self.size, size)
 
     @property
     def crowded(self) -> bool:

@@ -46,7 +46,7 @@ OTHER = {"plan_cache_mode": "force_custom_plan"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
 FULL_CODES = {"53100"}
 CANCELED = "57014"
-SESSION_CONNECTIONS = 20  # at most, beside those that workers ask for; see `expect_transactions`
+SESSION_CONNECTIONS = 20  # for users' transactions, beside one for each slot of a worker
 ANSWER_SECONDS = 5.0
 
 
@@ -264,9 +264,9 @@ class PostgresStore:
         return True
 
     def expect_transactions(self, number: int) -> None:
-        """So many more of them may be open at the same time, unless a setting says how many."""
+        """So many of them may be open at the same time, and a few more, unless a setting says how many."""
         if self._options.session_connections is None:
-            self._connections["session"].widen(number)
+            self._connections["session"].widen(SESSION_CONNECTIONS + number)
 
     async def listen(self, heard: Callable[[str], None]) -> Bell:
         """Call `heard` for each wake-up. Behind a transaction pooler without a direct URL there are none."""
@@ -287,7 +287,7 @@ class _PostgresSession(BaseSession):
         super().__init__()
         self._store, self.connection, self._options = store, connection, options
         self._quiet_since = time.monotonic()
-        self.enqueued = self.over = False
+        self._at_work = self.enqueued = self.over = False
 
     async def begin(self) -> None:
         """BEGIN. Its limit is set for this transaction alone, which a pooler lets pass, too."""
@@ -326,6 +326,7 @@ class _PostgresSession(BaseSession):
     async def _do(self, work: Awaitable[T]) -> T:
         # The server began to count a little earlier: when it had sent its last answer.
         ended_by_limit = self.seconds_left() < min(1.0, 0.1 * self._options.idle_seconds)
+        self._at_work = True
         try:
             return await work
         except TROUBLE as error:
@@ -335,11 +336,12 @@ class _PostgresSession(BaseSession):
             self.failed = failure
             raise failure from error
         finally:
-            self._quiet_since = time.monotonic()
+            self._at_work, self._quiet_since = False, time.monotonic()
 
     def seconds_left(self) -> float:
         """How long it may still be left without a statement."""
-        return self._options.idle_seconds - (time.monotonic() - self._quiet_since)
+        quiet = 0.0 if self._at_work else time.monotonic() - self._quiet_since
+        return self._options.idle_seconds - quiet
 
     def too_long(self) -> StoreError:
         """The error of one that was left without a statement for too long."""

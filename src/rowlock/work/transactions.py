@@ -41,22 +41,21 @@ _around: ContextVar[Around | None] = ContextVar("rowlock_transaction", default=N
 
 def joined(app: Any) -> Session | None:
     """The open transaction of `app` around here. A task that outlives it is on its own."""
-    around = _around.get()
-    while around is not None:
-        if around.app is app and (session := around.joinable()) is not None:
-            return session
-        around = around.outer
-    return None
+    around = _nearest(app)
+    return around.joinable() if around is not None else None
 
 
 def joined_lease(app: Any) -> Lease | None:
     """The lease of the attempt whose transaction that is."""
+    around = _nearest(app)
+    return around.lease if around is not None else None
+
+
+def _nearest(app: Any) -> Around | None:
     around = _around.get()
-    while around is not None:
-        if around.app is app and around.joinable() is not None:
-            return around.lease
+    while around is not None and (around.app is not app or around.joinable() is None):
         around = around.outer
-    return None
+    return around
 
 
 @asynccontextmanager
@@ -149,14 +148,12 @@ class AttemptTransaction(Around):
                 f"the attempt of job {self._job_id} has ended: ctx.transaction() commits with its success, so a handler"
                 " must await the tasks that use it"
             )
-        around = _around.get()
-        while around is not None and around is not self:
-            if around.app is self.app and around.joinable() is not None:
-                raise InvalidArguments(
-                    "ctx.transaction() inside of app.transaction(): the one commits with the job, the other with its"
-                    " block; open ctx.transaction() first, then app.transaction() is part of it"
-                )
-            around = around.outer
+        around = _nearest(self.app)
+        if around is not None and around is not self:
+            raise InvalidArguments(
+                "ctx.transaction() inside of app.transaction(): the one commits with the job, the other with its block;"
+                " open ctx.transaction() first, then app.transaction() is part of it"
+            )
 
     # --- outside of the blocks
 
