@@ -46,7 +46,7 @@ class Context:
         self.resources: Mapping[str, Any] = resources or {}
         self.should_stop = False
         self._app, self._job, self._report, self._blocking = app, job, report, blocking
-        self.own_transaction = AttemptTransaction(app, (job.id, job.token))
+        self.own_transaction = AttemptTransaction(app, job)
         self._lost = False
 
     @property

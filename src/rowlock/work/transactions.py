@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rowlock.core.errors import InvalidArguments, NotAllowed, StoreError, StoreUnavailable
+from rowlock.core.job import Claimed
 from rowlock.store.engine import Session
 from rowlock.store.operation import Operation, Row
 from rowlock.store.session import Block, take_turn
@@ -23,11 +24,16 @@ Lease = tuple[str, str]  # job id, token
 class Around:
     """A transaction that what happens in this context joins, for as long as it is open."""
 
-    __slots__ = ("app", "lease", "outer", "session")
+    session: Block | None = None  # while it is open
+    outer: Around | None = None
 
-    def __init__(self, app: Any, session: Block | None, outer: Around | None, lease: Lease | None = None) -> None:
-        self.app, self.session, self.outer = app, session, outer
-        self.lease = lease  # of the attempt whose transaction it is
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    @property
+    def lease(self) -> Lease | None:
+        """That of the attempt whose transaction it is."""
+        return None
 
     def joinable(self) -> Session | None:
         """Where to join, if it is open."""
@@ -41,6 +47,8 @@ _around: ContextVar[Around | None] = ContextVar("rowlock_transaction", default=N
 
 def joined(app: Any) -> Session | None:
     """The open transaction of `app` around here. A task that outlives it is on its own."""
+    if _around.get() is None:  # most enqueues are not in a transaction
+        return None
     around = _nearest(app)
     return around.joinable() if around is not None else None
 
@@ -61,7 +69,8 @@ def _nearest(app: Any) -> Around | None:
 @asynccontextmanager
 async def joining(app: Any, session: Block) -> AsyncIterator[None]:
     """A block whose enqueues join `session`."""
-    around = Around(app, session, _around.get())
+    around = Around(app)
+    around.session, around.outer = session, _around.get()
     _around.set(around)
     try:
         yield
@@ -78,15 +87,19 @@ class AttemptTransaction(Around):
     the block if that raised.
     """
 
-    __slots__ = ("_holds_work", "_job_id", "_manager", "_over", "_turn", "unavailable")
+    # Values of the class, because one of these is made for every attempt, and most have no transaction.
+    _manager: AbstractAsyncContextManager[Block] | None = None
+    _turn: asyncio.Lock | None = None
+    _holds_work = _over = False
+    unavailable: StoreUnavailable | None = None  # why it could not be opened, or has gone
 
-    def __init__(self, app: Rowlock | None, lease: Lease) -> None:
-        super().__init__(app, None, None, lease)
-        self._job_id = lease[0]
-        self._manager: AbstractAsyncContextManager[Block] | None = None
-        self._turn: asyncio.Lock | None = None  # made with the first block: most attempts have none
-        self._holds_work = self._over = False
-        self.unavailable: StoreUnavailable | None = None  # why it could not be opened, or has gone
+    def __init__(self, app: Rowlock | None, job: Claimed) -> None:
+        self.app, self._job = app, job
+
+    @property
+    def lease(self) -> Lease:
+        """Of the attempt."""
+        return self._job.id, self._job.token
 
     def enter(self) -> None:
         """Let what the running task does from now on join, and all tasks that it starts."""
@@ -145,7 +158,7 @@ class AttemptTransaction(Around):
     def _check_place(self) -> None:
         if self._over:
             raise NotAllowed(
-                f"the attempt of job {self._job_id} has ended: ctx.transaction() commits with its success, so a handler"
+                f"the attempt of job {self._job.id} has ended: ctx.transaction() commits with its success, so a handler"
                 " must await the tasks that use it"
             )
         around = _nearest(self.app)
