@@ -55,6 +55,7 @@ def test_defaults_are_those_of_the_design() -> None:
             "queues": ("default",),
             "wakeups": True,
         },
+        "transactions": {"connections": None, "wait_seconds": 30, "idle_seconds": 60, "statement_seconds": 30},
         "retention": {"succeeded_days": 7, "dead_days": 30},
     }
 
@@ -89,6 +90,8 @@ def test_every_key_has_a_variable() -> None:
         "ROWLOCK_APP": "shop.jobs:app",
         "ROWLOCK_WORKER__QUEUES": "links, mail",
         "ROWLOCK_WORKER__WAKEUPS": "false",
+        "ROWLOCK_TRANSACTIONS__CONNECTIONS": "40",
+        "ROWLOCK_TRANSACTIONS__IDLE_SECONDS": "5m",
         "ROWLOCK_RETENTION__DEAD_DAYS": "0.5",
     }
     settings = load(env=env)
@@ -97,6 +100,7 @@ def test_every_key_has_a_variable() -> None:
     assert settings.direct_url == "postgresql://localhost:5432/app"
     assert settings.worker.queues == ("links", "mail")
     assert settings.worker.wakeups is False
+    assert (settings.transactions.connections, settings.transactions.idle_seconds) == (40, 300)
     assert settings.retention.dead_days == 0.5
 
 
@@ -187,6 +191,8 @@ def test_a_wrong_value_names_key_value_and_line(key: str, value: object, reason:
         ("direct_url", "sqlite:///a.db", "postgresql://"),
         ("app", "shop jobs", "module:attribute"),
         ("app", "shop/jobs.py:app", "module:attribute"),
+        ("transactions.connections", 0, "greater than or equal to 1"),
+        ("transactions.idle_seconds", 0, "greater than 0"),
         ("retention.succeeded_days", -1, "greater than or equal to 0"),
     ],
 )
@@ -250,7 +256,7 @@ def test_keys_of_later_parts_are_not_accepted_in_silence(key: str) -> None:
 
 def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
     assert mistake("worker: {zzz: 1}").endswith("wakeups")
-    there_are = "there are database, pooler, direct_url, app, sources, schedules, worker, retention"
+    there_are = "there are database, pooler, direct_url, app, sources, schedules, worker, transactions, retention"
     assert mistake("zzz: 1").endswith(there_are)
     assert mistake(env={"ROWLOCK_ZZZ": "1"}).endswith(there_are)
 

@@ -39,6 +39,18 @@ async def test_there_are_no_more_than_so_many(two: Connections) -> None:
     two.give_back(second)
 
 
+async def test_there_may_be_more_later_but_never_fewer(two: Connections) -> None:
+    for size in (3, 1, 3):
+        two.widen(size)
+    taken = [await two.take(5) for _ in range(3)]
+    assert two.crowded
+    with pytest.raises(TimeoutError):
+        await two.take(0.05)
+    for connection in taken:
+        two.give_back(connection)
+    assert (two.size, two.crowded) == (3, False)
+
+
 async def test_one_that_broke_or_is_in_a_transaction_is_not_given_to_another(two: Connections) -> None:
     broken = await two.take(5)
     broken.terminate()

@@ -154,6 +154,15 @@ Schedules = Annotated[dict[Any, dict[Any, Any]], Before(_schedules)]
 Policies = Annotated[dict[str, dict[str, Any]], Before(_policies)]
 
 
+class TransactionSettings(_Section):
+    """What `app.transaction()` and `ctx.transaction()` may take of a PostgreSQL server."""
+
+    connections: Count | None = None  # most that one process holds at the same time; none: 20, and one for each slot
+    wait_seconds: Seconds = 30  # how long to wait for one
+    idle_seconds: Seconds = 60  # how long one may be left without a statement; then it is rolled back
+    statement_seconds: Seconds = 30  # how long one statement may take
+
+
 class RetentionSettings(_Section):
     """How long finished jobs are kept, unless their task says otherwise."""
 
@@ -171,6 +180,7 @@ class Settings(_Section):
     sources: Policies = Field(default_factory=dict)  # api:ebay or api: {concurrency, total, rate, burst, …}
     schedules: Schedules = Field(default_factory=dict)  # nightly: {task, cron or every or at, zone, args, …}
     worker: WorkerSettings = WorkerSettings()
+    transactions: TransactionSettings = TransactionSettings()
     retention: RetentionSettings = RetentionSettings()
 
 
@@ -183,7 +193,11 @@ class Given(NamedTuple):
 
 Flat = dict[str, Given]
 
-SECTIONS: dict[str, type[_Section]] = {"worker": WorkerSettings, "retention": RetentionSettings}
+SECTIONS: dict[str, type[_Section]] = {
+    "worker": WorkerSettings,
+    "transactions": TransactionSettings,
+    "retention": RetentionSettings,
+}
 KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
     f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields
 ]

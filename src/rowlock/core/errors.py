@@ -17,7 +17,7 @@ RowlockError
     ├── StorageFull             the disk is full; reads still work
     ├── SchemaError             migrations are missing, or newer than this code can use
     ├── UnsupportedFilesystem   SQLite on a network filesystem
-    └── TransactionTooLong      a SQLite transaction held the only writer lock for too long
+    └── TransactionTooLong      a transaction was open (SQLite) or idle (PostgreSQL) for too long
 
 `Retry`, `Snooze`, `Permanent` and `SourceError` are raised by handlers to say what happens next; they are not failures
 of Rowlock.
@@ -127,7 +127,8 @@ class UnsupportedFilesystem(StoreError):
 
 
 class TransactionTooLong(StoreError):
-    """A SQLite transaction held the only writer lock for too long and was rolled back."""
+    """A transaction was rolled back: on SQLite it held the only writer lock for too long, on PostgreSQL it was left
+    without a statement for too long."""
 
 
 def seconds(value: float | timedelta, what: str) -> float:

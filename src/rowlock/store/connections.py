@@ -30,11 +30,22 @@ class Connections:
     """At most `size` connections of one kind."""
 
     def __init__(self, url: str, size: int, settings: dict[str, Any]) -> None:
-        self._url, self._settings = url, settings
+        self._url, self._settings, self.size = url, settings, size
         self._room = asyncio.Semaphore(size)
         self._idle: deque[tuple[float, Any]] = deque()  # (since, connection), the longest idle first
         self._open: set[Any] = set()
         self._closing: set[asyncio.Task[None]] = set()
+
+    def widen(self, size: int) -> None:
+        """Let there be so many, if there may not be more already."""
+        for _ in range(size - self.size):
+            self._room.release()
+        self.size = max(self.size, size)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether all there may be are in use."""
+        return self._room.locked()
 
     async def take(self, timeout: float) -> Any:
         """A connection for the caller alone; TimeoutError when none is to be had in time."""

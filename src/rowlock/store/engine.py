@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import ConfigError
 from rowlock.store.operation import Operation, Row
+from rowlock.store.session import Block
 
 T = TypeVar("T")
 
@@ -21,7 +22,10 @@ class StoreOptions:
     pooler: str = "session"  # "transaction": no prepared statements, no session state
     direct_url: str | None = None  # for LISTEN, when `url` goes through a transaction pooler
     connections: int = 4  # for the engine's own statements
-    session_connections: int = 20  # for users' transactions, which may hold theirs for long
+    session_connections: int | None = None  # for users' transactions; None: as many as workers have slots, and a few
+    session_patience: float = 30.0  # longest wait for one of them
+    idle_seconds: float = 60.0  # longest that a user's transaction on a server may be left without a statement
+    statement_seconds: float = 30.0  # longest statement in one
     transaction_seconds: float = 5.0  # longest SQLite transaction of a user: it holds the only writer lock
     migrate: bool | None = None  # None: SQLite migrates by itself, PostgreSQL does not
     clock: FakeClock | None = None
@@ -36,7 +40,7 @@ class Session(Protocol):
     async def run(self, op: Operation[T]) -> T: ...
     async def execute(self, sql: str, *args: Any) -> None: ...
     async def fetch(self, sql: str, *args: Any) -> list[Row]: ...
-    def savepoint(self) -> AbstractAsyncContextManager[None]: ...
+    def savepoint(self) -> AbstractAsyncContextManager[Session]: ...
 
 
 class Bell(Protocol):
@@ -56,7 +60,8 @@ class Store(Protocol):
     migrated: list[str]  # the migrations that opening has applied
 
     async def run(self, op: Operation[T]) -> T: ...
-    def transaction(self) -> AbstractAsyncContextManager[Session]: ...
+    def transaction(self) -> AbstractAsyncContextManager[Block]: ...
+    def expect_transactions(self, number: int) -> None: ...  # of users, open at the same time
     async def listen(self, heard: Callable[[str], None]) -> Bell: ...
     async def fetch(self, sql: str, *args: Any) -> list[Row]: ...  # the user's own query, which changes nothing
     async def execute(self, sql: str) -> None: ...  # one statement of the store's own, not in a transaction of ours

@@ -6,21 +6,30 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import asyncpg
 
-from rowlock.core.errors import KeyConflict, RowlockError, SchemaError, StorageFull, StoreError, StoreUnavailable
+from rowlock.core.errors import (
+    KeyConflict,
+    RowlockError,
+    SchemaError,
+    StorageFull,
+    StoreError,
+    StoreUnavailable,
+    TransactionTooLong,
+)
 from rowlock.store import jobs, migrate
 from rowlock.store.connections import Connections
-from rowlock.store.engine import Bell, Session, StoreOptions, redact
+from rowlock.store.engine import Bell, StoreOptions, redact
 from rowlock.store.foreign import KEY_CONFLICT, KEYED, SERIALIZATION
 from rowlock.store.listener import TROUBLE, Listener, NoBell, connect_options
 from rowlock.store.operation import Call, Operation, Row, Steps
 from rowlock.store.queries import bind, load
-from rowlock.store.session import BaseSession
+from rowlock.store.session import BaseSession, Block
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
@@ -36,6 +45,9 @@ HOT = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "o
 OTHER = {"plan_cache_mode": "force_custom_plan"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
 FULL_CODES = {"53100"}
+CANCELED = "57014"
+SESSION_CONNECTIONS = 20  # for users' transactions, beside one for each slot of a worker
+ANSWER_SECONDS = 5.0
 
 
 class PostgresStore:
@@ -46,7 +58,8 @@ class PostgresStore:
     def __init__(self, url: str, options: StoreOptions) -> None:
         self._url, self._options = url, options
         # Three kinds, none opened until used: `hot`, `other`, and `session` for users' transactions.
-        sizes = {"hot": options.connections, "other": options.connections, "session": options.session_connections}
+        sessions = options.session_connections or SESSION_CONNECTIONS
+        sizes = {"hot": options.connections, "other": options.connections, "session": sessions}
         plans = {"hot": HOT, "other": OTHER, "session": dict[str, str]()}
         self._connections = {
             kind: Connections(url, size, connect_options(options, plans[kind])) for kind, size in sizes.items()
@@ -131,7 +144,7 @@ class PostgresStore:
                     async with connection.transaction():
                         return await self._drive(connection, op.start())
                 except TROUBLE as error:
-                    failure = _translate(error, op.name)
+                    failure = _translate(error, op.name, connection)
                     undone = getattr(error, "sqlstate", None) in RETRY_CODES
                     again = undone or (op.repeatable and isinstance(failure, StoreUnavailable))
                     if isinstance(failure, StoreUnavailable):
@@ -152,11 +165,14 @@ class PostgresStore:
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query, in a transaction that may not write."""
+        connection = await self._take_session("fetch")
         try:
-            async with self._connections["session"].one() as connection, connection.transaction(readonly=True):
-                return await connection.fetch(sql, *args)  # type: ignore[no-any-return]
+            async with connection.transaction(readonly=True):
+                return await connection.fetch(sql, *args, timeout=self._options.statement_seconds)  # type: ignore[no-any-return]
         except TROUBLE as error:
-            raise _translate(error, "fetch") from error
+            raise await self._users_failure(error, "fetch", connection) from error
+        finally:
+            self._connections["session"].give_back(connection)
 
     async def execute(self, sql: str) -> None:
         """One statement of the store's own, outside of any transaction."""
@@ -188,27 +204,69 @@ class PostgresStore:
         return await connection.enqueue_one.fetch(*values)  # type: ignore[no-any-return]
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Session]:
-        """A transaction for the user's own SQL and operations together."""
-        connections = self._connections["session"]
+    async def transaction(self) -> AsyncIterator[Block]:
+        """A transaction for the user's own SQL and operations together. Errors of the database are put into our own
+        words; those that the user's code raises in the block are left as they are."""
+        session = _PostgresSession(self, await self._take_session("transaction"), self._options)
         try:
-            connection = await connections.take(30)
-        except TROUBLE as error:
-            raise _translate(error, "transaction") from error
-        session = _PostgresSession(self, connection)
-        try:
-            async with connection.transaction():
-                yield session
+            await session.begin()
+            block = Block(session)
+            try:
+                yield block
+                await block.finish()
                 if session.failed is not None:
                     raise session.undone()
+            except BaseException:
+                block.close()
+                await session.roll_back()
+                raise
+            await session.commit()
             if session.enqueued:
                 # Who sleeps was asked when the enqueue ran; meanwhile another may have lain down.
                 with contextlib.suppress(StoreError):
                     await self.run(jobs.wake())
-        except TROUBLE as error:
-            raise _translate(error, "transaction") from error
         finally:
-            connections.give_back(connection)
+            if not session.over:
+                session.connection.terminate()  # cut off in the middle: nobody else must get it
+            self._connections["session"].give_back(session.connection)
+
+    async def _take_session(self, doing: str) -> Any:
+        connections, patience = self._connections["session"], self._options.session_patience
+        try:
+            return await connections.take(patience)
+        except TROUBLE as error:
+            if isinstance(error, TimeoutError) and connections.crowded:
+                raise StoreUnavailable(
+                    f"{doing}: all {connections.size} connections for transactions were in use for {patience:g} s;"
+                    " the setting transactions.connections says how many a process may have"
+                ) from error
+            raise _translate(error, doing) from error
+
+    async def _users_failure(self, error: BaseException, doing: str, connection: Any) -> StoreError:
+        """What a statement of the user failed of. One that takes too long does so again, however often it is tried."""
+        if getattr(error, "sqlstate", None) == CANCELED:
+            return StoreError(f"{doing}: {error}")
+        if isinstance(error, TimeoutError) and await self._answers():
+            limit = self._options.statement_seconds
+            return StoreError(
+                f"{doing}: a statement took longer than {limit:g} s and was cancelled;"
+                " the setting transactions.statement_seconds says how long one may take"
+            )
+        return _translate(error, doing, connection)
+
+    async def _answers(self) -> bool:
+        """Whether the database can be reached now."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self.execute("SELECT 1")
+        except (TimeoutError, StoreError):
+            return False
+        return True
+
+    def expect_transactions(self, number: int) -> None:
+        """So many of them may be open at the same time, and a few more, unless a setting says how many."""
+        if self._options.session_connections is None:
+            self._connections["session"].widen(SESSION_CONNECTIONS + number)
 
     async def listen(self, heard: Callable[[str], None]) -> Bell:
         """Call `heard` for each wake-up. Behind a transaction pooler without a direct URL there are none."""
@@ -225,11 +283,27 @@ class PostgresStore:
 
 
 class _PostgresSession(BaseSession):
-    def __init__(self, store: PostgresStore, connection: Any) -> None:
+    def __init__(self, store: PostgresStore, connection: Any, options: StoreOptions) -> None:
         super().__init__()
-        self._store, self.connection = store, connection
-        self._turn = asyncio.Lock()  # one connection does one thing at a time; a user may gather several
-        self.enqueued = False
+        self._store, self.connection, self._options = store, connection, options
+        self._quiet_since = time.monotonic()
+        self._at_work = self.enqueued = self.over = False
+
+    async def begin(self) -> None:
+        """BEGIN. Its limit is set for this transaction alone, which a pooler lets pass, too."""
+        limit = max(1, round(self._options.idle_seconds * 1000))
+        await self._do(self.connection.execute(f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {limit}"))
+
+    async def commit(self) -> None:
+        """COMMIT."""
+        await self._do(self.connection.execute("COMMIT"))
+        self.over = True
+
+    async def roll_back(self) -> None:
+        """ROLLBACK; a connection on which it fails is thrown away, which has the same effect."""
+        with contextlib.suppress(*TROUBLE):
+            await self.connection.execute("ROLLBACK")
+            self.over = True
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation inside this transaction."""
@@ -243,22 +317,41 @@ class _PostgresSession(BaseSession):
 
     async def execute(self, sql: str, *args: Any) -> None:
         """The user's own statement; parameters are $1, $2, …"""
-        await self._do(self.connection.execute(sql, *args))
+        await self._do(self.connection.execute(sql, *args, timeout=self._options.statement_seconds))
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query."""
-        return await self._do(self.connection.fetch(sql, *args))
+        return await self._do(self.connection.fetch(sql, *args, timeout=self._options.statement_seconds))
 
     async def _do(self, work: Awaitable[T]) -> T:
-        async with self._turn:
-            try:
-                return await work
-            except TROUBLE as error:
-                failure = self.failed = _translate(error, "transaction")
-                raise failure from error
+        # The server began to count a little earlier: when it had sent its last answer.
+        ended_by_limit = self.seconds_left() < min(1.0, 0.1 * self._options.idle_seconds)
+        self._at_work = True
+        try:
+            return await work
+        except TROUBLE as error:
+            failure = await self._store._users_failure(error, "transaction", self.connection)
+            if ended_by_limit and isinstance(failure, StoreUnavailable):
+                failure = self.too_long()
+            self.failed = failure
+            raise failure from error
+        finally:
+            self._at_work, self._quiet_since = False, time.monotonic()
+
+    def seconds_left(self) -> float:
+        """How long it may still be left without a statement."""
+        quiet = 0.0 if self._at_work else time.monotonic() - self._quiet_since
+        return self._options.idle_seconds - quiet
+
+    def too_long(self) -> StoreError:
+        """The error of one that was left without a statement for too long."""
+        return TransactionTooLong(
+            f"the transaction was left without a statement for {self._options.idle_seconds:g} s and was rolled back;"
+            " do slow work before it, or raise the setting transactions.idle_seconds"
+        )
 
 
-def _translate(error: BaseException, doing: str) -> StoreError:
+def _translate(error: BaseException, doing: str, connection: Any = None) -> StoreError:
     code = getattr(error, "sqlstate", None) or ""
     if code in FULL_CODES:
         return StorageFull(f"{doing}: the database's disk is full: {error}")
@@ -266,6 +359,8 @@ def _translate(error: BaseException, doing: str) -> StoreError:
         return SchemaError(f"{doing}: {error}; run: rowlock migrate --database URL")
     # A ValueError is asyncpg's word for a parameter that it cannot send: trying again would never end.
     ours = isinstance(error, (asyncpg.PostgresError, ValueError))
+    # An InterfaceError on a connection that works is a mistake in the request, such as a parameter too many.
+    ours |= isinstance(error, asyncpg.InterfaceError) and connection is not None and not connection.is_closed()
     connection_lost = not ours or isinstance(error, asyncpg.PostgresConnectionError)
     if code in GONE_CODES or code.startswith("08") or connection_lost:
         return StoreUnavailable(f"{doing}: the database cannot be reached: {str(error) or type(error).__name__}")

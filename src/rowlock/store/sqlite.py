@@ -18,10 +18,11 @@ import apsw
 from rowlock.core.errors import ConfigError, StoreError, UnsupportedFilesystem
 from rowlock.store import migrate
 from rowlock.store.bells import DatagramBell
-from rowlock.store.engine import Bell, Session, StoreOptions
+from rowlock.store.engine import Bell, StoreOptions
 from rowlock.store.filesystem import network_filesystem
 from rowlock.store.operation import Operation, Row, drive
-from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_values
+from rowlock.store.session import Block
+from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_rows, user_values
 from rowlock.store.sqlite_writer import BUSY_SECONDS, Writer
 
 T = TypeVar("T")
@@ -152,22 +153,28 @@ class SqliteStore:
             raise translate(error, "read") from error
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Session]:
+    async def transaction(self) -> AsyncIterator[Block]:
         """A transaction for the user's own SQL and operations together. Nothing else is written meanwhile."""
         self._check_usable()
         session = await self._writes.begin()
+        block = Block(session)
         try:
-            yield session
+            yield block
+            await block.finish()
         except BaseException:
+            block.close()
             await asyncio.shield(session.end("ROLLBACK"))
             raise
         await asyncio.shield(session.end("COMMIT"))
+
+    def expect_transactions(self, number: int) -> None:
+        """They all share one connection."""
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query. It waits for no writer, and may not write."""
         self._check_usable()
         values = user_values(sql, args)
-        return await self._read(lambda runner: list[Row](runner.connection.execute(sql, values).fetchall()))
+        return await self._read(lambda runner: user_rows(runner.connection, sql, values))
 
     async def execute(self, sql: str) -> None:
         """One statement of the store's own."""

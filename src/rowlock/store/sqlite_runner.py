@@ -37,6 +37,16 @@ def user_values(sql: str, args: Sequence[Any]) -> Any:
     return {str(n): value for n, value in enumerate(values, 1)} if "$1" in sql else tuple(values)
 
 
+def user_rows(connection: apsw.Connection, sql: str, values: Any) -> list[Row]:
+    """What a user's own statement answers."""
+    try:
+        return list[Row](connection.execute(sql, values).fetchall())
+    except KeyError as error:
+        raise StoreError(f"the statement has a parameter ${error.args[0]} that was not given: {sql:.200}") from error
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"a parameter is of a kind that SQLite does not know: {values!r:.200}") from error
+
+
 def _readable(value: Any) -> Any:
     """A moment is written as the views show it, so that both can be compared."""
     if isinstance(value, (list, tuple)):

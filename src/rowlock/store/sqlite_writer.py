@@ -25,7 +25,7 @@ from rowlock.core.errors import RowlockError, StoreError, TransactionTooLong
 from rowlock.store.bells import ring
 from rowlock.store.operation import Operation, Ring, Row, drive
 from rowlock.store.session import BaseSession
-from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_values
+from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_rows, user_values
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
@@ -236,7 +236,8 @@ class Writer:
                 roll_back(connection)
                 session.over = TransactionTooLong(
                     f"the transaction was open for {self._transaction_seconds:g} s and was rolled back: "
-                    "on SQLite it holds the only writer lock; do slow work outside of it"
+                    "on SQLite it holds the only writer lock; do slow work before it, or raise the setting"
+                    " worker.heartbeat_seconds, a third of which it may take"
                 )
                 return
             try:
@@ -282,6 +283,15 @@ class SqliteSession(BaseSession):
             if self.over is not None:  # its time ran out between the check and the put
                 raise self.over
 
+    def seconds_left(self) -> float:
+        """How long to wait before looking again whether its time is up."""
+        return 0.5 if self.over is None else 0.0
+
+    def too_long(self) -> RowlockError:
+        """Why it is over."""
+        assert self.over is not None
+        return self.over
+
     async def run(self, op: Operation[T]) -> T:
         """Run an operation inside this transaction."""
         return await self._do(lambda runner, rings: drive(op.start(), runner.execute, rings.append))
@@ -293,7 +303,7 @@ class SqliteSession(BaseSession):
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query."""
         values = user_values(sql, args)
-        return await self._do(lambda runner, rings: list[Row](runner.connection.execute(sql, values).fetchall()))
+        return await self._do(lambda runner, rings: user_rows(runner.connection, sql, values))
 
     async def end(self, how: str) -> None:
         """COMMIT or ROLLBACK."""

@@ -56,10 +56,17 @@ async def run(
     job = _pretend(task, text, attempt)
     ctx = Context(task.app, job, report=lambda *told: ran.progress.append(told), resources=resources)
     given = (ctx,) if task.takes_context else ()
-    value = task.function(*given, **task.arguments.unpack(text))
-    ran.value = await value if asyncio.iscoroutine(value) else value
-    if ctx.open_session is not None:
-        await ctx.commit()
+    own = ctx.own_transaction
+    with own.inside():
+        try:
+            value = task.function(*given, **task.arguments.unpack(text))
+            ran.value = await value if asyncio.iscoroutine(value) else value
+            if own.close():
+                await own.check()
+                await own.commit()
+        except BaseException as error:
+            await own.roll_back(error)
+            raise
     return ran
 
 

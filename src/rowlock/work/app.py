@@ -27,13 +27,14 @@ from rowlock.store.explain import Explanation, explain
 from rowlock.store.ids import valid_id
 from rowlock.work import follow_ups
 from rowlock.work.batch import Batch, collecting
-from rowlock.work.context import Context, joined, joining
+from rowlock.work.context import Context
 from rowlock.work.enqueuer import Enqueuer
 from rowlock.work.handle import JobHandle
 from rowlock.work.options import Rule, name, task_options
 from rowlock.work.schedules import Schedules, schedule_of
 from rowlock.work.settings import read_settings
 from rowlock.work.tasks import AsyncTask, Bound, Registry, ScheduleDecorator, Task, TaskDecorator
+from rowlock.work.transactions import joined, joining
 
 if TYPE_CHECKING:
     from rowlock.work.dispatcher import Dispatcher
@@ -201,6 +202,10 @@ class Rowlock:
             pooler=settings.pooler,
             direct_url=settings.direct_url,
             transaction_seconds=max(1.0, settings.worker.heartbeat_seconds / 3),
+            session_connections=settings.transactions.connections,
+            session_patience=settings.transactions.wait_seconds,
+            idle_seconds=settings.transactions.idle_seconds,
+            statement_seconds=settings.transactions.statement_seconds,
             clock=self.clock,
         )
         return dataclasses.replace(options, **changes)
@@ -289,8 +294,8 @@ class Rowlock:
         """Your SQL and enqueues that commit together; an enqueue inside joins by itself."""
         around = joined(self)
         if around is not None:  # inside of another: part of it, and undone with it
-            async with around.savepoint():
-                yield around
+            async with around.savepoint() as part:
+                yield part
             return
         async with (await self.store()).transaction() as session, joining(self, session):
             yield session

@@ -10,8 +10,8 @@ from rowlock.store import foreign, jobs, reads
 from rowlock.store.adding import NewRow
 from rowlock.store.ids import new_id
 from rowlock.store.operation import Operation
-from rowlock.work.context import joined, joined_lease
 from rowlock.work.handle import Fresh, JobHandle
+from rowlock.work.transactions import joined, joined_lease
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock

@@ -83,6 +83,7 @@ class WorkerPool:
             )
         app, settings = self.app, self.settings
         self._store = await app.store()
+        self._store.expect_transactions(settings.pool_size)
         self.log = JobLog(self.id)
         self._build(await self._open_resources())
         self._bell = await self._store.listen(self._heard) if settings.wakeups else None

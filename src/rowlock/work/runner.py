@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from rowlock.work.context import Context, Report
 from rowlock.work.errors import CODE_LIMIT, clean, describe
 from rowlock.work.faults import verdict
 from rowlock.work.running import Running
+from rowlock.work.transactions import AttemptTransaction
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
@@ -38,6 +40,7 @@ log = logging.getLogger("rowlock.worker")
 
 NOTHING = Succeeded(None)
 SWALLOW_SECONDS = 0.5
+MOST_GIVEN_BACK = 10  # releases of one job after which a lost database uses up tries, too
 
 
 class Runner(ABC):
@@ -71,6 +74,7 @@ class Runner(ABC):
             ctx = running.ctx = Context(
                 app, job, report=self.report(running), resources=self._resources, blocking=running.blocking
             )
+            ctx.own_transaction.enter()
         call = self.blocking_call(running, task, ctx, arguments) if running.blocking else None
         try:
             if call is None and not app.middlewares and job.timeout_seconds is None:
@@ -82,11 +86,14 @@ class Runner(ABC):
             text = None if value is None else to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES)
         except BaseException as error:
             if ctx is not None:
-                await ctx.roll_back(error)  # a transaction that waits for a success would hold its locks
+                ctx.own_transaction.close()
+                await ctx.own_transaction.roll_back(error)  # one that waits for a success would hold its locks
+                if running.reason is None and _is_unavailable(error) and ctx.own_transaction.unavailable is not None:
+                    return _given_back(running, error)
             raise
         result = NOTHING if text is None else Succeeded(text)
-        if ctx is not None and ctx.open_session is not None:
-            return await self._commit(running, ctx, result)
+        if ctx is not None and ctx.own_transaction.close():
+            return await self._commit(running, ctx.own_transaction, result)
         return result
 
     async def _wrapped(
@@ -125,25 +132,27 @@ class Runner(ABC):
             raise Overran(timeout)
         return value
 
-    async def _commit(self, running: Running, ctx: Context, result: Succeeded) -> AttemptEnd | None:
+    async def _commit(self, running: Running, transaction: AttemptTransaction, result: Succeeded) -> AttemptEnd | None:
         """Write the success into the handler's own transaction and commit both, or neither."""
-        job, session = running.job, ctx.open_session
-        assert session is not None
+        job = running.job
         transition = decide(job, result, 0.0)
         settlement = Settlement(job.id, job.token, transition, follow_ups(job, transition))
         try:
-            answers = await session.run(jobs.settle([settlement], self._app.keep))
+            await transaction.check()
+            answers = await transaction.run(jobs.settle([settlement], self._app.keep))
             if answers[job.id] == "lost":
                 raise LeaseLost(f"job {job.id} is no longer held by this attempt; its transaction was rolled back")
         except BaseException as error:
-            await ctx.roll_back(error)
+            await transaction.roll_back(error)
+            if isinstance(error, StoreUnavailable):
+                return _given_back(running, error)
             raise
         try:
-            await ctx.commit()
-        except StoreUnavailable:
+            await transaction.commit()
+        except StoreUnavailable as error:
             # The reply to COMMIT was lost. If it happened, the row says so; if not, nothing happened at all.
             if not await self._committed(running):
-                return Released(1.0, "the commit of its transaction is not known to have happened")
+                return _given_back(running, error)
         self.settled(running)
         return None
 
@@ -213,6 +222,23 @@ class Runner(ABC):
                 hook(running.ctx or Context(self._app, running.job), error)
             except Exception:
                 log.exception("an error hook raised")
+
+
+def _given_back(running: Running, error: BaseException) -> Released:
+    """The end of an attempt whose transaction was rolled back because the database went away: nothing of it happened,
+    so no try is used up. Not for ever: it may be the job's own SQL that takes the server down."""
+    releases = running.job.releases
+    if releases >= MOST_GIVEN_BACK:
+        raise error
+    after = random.uniform(0.5, 1.0) * min(60.0, 2.0**releases)
+    return Released(after, clean(f"its transaction was rolled back: {describe(error)}"))
+
+
+def _is_unavailable(error: BaseException) -> bool:
+    """Whether that is all that the handler has raised."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_unavailable, error.exceptions))
+    return isinstance(error, StoreUnavailable)
 
 
 class Overran(Exception):

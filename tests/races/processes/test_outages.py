@@ -72,6 +72,28 @@ async def test_an_immediate_restart_kills_no_worker_and_work_goes_on(server: Pos
     assert all(worker.alive for worker in race.workers)
 
 
+async def test_restarts_use_up_no_try_of_a_job_whose_effects_are_in_its_transaction(
+    server: PostgresServer, own_race: Race
+) -> None:
+    """Before its COMMIT all of it is rolled back, so that it may run again; after it, it has succeeded."""
+    race = own_race
+    race.query("CREATE TABLE effects (job text, attempt int)")
+    worker = race.start()
+    await race.started()
+    ids = await race.enqueue("effect", 120, ms=60, options={"max_attempts": 1})
+    for mode in ("immediate", "fast", "immediate"):
+        begun = len(race.noted("start"))
+        await race.until_noted("start", begun + 15)
+        await asyncio.to_thread(server.restart, mode)
+    await race.until_done(60)
+    rows = race.rows()
+    assert {job: rows[job].state for job in ids if rows[job].state != "succeeded"} == {}
+    effects = sorted(race.query("SELECT job, attempt FROM effects"))
+    assert effects == sorted((job, rows[job].attempt) for job in ids)
+    assert max(row.attempt for row in rows.values()) > 1, "the test did not bite"
+    assert worker.alive
+
+
 async def test_an_outage_of_three_leases_is_not_the_death_of_live_workers(
     server: PostgresServer, own_race: Race
 ) -> None:
