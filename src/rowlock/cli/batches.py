@@ -15,7 +15,8 @@ from rowlock.core.errors import BatchNotFound, InvalidArguments
 
 verbs = typer.Typer(help="Look at batches, cancel them.", no_args_is_help=True, rich_markup_mode=None)
 
-COLUMNS = ("id", "name", "state", "total", "processed", "failed", "owner", "created_at", "finished_at")
+COUNTS = ("total", "processed", "succeeded", "dead", "cancelled", "expired")
+COLUMNS = ("id", "name", "state", *COUNTS, "owner", "created_at", "finished_at")
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The batch's id")]

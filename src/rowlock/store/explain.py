@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from rowlock.core.job import Job
 from rowlock.core.states import State
-from rowlock.store.batches import batch_of
+from rowlock.store.batches import BatchRow, batch_of
 from rowlock.store.explain_source import held_up_by_source
 from rowlock.store.ids import valid_id
 from rowlock.store.operation import Call, Row, Steps, operation
@@ -18,6 +18,14 @@ from rowlock.store.reads import COUNT_LIMIT, LANES, job_of
 from rowlock.store.times import moment
 
 PLACES = 1_000  # places in line that are counted exactly
+# A batch's state in the words of jobs, which an Explanation has.
+BATCH_STATES = {
+    "queued": State.QUEUED,
+    "running": State.RUNNING,
+    "succeeded": State.SUCCEEDED,
+    "failed": State.DEAD,
+    "cancelled": State.CANCELLED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +116,22 @@ def explain_batch(batch_id: str) -> Steps[Explanation | None]:
     batch = batch_of(rows[0])
     left = batch.total - batch.processed
     if batch.over:
-        text = f"Batch {batch.name!r} {batch.state} at {_when(batch.finished_at or batch.created_at)}."
-        return Explanation(batch.id, State.SUCCEEDED, "finished", text, error=batch.last_error)
+        was = "was cancelled" if batch.state == "cancelled" else batch.state
+        text = f"Batch {batch.name!r} {was} at {_when(batch.finished_at or batch.created_at)}: {_ends(batch)}."
+        return Explanation(batch.id, BATCH_STATES[batch.state], "finished", text, error=batch.last_error)
     are = f"{_many(left, 'job')} of {batch.total} {'is' if left == 1 else 'are'} not final"
     parts = [are if left else "all of its jobs are final"]
     if not batch.sealed:
         parts.append("more may be added until it is sealed")
     text = f"Batch {batch.name!r} is {batch.state}: {'; '.join(parts)}."
-    return Explanation(batch.id, State.QUEUED, "batch", text, error=batch.last_error)
+    return Explanation(batch.id, BATCH_STATES[batch.state], "batch", text, error=batch.last_error)
+
+
+def _ends(batch: BatchRow) -> str:
+    """How the jobs of a batch ended; each way that there was."""
+    ways = ("succeeded", "dead", "cancelled", "expired")
+    counted = [f"{number} {way}" for way in ways if (number := getattr(batch, way))]
+    return f"of {_many(batch.total, 'job')} {', '.join(counted)}" if counted else "it had no jobs"
 
 
 def _finished(job: Job) -> Explanation:
