@@ -15,6 +15,7 @@ from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
     from rowlock.store.schedules import ScheduleRow
     from rowlock.work.app import Rowlock
@@ -205,17 +206,17 @@ def _run(opened: Rowlock, do: Callable[[Rowlock], Awaitable[Any]]) -> Any:
 
 
 def _shown(row: ScheduleRow) -> dict[str, Any]:
-    from datetime import UTC, datetime
-
     from rowlock.core.cron import parse_rule
 
     state = "retired" if row.retired_at else "paused" if row.paused_at else "broken" if row.problem else "on"
     coming: list[datetime] = []
     try:
         text = parse_rule(row.rule, row.zone, seconds=True).words()
-        coming = row.coming(datetime.now(UTC), 3)
+        coming = row.coming(None, 3)
     except InvalidArguments as error:
         text, state = str(error), "broken"
+    if state == "on" and not coming and (row.next_tick is None or row.next_tick > row.read_at):
+        state = "over"
     return {
         "name": row.id,
         "state": state,
