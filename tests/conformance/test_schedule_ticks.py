@@ -383,9 +383,6 @@ async def test_resume_fires_the_tick_that_was_owed_before_the_pause_and_none_of_
     assert await fired(rig) == [at(3600)]
 
 
-
-
-
 @pytest.mark.parametrize("rule", ["every 30s", "* * * * *"])
 async def test_a_schedule_goes_on_once_a_clock_that_was_ahead_is_put_right(rig: Rig, rule: str) -> None:
     await declare(rig, schedule(rule=rule))

@@ -160,7 +160,9 @@ async def test_ticks_that_are_owed_outlive_a_start_that_is_moved_earlier(rig: Ri
 
 
 @pytest.mark.parametrize("given", [{}, {"starts_at": NEW_YEAR}, {"starts_at": NEW_YEAR + timedelta(minutes=30)}])
-async def test_the_same_definition_keeps_the_next_tick_unless_a_clock_that_was_ahead_wrote_it(rig: Rig, given: dict[str, Any]) -> None:
+async def test_the_same_definition_keeps_the_next_tick_unless_a_clock_that_was_ahead_wrote_it(
+    rig: Rig, given: dict[str, Any]
+) -> None:
     await declare(rig, schedule(rule="every 1h", **given))
     for seconds in (
         10,

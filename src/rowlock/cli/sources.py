@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 verbs = typer.Typer(help="Look at sources, limit, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
 
-COLUMNS = ("name", "state", "running", "concurrency", "rate", "failure_streak", "paused_until", "last_failure_at")
+LIMITS = ("concurrency", "rate", "set_by")
+COLUMNS = ("name", "state", "running", *LIMITS, "failure_streak", "paused_until", "last_failure_at")
 CANDIDATES = ("name", "refusals", "refusal_code", "refused_at", "state")
 SourceName = Annotated[str, typer.Argument(metavar="NAME", help="A source such as api:ebay, or a class such as api")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many")]

@@ -65,8 +65,8 @@ class Schedule:
 def chosen(
     rule: Rule, first: datetime, until: datetime, now: datetime, missed: Missed, on_time: timedelta
 ) -> list[datetime]:
-    """The ticks from `first` up to `until` that fire now, oldest first. Those that are less than `on_time` late were not
-    missed: each of them fires, whatever becomes of missed ones."""
+    """The ticks from `first` up to `until` that fire now, oldest first. Those that are less than `on_time` late were
+    not missed: each of them fires, whatever becomes of missed ones."""
     window = max(on_time, timedelta(seconds=missed.window))
     if missed.kind == "all":
         return _last(rule, max(first, now - window) - SECOND, until, missed.most)

@@ -2,8 +2,9 @@
 
 `total`, `processed` (final in any way), `failed` (dead or expired), `cancelled` and `expired` are added up in the
 transactions that change them, in a row of this process, so that a batch of many thousand jobs makes no row hot. What
-is processed and neither failed nor cancelled has succeeded, and what failed and did not expire is dead. A batch ends when it is sealed and processed =
-total; whoever wrote the last outcome looks after its commit, and the sweeper looks for those whose worker died there.
+is processed and neither failed nor cancelled has succeeded, and what failed and did not expire is dead. A batch ends
+when it is sealed and processed = total; whoever wrote the last outcome looks after its commit, and the sweeper looks
+for those whose worker died there. Its state says the worst that holds.
 Lock order: jobs, then batches.
 """
 
@@ -14,9 +15,9 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, NotRequired
 
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from rowlock.core.errors import BatchNotFound, NotAllowed
 from rowlock.core.states import State
@@ -139,8 +140,9 @@ def ended(batch_id: str, state: State, code: str | None = None, error: str | Non
 
 
 def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]:
-    """An operator has retried these (job, batch, state and error code it had). The batches are locked whether or not they are over:
-    one that ends just now must see it. A batch that was pruned meanwhile is forgotten by its jobs, too."""
+    """An operator has retried these (job, batch, state and error code it had). The batches are locked whether or not
+    they are over: one that ends just now must see it. A batch that was pruned meanwhile is forgotten by its jobs, too.
+    """
     if not revived:
         return
     asked = [(batch_id,) for batch_id in sorted({batch_id for _, batch_id, *_ in revived})]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rowlock.core.job import Job
@@ -18,6 +18,7 @@ from rowlock.store.reads import COUNT_LIMIT, LANES, job_of
 from rowlock.store.times import moment
 
 PLACES = 1_000  # places in line that are counted exactly
+BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that somebody may have to end
 # A batch's state in the words of jobs, which an Explanation has.
 BATCH_STATES = {
     "queued": State.QUEUED,
@@ -84,11 +85,15 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     paused = yield Call("queue_paused", queue=job.queue)
     serving = [row for row in (yield Call("live_workers")) if job.queue in json.loads(row[1])]
     knowing = [row for row in serving if job.task in json.loads(row[2])]
+    if job.run_after > now and (yield Call("is_ready", job_id=job.id)):
+        job = replace(job, run_after=now)  # a clock that was ahead has made it claimable, and it stays so
     found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row[0]) for row in paused], serving, knowing)]
     held_up = (yield from held_up_by_source(job.source, now)) if job.source is not None else None
     if found:
-        (reason, text), *others = found
-        also = tuple(other for other, _ in others) + ((held_up.reason,) if held_up else ())
+        reason, text = found[0]
+        others = [*found[1:], *([(held_up.reason, held_up.text)] if held_up else [])]
+        also = tuple(other for other, _ in others)
+        text = " ".join([text, *(more for other, more in others if other in BY_HAND)])
         until = job.run_after if job.run_after > now else None
         return Explanation(job.id, job.state, reason, text, also, waits_until=until, error=_error(job))
     if held_up is not None:

@@ -132,8 +132,8 @@ def _check_coming(schedule: Schedule, now: datetime) -> None:
     if _first(schedule.rule, schedule.starts_at, schedule.ends_at, now) is None:
         within = "" if schedule.ends_at is None else f" and before its end {schedule.ends_at.isoformat()}"
         raise InvalidArguments(
-            f"schedule {schedule.id!r}: {schedule.rule.text!r} has no tick after now ({now:%Y-%m-%dT%H:%M:%SZ}){within}:"
-            " it would never fire; give a later time"
+            f"schedule {schedule.id!r}: {schedule.rule.text!r} has no tick after now ({now:%Y-%m-%dT%H:%M:%SZ})"
+            f"{within}: it would never fire; give a later time"
         )
 
 

@@ -134,7 +134,9 @@ class Dispatcher:
         self._put_right_at = time.monotonic() + PUT_RIGHT_SECONDS
         while names := await self._store.run(schedules.put_right(MOST)):
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            log.warning("the database's clock was ahead and was set back; schedules go on by it as it is now: %s", shown)
+            log.warning(
+                "the database's clock was ahead and was set back; schedules go on by it as it is now: %s", shown
+            )
 
     async def _say_alive(self) -> None:
         if time.monotonic() < self._seen_at + self._lease / 2:
