@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli.enqueue import read_values, split_pairs, stand_in
+from rowlock.cli.failures import complain
 from rowlock.cli.loop import run_async
 from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
-from rowlock.cli.output import cell, printable, show, show_json, words
+from rowlock.cli.output import cell, printable, show, show_json, up_to, words
 from rowlock.cli.target import Target
 from rowlock.core.errors import InvalidArguments
 
@@ -35,8 +36,8 @@ def list_schedules(
     as_json: JsonOption = False,
 ) -> None:
     """List schedules: the rule in words, the zone, the last tick and how it ended, the next three."""
-    found = _with(Target(app, config, database), lambda opened: opened.schedules.list(limit))
-    shown = [_shown(row) for row in found]
+    found = _with(Target(app, config, database), lambda opened: opened.schedules.list(limit + 1))
+    shown = [_shown(row) for row in up_to(limit, found)]
     if not as_json:
         shown = [row | {"next": ", ".join(cell(tick) for tick in row["next"]) or "none"} for row in shown]
     show(shown, COLUMNS, as_json=as_json, empty="no schedules")
@@ -125,6 +126,8 @@ def add_schedule(
         return await running.schedules.add(name, found, **given)
 
     _say(_run(opened, add), as_json)
+    if not target.code:
+        complain("the arguments were not checked, because the task's code is not named: --app names it")
 
 
 async def _somebody_knows(app: Rowlock, task: str) -> None:
