@@ -1,6 +1,7 @@
 """Batches as an operator sees them: how far they are, what went wrong, and their end."""
 
 import asyncio
+import json
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ from rowlock import Rowlock
 
 NOBODY = "0198a000-0000-7000-8000-00000000dead"
 FIELDS = ["id", "name", "owner", "state", "sealed", "created_at", "started_at", "finished_at"]
-FIELDS += ["total", "processed", "failed", "last_error"]
+FIELDS += ["total", "processed", "failed", "succeeded", "dead", "cancelled", "expired", "last_error"]
 
 
 def collect(cli: Cli, *jobs: tuple[str, dict[str, Any]], name: str = "import", owner: str | None = "ana") -> str:
@@ -54,17 +55,21 @@ def test_a_batch_is_listed_shown_and_followed_to_its_end(cli: Cli, here: Inside)
 
     ended = here.json("batches", "show", first)
     assert (ended["state"], ended["total"], ended["processed"], ended["failed"]) == ("failed", 3, 3, 1)
+    assert [ended[way] for way in ("succeeded", "dead", "cancelled", "expired")] == [2, 1, 0, 0]
     assert ended["last_error"].startswith("ValueError: ")
     times = [datetime.fromisoformat(ended[name]) for name in ("created_at", "started_at", "finished_at")]
     assert times == sorted(times)
     text = cli.out("batches", "show", first)
     assert "Batch 'import' failed at " in text
+    assert ": of 3 jobs 2 succeeded, 1 dead." in text
     assert "it broke" in text
 
     assert [batch["id"] for batch in cli.json("batches", "list")] == [second, first]  # newest first
     for words in (["--owner", "ana"], ["--state", "failed"], ["--owner", "ana", "--state", "failed"]):
         assert [batch["id"] for batch in here.json("batches", "list", *words)] == [first]
-    assert [batch["id"] for batch in here.json("batches", "list", "--limit", "1")] == [second]
+    told = here.run("batches", "list", "--limit", "1", "--json")
+    assert [batch["id"] for batch in json.loads(told.stdout)] == [second]
+    assert told.stderr == "rowlock: only the first 1 are shown; --limit shows more\n"
     head, row = here.out("batches", "list", "--state", "failed").splitlines()
     assert head.split() == ["id", "name", "state", "total", "processed", "failed", "owner", "created_at", "finished_at"]
     assert row.split()[:7] == [first, "import", "failed", "3", "3", "1", "ana"]
@@ -87,7 +92,10 @@ def test_cancelling_a_batch_cancels_what_is_left_of_it(cli: Cli, here: Inside) -
     other = collect(cli, ("add", {"a": 9}), name="other")
     assert cli.out("batches", "cancel", batch) == "import is cancelled: 3/3"
     ended = here.json("batches", "show", batch)
-    assert (ended["state"], ended["failed"]) == ("cancelled", 0)
+    assert (ended["state"], ended["failed"], ended["cancelled"]) == ("cancelled", 0, 3)
+    explained = here.json("jobs", "explain", batch)
+    assert (explained["state"], explained["reason"]) == ("cancelled", "finished")
+    assert ": of 3 jobs 3 cancelled." in explained["text"]
     assert ended["finished_at"] is not None
     states = {job["id"]: (job["batch_id"], job["state"]) for job in here.json("jobs", "list")}
     assert sorted(states.values()) == sorted([(batch, "cancelled")] * 3 + [(other, "queued")])

@@ -1,5 +1,7 @@
 """The verbs about the database and everything in it: migrate, doctor, queues, stats."""
 
+import asyncio
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,8 @@ from typing import Any
 import apsw
 import pytest
 
-from cli.command import Cli, Inside
+from cli.command import Cli, Inside, wait_until
+from rowlock import Rowlock
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -125,3 +128,36 @@ def test_stats_alert_when_a_job_runs_for_too_long(cli: Cli, here: Inside, folder
     told = here.run("stats", "--max-running", "0s", code=1)
     assert "alert: a job of the queue default has been running for" in told.stderr
     assert here.error("stats", "--max-running", "soon", code=2)
+
+
+def test_stats_names_tasks_that_no_live_worker_knows(cli: Cli, here: Inside) -> None:
+    worker = cli.start("worker", "--app", "shop")
+    wait_until(lambda: here.json("stats")["workers"] == 1, "it is registered")
+    assert here.json("stats")["unknown_tasks"] == []
+    for _ in range(2):
+        here.run("enqueue", "gone", "n=1")
+    wait_until(lambda: here.json("stats")["unknown_tasks"] != [], "they are there")
+    assert here.json("stats")["unknown_tasks"] == [{"queue": "default", "task": "gone", "waiting": 2}]
+    text = here.out("stats")
+    assert "No live worker can run these: none serves the queue, or none knows the task." in text
+    assert ["default", "gone", "2"] in [line.split() for line in text.splitlines()]
+    (job, _) = here.json("jobs", "list")
+    explained = here.json("jobs", "explain", job["id"])
+    assert (explained["reason"], "knows its task 'gone'" in explained["text"]) == ("unknown", True)
+    assert worker.stop() == 0
+
+
+def test_doctor_names_limits_of_a_config_that_it_was_not_given(here: Inside, folder: Path) -> None:
+    async def declare() -> None:
+        async with Rowlock(os.environ["ROWLOCK_DATABASE_URL"]) as app:
+            await app.sources.declare({"api:ebay": {"concurrency": 2}})
+
+    asyncio.run(declare())
+    (finding,) = [found for found in here.json("doctor") if found["check"] == "sources"]
+    assert (finding["level"], "api:ebay" in finding["text"], "--reset" in finding["text"]) == ("warn", True, True)
+    (row,) = [row for row in here.json("sources", "list") if row["name"] == "api:ebay"]
+    assert row["set_by"] == "config"
+    assert "set_by" in here.out("sources", "list").splitlines()[0]
+    config = folder / "limits.yaml"
+    config.write_text("sources: {'api:ebay': {concurrency: 3}}\n")
+    assert "sources" not in [found["check"] for found in here.json("doctor", "--config", str(config))]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from cli.command import Cli, Inside, wait_until
@@ -162,6 +163,8 @@ MISTAKES = [
     (["--every", "0s"], ["0s"]),
     (["--every", "soon"], ["soon"]),
     (["--at", "yesterday"], ["yesterday"]),
+    (["--at", "2020-01-01T00:00"], ["at 2020-01-01T00:00", "would never fire"]),
+    (["--every", "1h", "--end", "2020-01-01T00:00Z"], ["2020-01-01T00:00", "would never fire"]),
     ([], ["cron, every"]),
     (["--cron", "0 3 * * *", "--every", "1h"], ["one of cron, every and at"]),
     (["--every", "1h", "--missed", "some"], ["latest, skip, all", "some"]),
@@ -185,6 +188,48 @@ def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[s
     for text in expected:
         assert re.search("|".join(map(re.escape, text.split("|"))), line), line
     assert [row | {"next": None} for row in inside.json("schedules", "list")] == before
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [(["name=ana", "nam=x"], "nam: extra inputs"), ([], "name: field required"), (["name=1", "name=2"], "name=2")],
+)
+def test_arguments_are_checked_as_an_enqueue_does(inside: Inside, given: list[str], wrong: str) -> None:
+    of_enqueue = inside.error("enqueue", "greet", *given, *APP, code=2)
+    line = inside.error("schedules", "add", "s", "greet", *given, *APP, "--every", "5m", code=2)
+    assert wrong in line
+    assert line.endswith(of_enqueue)
+    assert inside.json("schedules", "list") == []
+
+
+def test_without_the_code_it_is_said_that_arguments_were_not_checked(inside: Inside) -> None:
+    told = inside.run("schedules", "add", "s", "greet", "nam=x", "--every", "5m")
+    assert "s is on: every 5 minutes" in told.stdout
+    assert "the arguments were not checked" in told.stderr
+    assert "--app" in told.stderr
+
+
+def test_a_list_that_is_cut_says_so(here: Inside) -> None:
+    for name in "abc":
+        here.run("schedules", "add", name, "greet", "name=ana", *APP, "--every", "5m")
+    told = here.run("schedules", "list", "--limit", "2")
+    assert [line.split()[0] for line in told.stdout.splitlines()] == ["name", "a", "b"]
+    assert told.stderr == "rowlock: only the first 2 are shown; --limit shows more\n"
+    assert here.run("schedules", "list", "--limit", "3").stderr == ""
+    told = here.run("sources", "list", "--limit", "1")
+    assert told.stderr == "rowlock: only the first 1 are shown; --limit shows more\n"
+    for _ in range(2):
+        here.run("schedules", "run", "a")
+    assert "only the first 1" in here.run("jobs", "list", "--limit", "1").stderr
+
+
+def test_a_schedule_that_has_no_tick_left_is_over(inside: Inside) -> None:
+    inside.run("schedules", "add", "once", "greet", "name=ana", *APP, "--at", "2199-06-01T09:00")
+    assert named(inside, "once")["state"] == "on"
+    database = apsw.Connection("inside.db")
+    database.execute("UPDATE rowlock_schedules SET rule = 'at 2020-06-01T09:00:00+00:00', next_tick = NULL")
+    database.close()
+    assert (named(inside, "once")["state"], named(inside, "once")["next"]) == ("over", [])
 
 
 def test_mistakes_are_the_same_on_both_engines(cli: Cli, here: Inside) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from rowlock import Rowlock
+from rowlock import NotAllowed, Rowlock
+from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store import jobs
+from rowlock.store.adding import NewRow
 from support.app_rig import app, report, rig, sweep, t
 from support.rig import KEEP, Rig
 
@@ -21,10 +23,14 @@ FINAL = ("succeeded", "dead", "cancelled")
 
 async def exact(rig: Rig, batch: Any) -> None:
     """Whatever the batch says is what its jobs say."""
-    states = [row["state"] for row in (await rig.rows()).values() if row["batch_id"] == batch.id]
+    jobs_ = [row for row in (await rig.rows()).values() if row["batch_id"] == batch.id]
+    ways = [row["error_code"] if row["error_code"] == "EXPIRED" else row["state"] for row in jobs_]
     row = (await batch.refresh()).record
-    truth = (len(states), sum(state in FINAL for state in states), states.count("dead"))
-    assert (row.total, row.processed, row.failed) == truth, states
+    dead, expired = ways.count("dead"), ways.count("EXPIRED")
+    truth = (len(ways), sum(way in (*FINAL, "EXPIRED") for way in ways), dead + expired)
+    assert (row.total, row.processed, row.failed) == truth, ways
+    truth = (ways.count("succeeded"), dead, ways.count("cancelled"), expired)
+    assert (row.succeeded, row.dead, row.cancelled, row.expired) == truth, ways
 
 
 async def reports(rig: Rig) -> list[dict[str, Any]]:
@@ -61,7 +67,42 @@ async def test_counts_are_exact_through_every_way_to_end(app: Rowlock, t: Any, r
         await exact(rig, batch)
     assert await sweep(rig) == [batch.id]
     await batch.refresh()
-    assert (batch.state, batch.total, batch.processed, batch.failed) == ("failed", 10, 10, 2)
+    assert (batch.state, batch.total, batch.processed, batch.failed) == ("failed", 10, 10, 3)
+    assert (batch.succeeded, batch.dead, batch.cancelled, batch.expired) == (5, 2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("ends", "state"),
+    [
+        (["succeeded", "succeeded"], "succeeded"),
+        (["succeeded", "cancelled"], "cancelled"),
+        (["cancelled", "cancelled"], "cancelled"),
+        (["succeeded", "expired"], "failed"),
+        (["expired", "expired"], "failed"),
+        (["cancelled", "expired"], "failed"),
+        (["cancelled", "dead"], "failed"),
+    ],
+    ids=" ".join,
+)
+async def test_a_batch_ends_in_the_state_that_its_jobs_make_true(
+    app: Rowlock, t: Any, rig: Rig, report: Any, ends: list[str], state: str
+) -> None:
+    async with app.batch("b", on_end=report) as batch:
+        for end in ends:
+            latest = rig.clock.now() + timedelta(hours=1) if end == "expired" else None
+            await t.using(batch=batch, expires_at=latest, delay=86400 if end == "expired" else 0, tags=[end]).enqueue()
+    for job in await rig.claim(2):
+        how = (await rig.row(job.id))["tags"][0]
+        await rig.settle(job, {"succeeded": Succeeded(), "dead": DEAD, "cancelled": Cancelled()}[how])
+    rig.clock.move(7200)
+    await rig.store.run(jobs.expire(10, KEEP))
+    await sweep(rig)
+    await exact(rig, batch)
+    assert (batch.state, batch.processed) == (state, 2)
+    (told,) = await reports(rig)
+    names = ("state", "total", "processed", "failed", "succeeded", "dead", "cancelled", "expired")
+    assert {name: told["args"]["batch"][name] for name in names} == {name: getattr(batch, name) for name in names}
+    assert (batch.last_error is not None) == (state == "failed")
 
 
 async def test_what_is_settled_twice_or_by_a_zombie_counts_once(app: Rowlock, t: Any, rig: Rig) -> None:
@@ -96,11 +137,15 @@ async def test_counts_are_exact_after_any_steps(app: Rowlock, t: Any, rig: Rig, 
     dice = random.Random(seed)
     async with app.batch("b") as batch:
         await t.using(batch=batch).enqueue_many([{"n": n} for n in range(6)])
+        latest = rig.clock.now() + timedelta(seconds=200)
+        await t.using(batch=batch, expires_at=latest).enqueue_many([{"n": n} for n in range(3)])
     held: list[Any] = []
-    for _ in range(40):
+    cancelled = False  # the batch as a whole
+    await exact(rig, batch)
+    for _ in range(60):
         waiting = [row for row in (await rig.rows()).values() if row["task"] == "t"]
         chosen = dice.choice(waiting)["id"]
-        match dice.randrange(6):
+        match dice.randrange(20) // 3:
             case 0 | 1:
                 held += await rig.claim(dice.randrange(1, 4))
             case 2 | 3 if held:
@@ -110,12 +155,22 @@ async def test_counts_are_exact_after_any_steps(app: Rowlock, t: Any, rig: Rig, 
             case 4:
                 await rig.cancel(chosen)
             case 5:
-                await rig.retry(chosen)
+                over = batch.over
+                if await rig.retry(chosen) and over:
+                    await batch.refresh()
+                    cancelled = cancelled and batch.cancelled > 0
+            case 6 if not batch.over and dice.random() < 0.3:
+                await batch.cancel()
+                cancelled = True
         rig.clock.move(dice.choice([0, 5, 61]))
         await rig.promote()
         await rig.reclaim()
+        await rig.store.run(jobs.expire(10, KEEP))
         await sweep(rig)
         await exact(rig, batch)
+        if batch.over:
+            worst = "failed" if batch.failed else "cancelled" if batch.cancelled else "succeeded"
+            assert batch.state == ("cancelled" if cancelled else worst)
         assert batch.over == (batch.processed == batch.total)
         assert (batch.finished_at is not None) == batch.over
 
@@ -163,3 +218,46 @@ async def test_a_retry_reopens_the_batch(app: Rowlock, t: Any, rig: Rig, report:
     await exact(rig, batch)
     assert (batch.state, batch.finished_at) == ("succeeded", rig.clock.now())
     assert len(await reports(rig)) == 1, "on_end is for the first end"
+
+
+async def test_a_cancelled_batch_stays_cancelled_when_one_of_its_jobs_is_retried(
+    app: Rowlock, t: Any, rig: Rig
+) -> None:
+    async with app.batch("b") as batch:
+        one, two = await t.using(batch=batch).enqueue_many([{"n": 1}, {"n": 2}])
+    await batch.cancel()
+    for job, state in ((one, "cancelled"), (two, "succeeded")):
+        await app.retry(job.id)
+        await exact(rig, batch)
+        assert batch.state == "running"
+        (again,) = await rig.claim()
+        await rig.succeed(again)
+        await sweep(rig)
+        await exact(rig, batch)
+        assert batch.state == state, "only with the last of them has nothing been cancelled"
+
+
+async def test_a_retried_job_of_a_cancelled_batch_may_add_to_it_until_the_batch_is_cancelled_again(
+    app: Rowlock, t: Any, rig: Rig
+) -> None:
+    async with app.batch("b") as batch:
+        one, _ = await t.using(batch=batch).enqueue_many([{"n": 1}, {"n": 2}])
+    await batch.cancel()
+    await app.retry(one.id)
+    (again,) = await rig.claim()
+    new = NewJob("t", batch_id=batch.id)
+
+    async def add() -> None:
+        row = NewRow(rig.new_id(), "{}", None, None)
+        await rig.store.run(jobs.enqueue_rows([row], new, own=(again.id, again.token)))
+
+    await add()
+    await exact(rig, batch)
+    assert batch.total == 3
+    await batch.cancel()
+    with pytest.raises(NotAllowed, match="cancelled"):
+        await add()
+    await rig.settle(again, Cancelled())
+    await sweep(rig)
+    await exact(rig, batch)
+    assert (batch.state, batch.cancelled) == ("cancelled", 3)

@@ -41,7 +41,8 @@ async def test_on_end_is_enqueued_once_with_what_there_is_to_say(
     (job,) = await reports(rig)
     assert (job["state"], job["queue"], job["priority"], job["owner"]) == ("queued", "reports", 7, "ana")
     row = (await batch.refresh()).record
-    names = ("name", "owner", "state", "total", "processed", "failed", "last_error")
+    ways = ("succeeded", "dead", "cancelled", "expired")
+    names = ("name", "owner", "state", "total", "processed", "failed", *ways, "last_error")
     assert job["args"] == {"batch": {"batch_id": batch.id} | {name: getattr(row, name) for name in names}}
     assert row.state == {Succeeded(): "succeeded", DEAD: "failed", None: "cancelled"}[end]
 

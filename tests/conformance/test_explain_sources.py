@@ -8,6 +8,8 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.states import State
 from rowlock.store import Store, batches, workers
 from rowlock.store.explain import Explanation, explain
+from rowlock.store.sources import put_right
+from rowlock.store.workers import pause_queue
 from support.rig import LEASE, TABLES, Rig
 from support.sources_rig import claim_turns, cleared, enqueue_each, fail, open_breaker, sources, succeed
 
@@ -207,3 +209,54 @@ async def test_explaining_a_source_changes_nothing(rig: Rig) -> None:
     for job_id in ids:
         assert await rig.store.run(explain(job_id)) is not None
     assert await rig.everything(tables) == before
+
+
+async def test_every_pause_that_must_end_is_named(rig: Rig) -> None:
+    (job_id,) = await rig.enqueue_many(1, source="api:b")
+    await sources(rig).set("api:b", concurrency=3)
+    await sources(rig).pause("api:b", 60)
+    assert "class" not in (await why(rig, job_id)).text
+    await sources(rig).pause("api", 600)
+    told = await why(rig, job_id)
+    assert (told.reason, told.waits_until) == ("stopped", rig.clock.now() + timedelta(seconds=600))
+    for said in ("source 'api:b' is paused until 2026-01-01 00:01:00 UTC", "`rowlock sources resume api:b`"):
+        assert said in told.text
+    for said in (
+        "class 'api' of its source 'api:b' is paused until 2026-01-01 00:10:00",
+        "`rowlock sources resume api`",
+    ):
+        assert said in told.text
+    await sources(rig).pause("api")
+    told = await why(rig, job_id)
+    assert (told.reason, told.waits_until) == ("stopped", None)
+    assert "is paused; `rowlock sources resume api`" in told.text
+    await sources(rig).resume("api")
+    await rig.store.run(pause_queue("default"))
+    told = await why(rig, job_id)
+    assert (told.reason, told.also) == ("paused", ("stopped",))
+    assert "queue 'default' has been paused" in told.text
+    assert "source 'api:b' is paused until" in told.text
+
+
+async def test_a_breaker_and_a_pause_of_the_class_are_both_named(rig: Rig) -> None:
+    await open_breaker(rig, "api:b")
+    (job_id,) = await rig.enqueue_many(1, source="api:b")
+    await sources(rig).pause("api")
+    told = await why(rig, job_id)
+    assert told.reason == "breaker"
+    assert "failed too often and is left alone until" in told.text
+    assert "class 'api' of its source 'api:b' is paused; " in told.text
+
+
+async def test_a_bucket_of_a_clock_that_was_ahead_is_said(rig: Rig) -> None:
+    await sources(rig).set("api:b", rate="60/min")
+    rig.clock.move(86_400)
+    await register(rig)
+    ids = await rig.enqueue_many(2, source="api:b")
+    await claim_turns(rig, 1)
+    rig.clock.move(-86_400)
+    told = await why(rig, ids[1])
+    assert (told.reason, told.waits_until) == ("rate", None)
+    assert "clock that was ahead" in told.text
+    await rig.store.run(put_right())
+    assert "the next token comes at 2026-01-01 00:00:01 UTC" in (await why(rig, ids[1])).text

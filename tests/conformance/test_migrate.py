@@ -12,7 +12,7 @@ import pytest
 
 from rowlock.core.errors import SchemaError, StoreError
 from rowlock.core.source import SHIPPED, Policy
-from rowlock.store import migrate, open_store
+from rowlock.store import batches, migrate, open_store
 from rowlock.store.engine import StoreOptions
 from rowlock.store.sources import sources
 from support.rig import COLUMNS, TABLES, Rig, prefix
@@ -285,3 +285,62 @@ async def test_the_table_defends_itself(rig: Rig, running: bool, changes: list[s
         with pytest.raises(Exception, match=r"(?i)constraint"):
             await rig.fetch(f"UPDATE {{t}}jobs_live SET {change}")
         assert await rig.everything() == before
+
+
+BEFORE = [  # state of the batch before and after, and how its three jobs ended
+    ("succeeded", "cancelled", ("succeeded", "cancelled", "cancelled")),
+    ("succeeded", "failed", ("cancelled", "EXPIRED", "succeeded")),
+    ("failed", "failed", ("dead", "EXPIRED", "cancelled")),
+    ("succeeded", "succeeded", ("succeeded", "succeeded", "succeeded")),
+    ("cancelled", "cancelled", ("dead", "cancelled", "cancelled")),
+]
+
+
+async def test_batches_of_before_are_counted_as_their_jobs_ended(
+    empty: str, engine: str, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrate.migrations(engine)
+    monkeypatch.setattr(migrate, "migrations", lambda engine: tuple(m for m in known if m.number < 9))
+    store = await open_store(empty, StoreOptions(migrate=True, clock=clock))
+    old = Rig(store, clock)
+    now = "now()" if engine == "postgres" else "unixepoch()"
+    day = "'2030-01-01'"
+    for number, (state, _, ends) in enumerate(BEFORE):
+        batch = f"'00000000-0000-0000-0000-00000000000{number}'"
+        await old.fetch(
+            "INSERT INTO {t}batches (id, name, state, created_at, finished_at)"
+            f" VALUES ({batch}, 'b{number}', '{state}', {now}, {now})"
+        )
+        dead = ends.count("dead")
+        for shard, (total, processed) in {3: (0, 3), 17: (3, 0)}.items():
+            await old.fetch(
+                "INSERT INTO {t}batch_counts (batch_id, shard, total, processed, failed)"
+                f" VALUES ({batch}, {shard}, {total}, {processed}, {dead if processed else 0})"
+            )
+        for nth, end in enumerate(ends):
+            kept = "cancelled" if end == "EXPIRED" else end
+            code = {"EXPIRED": "'EXPIRED'", "cancelled": "'CANCELLED'"}.get(end, "NULL")
+            await old.fetch(
+                "INSERT INTO {t}jobs_finished (id, task, queue, state, priority, args, batch_id, attempt, max_attempts,"
+                " releases, losses, convictions, run_after, error_code, created_at, finished_at, updated_at, drop_on)"
+                f" VALUES ('00000000-0000-0000-0000-0000000001{number}{nth}', 't', 'default', '{kept}', 0, '{{}}',"
+                f" {batch}, 1, 1, 0, 0, 0, {now}, {code}, {now}, {now}, {now}, {day})"
+            )
+    closed = "FALSE" if engine == "postgres" else "0"
+    await old.fetch(f"UPDATE {{t}}sources SET enabled = {closed} WHERE name = 'api'")
+    await old.fetch(f"UPDATE {{t}}sources SET paused_until = {now}, opened_at = {now} WHERE name = 'domain'")
+    await store.close()
+    monkeypatch.undo()
+    store = await open_store(empty, StoreOptions(migrate=True, clock=clock))
+    try:
+        found = sorted(
+            await store.run(batches.newest(10, "ffffffff-ffff-ffff-ffff-ffffffffffff")), key=lambda row: row.name
+        )
+        for row, (_, state, ends) in zip(found, BEFORE, strict=True):
+            assert (row.state, row.total, row.processed) == (state, 3, 3)
+            ways = (row.succeeded, row.dead, row.cancelled, row.expired)
+            assert ways == tuple(map(ends.count, ("succeeded", "dead", "cancelled", "EXPIRED"))), row.name
+        closed_classes = {s.name: (s.class_enabled, s.class_paused_until) for s in await store.run(sources(9))}
+        assert closed_classes == {"api": (False, None), "domain": (True, None)}, "a breaker is not an operator"
+    finally:
+        await store.close()

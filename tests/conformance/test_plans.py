@@ -340,7 +340,8 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "source_succeeded": ({"done": [(f"domain:{n}",) for n in range(50)], "epoch": 0}, None),
     "complete_batches": ({"asked": [(BATCH_ID,)]}, None),
     "start_batches": ({"asked": [(BATCH_ID,)]}, None),
-    "count_batches": ({"counted": [(BATCH_ID, 1, 0, 0, None)], "shard": 1}, None),
+    "schedules_at_work": ({"asked": [("s",)]}, None),
+    "count_batches": ({"counted": [(BATCH_ID, 1, 0, 0, 0, 0, None)], "shard": 1}, None),
     "make_sources": ({"made": [("domain:1",)]}, None),
 }
 CLAIMS = [{"lane": lanes(count), "n": n} for count, n in ((1, 1), (3, 10), (7, 500), (40, 20))]

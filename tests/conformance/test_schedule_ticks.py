@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from rowlock import Rowlock, fixed
+from rowlock import InvalidArguments, Rowlock, fixed
 from rowlock.core import cron_words
+from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
 from rowlock.core.schedule import Missed
 from rowlock.store import retention, schedules
@@ -331,3 +332,126 @@ async def test_a_run_by_hand_leaves_how_the_last_tick_ended(rig: Rig) -> None:
     await rig.store.run(schedules.run_now("s"))
     row = await shown(rig)
     assert (row.last_tick, row.last_job, row.last_state) == (at(30), of_tick, "succeeded")
+
+
+@pytest.mark.parametrize("kind", ["latest", "skip"])
+async def test_ticks_that_are_less_than_30_seconds_late_all_fire(rig: Rig, kind: str) -> None:
+    await declare(rig, schedule(rule="every 5s", missed=Missed(kind)))
+    rig.clock.move(22)
+    await fire(rig)
+    assert await fired(rig) == [at(5), at(10), at(15), at(20)]
+    rig.clock.move(600)
+    await fire(rig)
+    assert (await fired(rig))[4:] == [at(second) for second in (595, 600, 605, 610, 615, 620)], "older ones were missed"
+
+
+async def test_overlap_skip_looks_at_every_live_job_of_the_schedule(rig: Rig) -> None:
+    await declare(rig, schedule(overlap="skip"))
+    rig.clock.move(30)
+    assert await fire(rig) == (1, 1, 0)
+    (of_tick,) = await rig.claim()
+    await rig.store.run(schedules.run_now("s"))
+    (by_hand,) = await rig.claim()
+    await rig.succeed(by_hand)
+    rig.clock.move(30)
+    assert await fire(rig) == (1, 0, 1), "the job of the tick before is still at work"
+    await rig.settle(of_tick, Failed("E", "no", permanent=True))
+    rig.clock.move(30)
+    assert await fire(rig) == (1, 1, 0)
+    (last,) = await rig.claim()
+    await rig.succeed(last)
+    await rig.retry(of_tick.id)
+    rig.clock.move(30)
+    assert await fire(rig) == (1, 0, 1), "an operator has retried an older one"
+
+
+@pytest.mark.parametrize("overlap", ["allow", "skip"])
+async def test_resume_fires_the_tick_that_was_owed_before_the_pause_and_none_of_the_pause(
+    rig: Rig, overlap: str
+) -> None:
+    await declare(rig, schedule(rule="every 1h", overlap=overlap))
+    rig.clock.move(3600 + 40)
+    await rig.store.run(schedules.pause("s"))  # before a dispatcher has come to it
+    rig.clock.move(5 * 3600)
+    assert await fire(rig) == (0, 0, 0)
+    await rig.store.run(schedules.resume("s"))
+    assert await fired(rig) == [at(3600)]
+    row = await shown(rig)
+    assert (row.last_tick, row.next_tick, row.paused_at) == (at(3600), at(7 * 3600), None)
+    await rig.store.run(schedules.resume("s"))
+    assert await fire(rig) == (0, 0, 0)
+    assert await fired(rig) == [at(3600)]
+
+
+@pytest.mark.parametrize("rule", ["every 30s", "* * * * *"])
+async def test_a_schedule_goes_on_once_a_clock_that_was_ahead_is_put_right(rig: Rig, rule: str) -> None:
+    await declare(rig, schedule(rule=rule))
+    rig.clock.move(DAY)
+    assert (await fire(rig)).jobs > 0
+    early = set(await fired(rig))
+    rig.clock.move(-DAY)
+    assert await fire(rig) == (0, 0, 0)
+    assert await rig.store.run(schedules.put_right(10)) == ["s"]
+    assert await rig.store.run(schedules.put_right(10)) == []
+    rig.clock.move(60)
+    await fire(rig)
+    assert at(60) in await fired(rig)
+    rig.clock.move(DAY - 90)
+    while (await shown(rig)).next_tick < at(DAY + 60):
+        rig.clock.move(30)
+        await fire(rig)
+    assert sorted(early) == [tick for tick in await fired(rig) if tick in early], "what has fired does not fire again"
+
+
+async def test_put_right_changes_nothing_but_what_a_clock_ahead_has_written(rig: Rig) -> None:
+    await declare(rig, schedule("ended", ends_at=at(120)), schedule("fires"))
+    rig.clock.move(45)
+    assert await rig.store.run(schedules.put_right(10)) == [], "both owe a tick"
+    rig.clock.move(DAY)
+    assert await fire(rig) == (2, 1, 0)
+    assert (await shown(rig, "ended")).next_tick is None
+    await declare(rig, schedule("owes"))
+    rig.clock.move(-DAY)
+    await declare(rig, schedule("new"))
+    rig.clock.move(1)
+    assert await rig.store.run(schedules.put_right(10)) == ["ended", "fires", "owes"]
+    assert [(await shown(rig, name)).next_tick for name in ("ended", "fires", "owes", "new")] == [at(60)] * 4
+
+
+async def test_the_coming_ticks_are_those_that_will_fire_also_after_a_wrong_clock(rig: Rig) -> None:
+    await declare(rig, schedule(rule="every 1h"))
+    rig.clock.move(2 * 3600)
+    await fire(rig)
+    rig.clock.move(-2 * 3600)
+    assert (await shown(rig)).coming(None, 3) == [at(3600), at(3 * 3600), at(4 * 3600)], "that of 02:00 has fired"
+    await rig.store.run(schedules.put_right(10))
+    for _ in range(4):
+        rig.clock.move(3600)
+        await fire(rig)
+    assert await fired(rig) == [at(3600 * hour) for hour in (1, 2, 3, 4)]
+
+
+async def test_a_definition_that_a_clock_ahead_wrote_is_changed_by_a_later_start(rig: Rig) -> None:
+    rig.clock.move(DAY)
+    await declare(rig, schedule(rule="every 1h"), started_at=rig.clock.now())
+    rig.clock.move(-DAY)
+    await declare(rig, schedule(rule="every 2h"), started_at=rig.clock.now())
+    assert (await shown(rig)).rule == "every 2h"
+    rig.clock.move(60)
+    await declare(rig, schedule(rule="every 3h"), started_at=rig.clock.now() - timedelta(seconds=90))
+    assert (await shown(rig)).rule == "every 2h", "by a process that started before"
+
+
+async def test_a_schedule_by_hand_that_would_never_fire_is_refused(rig: Rig) -> None:
+    rig.clock.move(3600)
+    past, ended = schedule("past", "at 2026-01-01T00:30"), schedule("ended", ends_at=at(1800))
+    for wrong in (past, ended):
+        with pytest.raises(InvalidArguments, match=f"{wrong.id}.*no tick after now .2026-01-01T01:00:00Z.*never fire"):
+            await declare(rig, wrong, origin="runtime")
+    await declare(rig, past, origin="code")  # it may have fired before a restart
+    once = schedule("once", "at 2026-01-01T01:00:30")
+    await declare(rig, once, origin="runtime")
+    rig.clock.move(30)
+    await fire(rig)
+    await declare(rig, once, origin="runtime")  # again, by a script that runs again
+    assert len(await fired(rig, "once")) == 1

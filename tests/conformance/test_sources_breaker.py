@@ -7,6 +7,7 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store import Store
+from rowlock.store.sources import prune, put_right
 from support.rig import LEASE, Rig, settlement
 from support.sources_rig import claim_turns, cleared, fail, open_breaker, sources, succeed
 
@@ -242,3 +243,112 @@ async def test_the_longer_of_retry_after_and_cooldown_holds(rig: Rig) -> None:
         source = await sources(rig).get(name)
         assert source.opened_at is not None
         assert source.paused_until == rig.clock.now() + timedelta(seconds=length)
+
+
+# --- a class, and the source of its name
+
+
+@pytest.mark.parametrize("how", ["breaker", "Retry-After", "block"])
+async def test_what_a_source_named_like_its_class_goes_through_is_not_its_class(rig: Rig, how: str) -> None:
+    await sources(rig).set("api", block_after=2)
+    await rig.enqueue_many(5, source="api", max_attempts=1)
+    claimed = await claim_turns(rig, 5)
+    if how == "breaker":
+        await fail(rig, *claimed)
+    elif how == "Retry-After":
+        await fail(rig, *claimed[:1], retry_after=60)
+    else:
+        await fail(rig, *claimed[:2], fault="refusal", code="HTTP_403")
+    await rig.enqueue_many(2, source="api")
+    await rig.enqueue_many(2, source="api:other")
+    assert [job.source for job in await claim_turns(rig, 9)] == ["api:other"] * 2
+    shown = {source.name: source.state(rig.clock.now()) for source in await sources(rig).list()}
+    expected = {"breaker": "broken", "Retry-After": "paused", "block": "disabled"}[how]
+    assert (shown["api"], shown["api:other"]) == (expected, "open")
+
+
+@pytest.mark.parametrize("seconds", [None, 60.0])
+async def test_a_class_that_an_operator_pauses_is_paused_with_all_of_its_sources(
+    rig: Rig, seconds: float | None
+) -> None:
+    for name in ("api", "api:a", "domain:a"):
+        await rig.enqueue(source=name)
+    await sources(rig).pause("api", seconds)
+    assert [job.source for job in await claim_turns(rig, 9)] == ["domain:a"]
+    shown = {source.name: source.state(rig.clock.now()) for source in await sources(rig).list()}
+    assert shown["api"] == ("disabled" if seconds is None else "paused")
+    if seconds is None:
+        await sources(rig).resume("api")
+    else:
+        rig.clock.move(seconds)
+    assert {job.source for job in await claim_turns(rig, 9)} == {"api", "api:a"}
+
+
+# --- a clock that was ahead
+
+DAY = 86_400
+
+
+async def test_a_bucket_fills_again_once_a_clock_that_was_ahead_is_put_right(rig: Rig) -> None:
+    await sources(rig).set("api:a", rate="60/min", burst=2)
+    await rig.enqueue_many(20, source="api:a")
+    rig.clock.move(DAY)
+    assert len(await claim_turns(rig, 9)) == 2
+    rig.clock.move(-DAY)
+    rig.clock.move(10)
+    assert await claim_turns(rig, 9) == [], "nobody knows how long ago those two were"
+    assert await rig.store.run(put_right()) == ["api:a"]
+    assert await rig.store.run(put_right()) == []
+    assert await claim_turns(rig, 9) == [], "what was taken is not given back"
+    rig.clock.move(1)
+    assert len(await claim_turns(rig, 9)) == 1
+    rig.clock.move(60)
+    assert len(await claim_turns(rig, 9)) == 2
+
+
+@pytest.mark.parametrize("how", ["breaker", "operator", "class", "Retry-After"])
+async def test_a_pause_lasts_as_long_as_it_was_meant_to_after_a_clock_that_was_ahead(rig: Rig, how: str) -> None:
+    rig.clock.move(DAY)
+    if how == "breaker":
+        await open_breaker(rig, "api:a")
+    elif how == "Retry-After":
+        await rig.enqueue(source="api:a", max_attempts=1)
+        await fail(rig, *await claim_turns(rig), retry_after=COOLDOWN)
+    else:
+        await sources(rig).set("api:a", concurrency=9)
+        await sources(rig).pause("api:a" if how == "operator" else "api", COOLDOWN)
+    rig.clock.move(-DAY)
+    await rig.enqueue(source="api:a")
+    assert await rig.store.run(put_right()) != []
+    rig.clock.move(COOLDOWN - 1)
+    assert await claim_turns(rig) == []
+    rig.clock.move(1)
+    assert len(await claim_turns(rig)) == 1
+
+
+async def test_put_right_leaves_what_the_clock_is_right_about(rig: Rig) -> None:
+    await open_breaker(rig, "api:a")
+    await sources(rig).set("api:b", rate="60/min")
+    await rig.enqueue(source="api:b")
+    assert len(await claim_turns(rig)) == 1
+    await sources(rig).pause("domain", 600)
+    before = await rig.everything(("sources",))
+    assert await rig.store.run(put_right()) == []
+    assert await rig.everything(("sources",)) == before
+
+
+# --- forgotten after a while
+
+
+@pytest.mark.parametrize("how", ["Retry-After", "breaker"])
+async def test_a_pause_that_is_over_does_not_keep_a_source_from_being_pruned(rig: Rig, how: str) -> None:
+    if how == "breaker":
+        await open_breaker(rig, "api:a")
+    else:
+        await rig.enqueue(source="api:a", max_attempts=1)
+        await fail(rig, *await claim_turns(rig), retry_after=60)
+    await sources(rig).pause("api:a", 31 * DAY)
+    rig.clock.move(30.5 * DAY)
+    assert await rig.store.run(prune(30 * DAY, 10)) == 0, "it is still paused"
+    rig.clock.move((31 if how == "breaker" else 1) * DAY)
+    assert await rig.store.run(prune(30 * DAY, 10)) == 1

@@ -469,3 +469,25 @@ async def test_many_missed_ticks_are_fired_in_bounded_rounds_with_rests(
             )
         delay = await dispatcher._fire()
         assert (dispatcher.fired, delay > 0) == (20, engine == "sqlite")
+
+
+async def test_a_dispatcher_goes_on_within_a_minute_after_a_clock_that_was_ahead(
+    database: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert dispatching.PUT_RIGHT_SECONDS + dispatching.POLL_SECONDS < 60
+    monkeypatch.setattr(dispatching, "PUT_RIGHT_SECONDS", 0.05)
+    monkeypatch.setattr(dispatching, "POLL_SECONDS", 0.05)
+    async with Rowlock(database, clock=clock) as app:
+
+        @app.schedule("every 1h", name="s")
+        @app.task("t")
+        async def t() -> None: ...
+
+        async with app.dispatcher() as dispatcher:
+            clock.move(DAY)
+            await until(lambda: dispatcher.fired == 1)
+            clock.move(-DAY)
+            await until(lambda: "was ahead and was set back; schedules go on by it as it is now: s" in caplog.text)
+            assert (await app.schedules.get("s")).next_tick == clock.now() + timedelta(hours=1)
+            clock.move(3600)
+            await until(lambda: dispatcher.fired == 2)

@@ -9,7 +9,7 @@ import typer
 from rowlock.cli.database import ask
 from rowlock.cli.loop import run_async
 from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
-from rowlock.cli.output import printable, record, show, show_json, words
+from rowlock.cli.output import printable, record, show, show_json, up_to, words
 from rowlock.cli.target import Target
 from rowlock.core.errors import BatchNotFound, InvalidArguments
 
@@ -36,8 +36,8 @@ def list_batches(
 
     if state is not None and state not in STATES:
         raise InvalidArguments(f"--state {state!r}: expected one of {', '.join(STATES)}")
-    found = ask(Target(app, config, database).open(), batches.newest(limit, LAST_ID, owner, state))
-    show(found, COLUMNS, as_json=as_json, empty="no batches")
+    found = ask(Target(app, config, database).open(), batches.newest(limit + 1, LAST_ID, owner, state))
+    show(up_to(limit, found), COLUMNS, as_json=as_json, empty="no batches")
 
 
 @verbs.command("show")

@@ -19,6 +19,7 @@ from rowlock.store.times import moment
 
 if TYPE_CHECKING:
     from rowlock.core.config import Settings
+    from rowlock.work.app import Rowlock
 
 # Older ones lack what the statements need, or have bugs that lose data (SQLite: WAL resets).
 OLDEST = {"PostgreSQL": (14,), "SQLite": (3, 51, 3)}
@@ -117,6 +118,15 @@ async def work(store: Store) -> list[Finding]:
     for queue, since in (await store.run(workers.paused_queues())).items():
         found.append(Finding("warn", "queues", f"{queue!r} has been paused since {since:%Y-%m-%d %H:%M} UTC"))
     return found
+
+
+async def left_over_limits(app: Rowlock) -> list[Finding]:
+    """Do limits hold that a config has set, but not this one?"""
+    left = await app.sources.left_over(app.settings.sources)
+    lift = "`rowlock sources set NAME --reset` lifts one"
+    return (
+        [Finding("warn", "sources", f"set by another config than this one: {', '.join(left)}; {lift}")] if left else []
+    )
 
 
 async def leases(store: Store, now: datetime, sweep: float) -> Finding:

@@ -10,7 +10,7 @@ from rowlock.cli import filters, repair
 from rowlock.cli.database import ask
 from rowlock.cli.loop import run_async
 from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
-from rowlock.cli.output import record, show, show_json
+from rowlock.cli.output import record, show, show_json, up_to
 from rowlock.cli.target import Target
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def list_jobs(
     from rowlock.store import reads
 
     wanted = filters.job_filter(state, queue, task, owner, source, tag, since)
-    found = ask(Target(app, config, database).open(), reads.list_jobs(wanted, limit))
-    show(found, COLUMNS, as_json=as_json, empty="no jobs")
+    found = ask(Target(app, config, database).open(), reads.list_jobs(wanted, limit + 1))
+    show(up_to(limit, found), COLUMNS, as_json=as_json, empty="no jobs")
 
 
 @verbs.command("show")

@@ -7,8 +7,9 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 CELL = 80  # characters of one value in a table; JSON has all of it
 
 
@@ -25,6 +26,13 @@ def show(rows: Sequence[Any], columns: Sequence[str], *, as_json: bool, empty: s
         print(empty)
     else:
         show_table([[cell(record(row)[column]) for column in columns] for row in rows], columns)
+
+
+def up_to(limit: int, found: Sequence[T]) -> Sequence[T]:
+    """The first `limit` of rows of which one more was asked for; on stderr, whether there are more."""
+    if len(found) > limit:
+        print(f"rowlock: only the first {limit:,} are shown; --limit shows more", file=sys.stderr)
+    return found[:limit]
 
 
 def show_json(value: Any) -> None:

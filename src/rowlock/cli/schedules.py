@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli.enqueue import read_values, split_pairs, stand_in
+from rowlock.cli.failures import complain
 from rowlock.cli.loop import run_async
 from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
-from rowlock.cli.output import cell, printable, show, show_json, words
+from rowlock.cli.output import cell, printable, show, show_json, up_to, words
 from rowlock.cli.target import Target
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
     from rowlock.store.schedules import ScheduleRow
     from rowlock.work.app import Rowlock
@@ -34,8 +36,8 @@ def list_schedules(
     as_json: JsonOption = False,
 ) -> None:
     """List schedules: the rule in words, the zone, the last tick and how it ended, the next three."""
-    found = _with(Target(app, config, database), lambda opened: opened.schedules.list(limit))
-    shown = [_shown(row) for row in found]
+    found = _with(Target(app, config, database), lambda opened: opened.schedules.list(limit + 1))
+    shown = [_shown(row) for row in up_to(limit, found)]
     if not as_json:
         shown = [row | {"next": ", ".join(cell(tick) for tick in row["next"]) or "none"} for row in shown]
     show(shown, COLUMNS, as_json=as_json, empty="no schedules")
@@ -124,6 +126,8 @@ def add_schedule(
         return await running.schedules.add(name, found, **given)
 
     _say(_run(opened, add), as_json)
+    if not target.code:
+        complain("the arguments were not checked, because the task's code is not named: --app names it")
 
 
 async def _somebody_knows(app: Rowlock, task: str) -> None:
@@ -205,17 +209,17 @@ def _run(opened: Rowlock, do: Callable[[Rowlock], Awaitable[Any]]) -> Any:
 
 
 def _shown(row: ScheduleRow) -> dict[str, Any]:
-    from datetime import UTC, datetime
-
     from rowlock.core.cron import parse_rule
 
     state = "retired" if row.retired_at else "paused" if row.paused_at else "broken" if row.problem else "on"
     coming: list[datetime] = []
     try:
         text = parse_rule(row.rule, row.zone, seconds=True).words()
-        coming = row.coming(datetime.now(UTC), 3)
+        coming = row.coming(None, 3)
     except InvalidArguments as error:
         text, state = str(error), "broken"
+    if state == "on" and not coming and (row.next_tick is None or row.next_tick > row.read_at):
+        state = "over"
     return {
         "name": row.id,
         "state": state,

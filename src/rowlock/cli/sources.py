@@ -9,7 +9,7 @@ import typer
 from rowlock.cli import times
 from rowlock.cli.loop import run_async
 from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
-from rowlock.cli.output import printable, show, show_json
+from rowlock.cli.output import printable, show, show_json, up_to
 from rowlock.cli.target import Target
 from rowlock.core.errors import InvalidArguments
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 verbs = typer.Typer(help="Look at sources, limit, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
 
-COLUMNS = ("name", "state", "running", "concurrency", "rate", "failure_streak", "paused_until", "last_failure_at")
+LIMITS = ("concurrency", "rate", "set_by")
+COLUMNS = ("name", "state", "running", *LIMITS, "failure_streak", "paused_until", "last_failure_at")
 CANDIDATES = ("name", "refusals", "refusal_code", "refused_at", "state")
 SourceName = Annotated[str, typer.Argument(metavar="NAME", help="A source such as api:ebay, or a class such as api")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many")]
@@ -39,9 +40,9 @@ def list_sources(
     as_json: JsonOption = False,
 ) -> None:
     """List sources and classes: limits, running jobs, health."""
-    found = _with(Target(app, config, database), lambda sources: sources.list(limit, refused=candidates))
+    found = _with(Target(app, config, database), lambda sources: sources.list(limit + 1, refused=candidates))
     columns = CANDIDATES if candidates else COLUMNS
-    show([_shown(source) for source in found], columns, as_json=as_json, empty="no sources")
+    show([_shown(source) for source in up_to(limit, found)], columns, as_json=as_json, empty="no sources")
 
 
 @verbs.command("set")

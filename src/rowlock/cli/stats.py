@@ -18,6 +18,8 @@ from rowlock.cli.times import duration
 if TYPE_CHECKING:
     from rowlock.store.reads import FinishedStats, Stats
 
+UNKNOWN = ("queue", "task", "waiting")
+
 
 def stats(
     max_queued: Annotated[
@@ -33,14 +35,20 @@ def stats(
 ) -> None:
     """Show workers, queues and what finished in the last minutes; say what is over a limit."""
     from rowlock.store import reads
+    from rowlock.store.explain import unknown_tasks
 
     longest = None if max_running is None else duration(max_running, "--max-running")
-    found = ask(Target(app, config, database).open(), reads.stats())
+    opened = Target(app, config, database).open()
+    found = ask(opened, reads.stats())
+    unknown = [dict(zip(UNKNOWN, row, strict=True)) for row in ask(opened, unknown_tasks())]
     alerts = list(_alerts(found, max_queued, longest))
     if as_json:
-        show_json({**record(found), "alerts": alerts})
+        show_json({**record(found), "unknown_tasks": unknown, "alerts": alerts})
     else:
         _show(found, reads.LATELY_SECONDS)
+        if unknown:
+            print("\nNo live worker can run these: none serves the queue, or none knows the task.")
+            show(unknown, UNKNOWN, as_json=False, empty="")
         for alert in alerts:
             complain(alert)
     if alerts:

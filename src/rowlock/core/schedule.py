@@ -20,6 +20,7 @@ OPTIONS = (
 )
 SAME = (("max_attempts", "max_retry"), ("timeout", "timeout_seconds"), ("args", "handler_params"))  # in two words
 MOST_MISSED = 10_000
+SECOND = timedelta(seconds=1)
 FIRST, END = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # of the years that have ticks
 
 
@@ -64,16 +65,17 @@ class Schedule:
 def chosen(
     rule: Rule, first: datetime, until: datetime, now: datetime, missed: Missed, on_time: timedelta
 ) -> list[datetime]:
-    """The ticks from `first` up to `until` that fire now. One that is not late fires in any case."""
-    latest = rule.latest(first - timedelta(seconds=1), until)
-    if latest is None:
-        return []
-    if missed.kind == "skip":
-        return [latest] if now - latest <= on_time else []
-    if missed.kind == "latest":
-        return [latest] if now - latest <= max(on_time, timedelta(seconds=missed.window)) else []
-    oldest = max(first, now - max(on_time, timedelta(seconds=missed.window)))
-    return _last(rule, oldest - timedelta(seconds=1), until, missed.most)
+    """The ticks from `first` up to `until` that fire now, oldest first. Those that are less than `on_time` late were
+    not missed: each of them fires, whatever becomes of missed ones."""
+    window = max(on_time, timedelta(seconds=missed.window))
+    if missed.kind == "all":
+        return _last(rule, max(first, now - window) - SECOND, until, missed.most)
+    due = _last(rule, max(first, now - on_time) - SECOND, until, MOST_MISSED)
+    punctual = [tick for tick in due if now - tick < on_time]
+    if punctual or missed.kind == "skip":
+        return punctual
+    latest = rule.latest(first - SECOND, until)
+    return [latest] if latest is not None and now - latest <= window else []
 
 
 def _last(rule: Rule, after: datetime, until: datetime, most: int) -> list[datetime]:
@@ -82,7 +84,7 @@ def _last(rule: Rule, after: datetime, until: datetime, most: int) -> list[datet
     end = until
     while len(found) < most and (tick := rule.latest(after, end)) is not None:
         found.append(tick)
-        end = tick - timedelta(seconds=1)
+        end = tick - SECOND
     return found[::-1]
 
 

@@ -86,6 +86,11 @@ class Gate(NamedTuple):
         return self.opened or not (self.concurrency is None and self.total is None and self.rate is None)
 
     @property
+    def ahead(self) -> bool:
+        """Whether the bucket was last written at a moment that has not come: by a clock that was ahead."""
+        return self.elapsed is not None and self.elapsed < -1.0
+
+    @property
     def level(self) -> float | None:
         """Tokens in the bucket now; None without a rate. A clock that went back adds none."""
         if self.rate is None:

@@ -1,13 +1,15 @@
 """Sources for people and programs: read and change what outside services are limited to, while workers run.
 
 Policy is data in the database, so it is the same for every worker, whatever its version or config. What a config file
-says is written there when a worker starts, unless an operator has set it since.
+says is written there when a worker starts, unless an operator has set it since. What a config no longer says stays, and
+is told: another app's config may be the one that says it, and a limit that is lifted by itself can harm an outside
+service.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -50,6 +52,11 @@ class Sources:
             raise InvalidArguments(f"no source or class named {name!r}")
         return found[0]
 
+    async def left_over(self, policies: Collection[str]) -> list[str]:
+        """Sources and classes whose settings come from a config, but not from one that has these."""
+        names = await (await self._store()).run(sources.set_by_config())
+        return [name for name in names if name not in policies]
+
     async def list(self, limit: int = 1000, *, after: str = "", refused: int = 0) -> list[Source]:
         """Sources and classes by name; with `refused`, the block candidates that refused so often in a row."""
         return await (await self._store()).run(sources.sources(at_most(limit), after, None, refused))
@@ -66,10 +73,17 @@ class Sources:
         return await self.get(name)
 
     async def declare(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write what a config says, where no operator has said otherwise."""
+        """Write what a config says, where no operator has said otherwise; tell what is left of other configs."""
         for name in sorted(policies):
             checked = check_policy(check_name(name), dict(policies[name]))
             if not await (await self._store()).run(sources.set_policy(name, checked, by="config", afresh=True)):
                 log.info(
                     "source %s keeps what an operator has set; `rowlock sources set %s --reset` ends that", name, name
                 )
+        left = await self.left_over(policies)
+        if left:
+            log.warning(
+                "limits of a config that this worker does not have still hold for %s; to lift one:"
+                " rowlock sources set NAME --reset",
+                ", ".join(left),
+            )

@@ -1,8 +1,10 @@
 """Jobs that belong together: what is counted, when a batch ends, and who may still add to it.
 
-`total`, `processed` (final in any way) and `failed` (dead) are added up in the transactions that change them, in a row
-of this process, so that a batch of many thousand jobs makes no row hot. A batch ends when it is sealed and processed =
-total; whoever wrote the last outcome looks after its commit, and the sweeper looks for those whose worker died there.
+`total`, `processed` (final in any way), `failed` (dead or expired), `cancelled` and `expired` are added up in the
+transactions that change them, in a row of this process, so that a batch of many thousand jobs makes no row hot. What
+is processed and neither failed nor cancelled has succeeded, and what failed and did not expire is dead. A batch ends
+when it is sealed and processed = total; whoever wrote the last outcome looks after its commit, and the sweeper looks
+for those whose worker died there. Its state says the worst that holds.
 Lock order: jobs, then batches.
 """
 
@@ -13,7 +15,7 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -27,6 +29,7 @@ from rowlock.store.times import moment
 
 SHARDS = 16
 OVER = frozenset({"succeeded", "failed", "cancelled"})
+EXPIRED = "EXPIRED"  # the error code of jobs that were cancelled because they had not started in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,12 @@ class BatchRow:
     started_at: datetime | None
     finished_at: datetime | None
     total: int
-    processed: int
-    failed: int
+    processed: int  # final in any way
+    failed: int  # dead or expired
+    succeeded: int
+    dead: int
+    cancelled: int
+    expired: int
     last_error: str | None
 
     @property
@@ -62,6 +69,10 @@ class EndedBatch(TypedDict):
     total: int
     processed: int
     failed: int
+    succeeded: NotRequired[int]  # this and the next three are missing in what an older version has enqueued
+    dead: NotRequired[int]
+    cancelled: NotRequired[int]
+    expired: NotRequired[int]
     last_error: str | None
 
 
@@ -72,7 +83,13 @@ class Count(NamedTuple):
     total: int = 0
     processed: int = 0
     failed: int = 0
+    cancelled: int = 0
+    expired: int = 0
     last_error: str | None = None
+
+    def undone(self) -> Count:
+        """The change when what was counted is taken back."""
+        return Count(self.batch_id, -self.total, -self.processed, -self.failed, -self.cancelled, -self.expired)
 
 
 # --- parts of other operations
@@ -106,30 +123,34 @@ def count(changes: Sequence[Count]) -> Steps[None]:
             so_far.total + change.total,
             so_far.processed + change.processed,
             so_far.failed + change.failed,
+            so_far.cancelled + change.cancelled,
+            so_far.expired + change.expired,
             change.last_error or so_far.last_error,
         )
     if sums:
         yield Call("count_batches", counted=[sums[key] for key in sorted(sums)], shard=os.getpid() % SHARDS)
 
 
-def ended(batch_id: str, state: State, error: str | None) -> Count:
-    """The change when a job gets its final state."""
-    dead = state is State.DEAD
-    return Count(batch_id, processed=1, failed=int(dead), last_error=error if dead else None)
+def ended(batch_id: str, state: State, code: str | None = None, error: str | None = None) -> Count:
+    """The change when a job gets its final state. A job that was not started in time is cancelled, by its code."""
+    expired = state is State.CANCELLED and code == EXPIRED
+    failed = expired or state is State.DEAD
+    cancelled = state is State.CANCELLED and not expired
+    return Count(batch_id, 0, 1, int(failed), int(cancelled), int(expired), error if failed else None)
 
 
-def reopen(revived: Sequence[tuple[str, str, State]]) -> Steps[None]:
-    """An operator has retried these (job, batch, state it was in). The batches are locked whether or not they are over:
-    one that ends just now must see it. A batch that was pruned meanwhile is forgotten by its jobs, too."""
+def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]:
+    """An operator has retried these (job, batch, state and error code it had). The batches are locked whether or not
+    they are over: one that ends just now must see it. A batch that was pruned meanwhile is forgotten by its jobs, too.
+    """
     if not revived:
         return
-    asked = [(batch_id,) for batch_id in sorted({batch_id for _, batch_id, _ in revived})]
+    asked = [(batch_id,) for batch_id in sorted({batch_id for _, batch_id, *_ in revived})]
     there = {row[0] for row in (yield Call("hold_batches", asked=asked))}
-    orphans = [(job_id,) for job_id, batch_id, _ in revived if batch_id not in there]
+    orphans = [(job_id,) for job_id, batch_id, *_ in revived if batch_id not in there]
     if orphans:
         yield Call("leave_batch", gone=orphans)
-    left = [(batch_id, state) for _, batch_id, state in revived if batch_id in there]
-    yield from count([Count(batch, processed=-1, failed=-int(state is State.DEAD)) for batch, state in left])
+    yield from count([ended(batch, state, code).undone() for _, batch, state, code in revived if batch in there])
     yield Call("reopen_batches", asked=asked)
 
 
@@ -201,6 +222,10 @@ def _told(batch: BatchRow) -> EndedBatch:
         "total": batch.total,
         "processed": batch.processed,
         "failed": batch.failed,
+        "succeeded": batch.succeeded,
+        "dead": batch.dead,
+        "cancelled": batch.cancelled,
+        "expired": batch.expired,
         "last_error": batch.last_error,
     }
 
@@ -247,6 +272,7 @@ def prune(ago: float, n: int) -> Steps[int]:
 
 def batch_of(row: Row) -> BatchRow:
     """A row of `read_batch` as a record."""
+    total, processed, failed, cancelled, expired = map(int, row[8:13])
     return BatchRow(
         id=row[0],
         name=row[1],
@@ -256,8 +282,12 @@ def batch_of(row: Row) -> BatchRow:
         created_at=moment(row[5]),
         started_at=moment(row[6]),
         finished_at=moment(row[7]),
-        total=int(row[8]),
-        processed=int(row[9]),
-        failed=int(row[10]),
-        last_error=row[11],
+        total=total,
+        processed=processed,
+        failed=failed,
+        succeeded=processed - failed - cancelled,
+        dead=failed - expired,
+        cancelled=cancelled,
+        expired=expired,
+        last_error=row[13],
     )

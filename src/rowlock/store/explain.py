@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rowlock.core.job import Job
 from rowlock.core.states import State
-from rowlock.store.batches import batch_of
+from rowlock.store.batches import BatchRow, batch_of
 from rowlock.store.explain_source import held_up_by_source
 from rowlock.store.ids import valid_id
 from rowlock.store.operation import Call, Row, Steps, operation
@@ -18,6 +18,15 @@ from rowlock.store.reads import COUNT_LIMIT, LANES, job_of
 from rowlock.store.times import moment
 
 PLACES = 1_000  # places in line that are counted exactly
+BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that somebody may have to end
+# A batch's state in the words of jobs, which an Explanation has.
+BATCH_STATES = {
+    "queued": State.QUEUED,
+    "running": State.RUNNING,
+    "succeeded": State.SUCCEEDED,
+    "failed": State.DEAD,
+    "cancelled": State.CANCELLED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +85,15 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     paused = yield Call("queue_paused", queue=job.queue)
     serving = [row for row in (yield Call("live_workers")) if job.queue in json.loads(row[1])]
     knowing = [row for row in serving if job.task in json.loads(row[2])]
+    if job.run_after > now and (yield Call("is_ready", job_id=job.id)):
+        job = replace(job, run_after=now)  # a clock that was ahead has made it claimable, and it stays so
     found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row[0]) for row in paused], serving, knowing)]
     held_up = (yield from held_up_by_source(job.source, now)) if job.source is not None else None
     if found:
-        (reason, text), *others = found
-        also = tuple(other for other, _ in others) + ((held_up.reason,) if held_up else ())
+        reason, text = found[0]
+        others = [*found[1:], *([(held_up.reason, held_up.text)] if held_up else [])]
+        also = tuple(other for other, _ in others)
+        text = " ".join([text, *(more for other, more in others if other in BY_HAND)])
         until = job.run_after if job.run_after > now else None
         return Explanation(job.id, job.state, reason, text, also, waits_until=until, error=_error(job))
     if held_up is not None:
@@ -108,14 +121,22 @@ def explain_batch(batch_id: str) -> Steps[Explanation | None]:
     batch = batch_of(rows[0])
     left = batch.total - batch.processed
     if batch.over:
-        text = f"Batch {batch.name!r} {batch.state} at {_when(batch.finished_at or batch.created_at)}."
-        return Explanation(batch.id, State.SUCCEEDED, "finished", text, error=batch.last_error)
+        was = "was cancelled" if batch.state == "cancelled" else batch.state
+        text = f"Batch {batch.name!r} {was} at {_when(batch.finished_at or batch.created_at)}: {_ends(batch)}."
+        return Explanation(batch.id, BATCH_STATES[batch.state], "finished", text, error=batch.last_error)
     are = f"{_many(left, 'job')} of {batch.total} {'is' if left == 1 else 'are'} not final"
     parts = [are if left else "all of its jobs are final"]
     if not batch.sealed:
         parts.append("more may be added until it is sealed")
     text = f"Batch {batch.name!r} is {batch.state}: {'; '.join(parts)}."
-    return Explanation(batch.id, State.QUEUED, "batch", text, error=batch.last_error)
+    return Explanation(batch.id, BATCH_STATES[batch.state], "batch", text, error=batch.last_error)
+
+
+def _ends(batch: BatchRow) -> str:
+    """How the jobs of a batch ended; each way that there was."""
+    ways = ("succeeded", "dead", "cancelled", "expired")
+    counted = [f"{number} {way}" for way in ways if (number := getattr(batch, way))]
+    return f"of {_many(batch.total, 'job')} {', '.join(counted)}" if counted else "it had no jobs"
 
 
 def _finished(job: Job) -> Explanation:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rowlock.core.source import Admission, Gate, admit, class_of, show_rate
 from rowlock.store.operation import Call, Row, Steps
+from rowlock.store.times import moment
 from rowlock.store.turns import gate_of
 
 JOBS_NAMED = 10
@@ -35,8 +36,12 @@ def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
         group = class_of(source)
         running = yield Call("class_running", group=group, n=JOBS_NAMED)
         return _saturated(f"The class {group!r} of its source", gate.class_running or 0, gate.total or 0, running)
-    closed_class = admission.why in ("disabled", "paused") and (yield Call("class_closed", group=class_of(source)))
-    return _closed(source, gate, admission, now, class_of(source) if closed_class else source)
+    if admission.why in ("disabled", "paused", "breaker"):
+        own = yield Call("source_closed", source=source)
+        group = class_of(source)
+        whole = (yield Call("class_closed", group=group)) if group != source else []
+        return _paused(source, own, whole, broken=gate.opened)
+    return _closed(source, gate, admission, now)
 
 
 def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
@@ -46,21 +51,35 @@ def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
     return HeldUp("saturated", text, busy_with=tuple(row[0] for row in rows))
 
 
-def _closed(source: str, gate: Gate, admission: Admission, now: datetime, by: str) -> HeldUp:
-    """`by` is whose row keeps it closed: its own, or its class's."""
-    until = None if admission.wait is None else now + timedelta(seconds=admission.wait)
-    at = "" if until is None else f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    resume = f"`rowlock sources resume {by}` opens it now"
-    who = f"Its source {source!r}" if by == source else f"The class {by!r} of its source {source!r}"
-    match admission.why:
-        case "rate":
-            rate = show_rate(gate.rate or 0.0)
-            return HeldUp("rate", f"Its source {source!r} gives {rate}; the next token comes at {at}.", until)
-        case "breaker":
-            failed = f"Its source {source!r} failed too often and is left alone until {at}; {resume}."
-            return HeldUp("breaker", failed, until)
-        case "probe":
-            return HeldUp("probe", f"Its source {source!r} is tried out by one job; if that succeeds, all go on.")
-        case "paused":
-            return HeldUp("stopped", f"{who} is paused until {at}; {resume}.", until)
-    return HeldUp("stopped", f"{who} is paused; {resume}.")
+def _paused(source: str, own: list[Row], whole: list[Row], *, broken: bool) -> HeldUp:
+    """Every pause that must end: the source's own, by its breaker or not, and that of its class."""
+    group = class_of(source)
+    texts, ends = list[str](), list[datetime | None]()
+    for name, rows in ((source, own), (group, whole)):
+        for enabled, until in rows:
+            end = moment(until) if enabled else None  # without an end unless it is resumed
+            who = f"Its source {source!r}" if name == source else f"The class {group!r} of its source {source!r}"
+            what = "failed too often and is left alone" if name == source and broken and enabled else "is paused"
+            till = "" if end is None else f" until {_at(end)}"
+            texts.append(f"{who} {what}{till}; `rowlock sources resume {name}` opens it now.")
+            ends.append(end)
+    known = [end for end in ends if end is not None]
+    until = max(known) if known and len(known) == len(ends) else None
+    return HeldUp("breaker" if broken and own and own[0][0] else "stopped", " ".join(texts), until)
+
+
+def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> HeldUp:
+    """Open, but with no token left, or tried out by another job."""
+    if admission.why == "probe":
+        return HeldUp("probe", f"Its source {source!r} is tried out by one job; if that succeeds, all go on.")
+    until = now + timedelta(seconds=admission.wait or 0.0)
+    rate = f"Its source {source!r} gives {show_rate(gate.rate or 0.0)}"
+    if gate.ahead:
+        return HeldUp(
+            "rate", f"{rate}; its bucket is of a clock that was ahead: a worker puts it right within a minute."
+        )
+    return HeldUp("rate", f"{rate}; the next token comes at {_at(until)}.", until)
+
+
+def _at(when: datetime) -> str:
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -194,7 +194,7 @@ def succeed_marked(done: Sequence[tuple[str, str, str | None]], keep: Keep, mark
     if not (yield from _succeed(done, keep)):
         raise LeaseLost("not all of these attempts hold their jobs")
     yield from keys.done(marks.keyed)
-    yield from batches.count([batches.ended(batch_id, State.SUCCEEDED, None) for batch_id in marks.batches])
+    yield from batches.count([batches.ended(batch_id, State.SUCCEEDED) for batch_id in marks.batches])
     yield from health.succeeded(marks.sources)
     return True
 
@@ -275,7 +275,7 @@ def _final(job_id: str, t: Transition, keep: Keep) -> tuple[Any, ...]:
 def _finish(rows: list[tuple[Any, ...]], by_holder: bool = False) -> Steps[set[str]]:
     """Move rows of `_final` that the caller has locked, and tell their batches and keys; answers the batches."""
     states = {row[0]: State(row[1]) for row in rows}
-    errors = {row[0]: ": ".join(filter(None, (row[3], row[4]))) or None for row in rows}
+    errors = {row[0]: (row[3], ": ".join(filter(None, (row[3], row[4]))) or None) for row in rows}
     marked = yield Call("ending", asked=[(row[0],) for row in rows])
     yield Call("finish_copy", final=[(*row, int(by_holder)) for row in rows])
     yield Call("finish_remove", gone=[(row[0],) for row in rows])
@@ -283,7 +283,7 @@ def _finish(rows: list[tuple[Any, ...]], by_holder: bool = False) -> Steps[set[s
     yield from keys.done([job_id for job_id in keyed if states[job_id] is State.SUCCEEDED])
     yield from keys.given_up([job_id for job_id in keyed if states[job_id] is not State.SUCCEEDED])
     counted = [(row[1], row[0]) for row in marked if row[1] is not None]
-    yield from batches.count([batches.ended(batch, states[job_id], errors[job_id]) for batch, job_id in counted])
+    yield from batches.count([batches.ended(batch, states[job_id], *errors[job_id]) for batch, job_id in counted])
     return {batch for batch, _ in counted}
 
 
@@ -360,7 +360,7 @@ def expire(n: int, keep: Keep) -> Steps[int]:
     transition = Transition(
         State.CANCELLED,
         Outcome.CANCELLED,
-        error_code="EXPIRED",
+        error_code=batches.EXPIRED,
         error_message="not started before expires_at",
     )
     if rows:
@@ -407,7 +407,7 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
         asked = [(row[0],) for row in revived]
         yield Call("revive", asked=asked, tries=tries)
         yield Call("revive_remove", gone=asked)
-        yield from batches.reopen([(row[0], row[6], State(row[3])) for row in revived if row[6] is not None])
+        yield from batches.reopen([(row[0], row[6], State(row[3]), row[7]) for row in revived if row[6] is not None])
         yield Call("wake")
         yield from ring()
     return {row[0] for row in revived}
@@ -415,7 +415,7 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
 
 def _takes_key_back(finished: Row) -> Steps[bool]:
     """Whether a finished job may run again: its key, if it has one that lasts, must be free."""
-    job_id, task, owner, _, key, mode, _ = finished
+    job_id, task, owner, _, key, mode, *_ = finished
     if mode not in ("until_done", "forever"):
         return True
     holders = yield from keys.take_keys(keys.scope_of(task, owner), [(key, job_id)], mode, None)

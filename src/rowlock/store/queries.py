@@ -54,8 +54,9 @@ CLAIMING = ", ".join(f"front.{column}" for column in CLAIMED_COLUMNS).replace("a
 GATE = """coalesce(s.concurrency, c.concurrency), c.total,
        coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
        CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END,
-       coalesce(s.enabled, TRUE) AND coalesce(c.enabled, TRUE),
-       {seconds_until({greatest(coalesce(s.paused_until, c.paused_until), coalesce(c.paused_until, s.paused_until))})},
+       coalesce(s.enabled, TRUE) AND coalesce(c.class_enabled, TRUE),
+       {seconds_until({greatest(coalesce(s.paused_until, c.class_paused_until),
+                                coalesce(c.class_paused_until, s.paused_until))})},
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM {t}jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running') IS NOT NULL,

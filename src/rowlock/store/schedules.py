@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from rowlock.store.operation import Call, Ring, Row, Steps, operation
 from rowlock.store.times import moment
 
 ON_TIME = timedelta(seconds=30)  # later than this, a tick was missed
+AHEAD_SECONDS = 1.0  # what was written so far in the future was written by a clock that was ahead
 MOST_JOBS = 2_000  # of one transaction, more or less: a schedule is not taken apart
 
 
@@ -53,18 +54,22 @@ class ScheduleRow:
     next_tick: datetime | None
     problem: str | None
     last_state: str | None  # of that job; None when it was pruned
+    read_at: datetime  # by the database's clock
+    fired_ahead: frozenset[datetime] = frozenset()  # ticks after that moment which a clock that was ahead has fired
 
-    def coming(self, now: datetime, n: int) -> list[datetime]:
-        """The next `n` ticks."""
+    def coming(self, now: datetime | None, n: int) -> list[datetime]:
+        """The next `n` ticks after a moment, without one after it was read; ticks that have fired do not fire again."""
         if self.paused_at is not None or self.retired_at is not None or self.problem is not None:
             return []
         rule = parse_rule(self.rule, self.zone, seconds=True)
-        after = max(now, self.starts_at - timedelta(seconds=1)) if self.starts_at else now
+        after = now or self.read_at
+        after = max(after, self.starts_at - timedelta(seconds=1)) if self.starts_at else after
         found: list[datetime] = []
         while len(found) < n and (tick := rule.next(after)) is not None:
             if self.ends_at is not None and tick > self.ends_at:
                 break
-            found.append(tick)
+            if tick not in self.fired_ahead:
+                found.append(tick)
             after = tick
         return found
 
@@ -100,9 +105,15 @@ class Declared(NamedTuple):
 
 @operation()
 def declare(schedules: Sequence[Schedule], origin: str, started_at: datetime | float | None) -> Steps[Declared]:
-    """Write definitions. `started_at` is when the declaring process started, by the database's clock; None is now."""
+    """Write definitions. `started_at` is when the declaring process started, by the database's clock; None is now. One
+    that is added by hand and has no tick left is refused; code and config may have one that has fired."""
     now = moment((yield Call("clock"))[0][0])
     before = yield Call("schedule_origins", asked=[(schedule.id,) for schedule in schedules])
+    if origin == "runtime":
+        known = {(row[0], *row[3:]) for row in before}
+        for schedule in schedules:
+            if (schedule.id, schedule.rule.text, schedule.rule.zone) not in known:
+                _check_coming(schedule, now)
     rows = [_row(schedule, now) for schedule in sorted(schedules, key=lambda schedule: schedule.id)]
     written = yield Call("declare_schedules", s=rows, origin=origin, started_at=started_at)
     done = {row[0] for row in written}
@@ -115,6 +126,15 @@ def declare(schedules: Sequence[Schedule], origin: str, started_at: datetime | f
         back={row[0] for row in before if row[2]} & done,
         retired={row[0] for row in there if row[1] == origin and row[2]},
     )
+
+
+def _check_coming(schedule: Schedule, now: datetime) -> None:
+    if _first(schedule.rule, schedule.starts_at, schedule.ends_at, now) is None:
+        within = "" if schedule.ends_at is None else f" and before its end {schedule.ends_at.isoformat()}"
+        raise InvalidArguments(
+            f"schedule {schedule.id!r}: {schedule.rule.text!r} has no tick after now ({now:%Y-%m-%dT%H:%M:%SZ})"
+            f"{within}: it would never fire; give a later time"
+        )
 
 
 def _ring() -> Steps[None]:
@@ -154,25 +174,29 @@ def next_due(unread: Collection[Unread] = ()) -> Steps[float | None]:
 def fire(n: int, unread: Collection[Unread] = ()) -> Steps[Fired]:
     """Deal with up to `n` schedules that have a tick due; those that are `unread` are left to others."""
     rows = yield Call("lock_due", n=n, unread=list(unread))
-    at_work = yield from _at_work(rows)
+    return (yield from _deal_with([_Due(row) for row in rows]))
+
+
+def _deal_with(due: Sequence[_Due]) -> Steps[Fired]:
+    """Fire what is due of schedules whose rows are locked, and move them on."""
+    at_work = yield from _at_work(due)
     moved: list[tuple[Any, ...]] = []
     fired: list[tuple[str, datetime, str, float]] = []
     passed_over: list[tuple[str, datetime, None]] = []
     problems: dict[Unread, str] = {}
-    for row in rows:
+    for schedule in due:
         if len(fired) >= MOST_JOBS:
             break  # the rest is still due
-        due = _Due(row)
-        ticks, problem = due.ticks()
-        if due.overlap == "skip":
+        ticks, problem = schedule.ticks()
+        if schedule.overlap == "skip":
             ticks = ticks[-1:]  # two at once would overlap, too
-            if due.last_job in at_work:
-                passed_over += [(due.id, tick, None) for tick in ticks]
+            if schedule.id in at_work:
+                passed_over += [(schedule.id, tick, None) for tick in ticks]
                 ticks = []
-        fired += [(due.id, tick, new_id(), due.draw()) for tick in ticks]
+        fired += [(schedule.id, tick, new_id(), schedule.draw()) for tick in ticks]
         if problem:
-            problems[due.unread] = problem
-        moved.append((due.id, due.next_tick if problem else due.next(), problem))
+            problems[schedule.unread] = problem
+        moved.append((schedule.id, schedule.next_tick if problem else schedule.next(), problem))
     fresh = yield from _fire(fired)
     if passed_over:
         yield Call("write_ticks", fired=passed_over)
@@ -183,10 +207,10 @@ def fire(n: int, unread: Collection[Unread] = ()) -> Steps[Fired]:
     return Fired(len(moved), len(fresh), len(passed_over), problems)
 
 
-def _at_work(rows: Sequence[Row]) -> Steps[set[str]]:
-    """The last jobs of these schedules that are not final; asked only for those where it matters."""
-    asked = [(row[12],) for row in rows if row[6] == "skip" and row[12] is not None]
-    return {row[0] for row in (yield Call("jobs_at_work", asked=asked))} if asked else set()
+def _at_work(due: Sequence[_Due]) -> Steps[set[str]]:
+    """Those of these schedules that have a job which is not final; asked only where it matters."""
+    asked = [(schedule.id,) for schedule in due if schedule.overlap == "skip"]
+    return {row[0] for row in (yield Call("schedules_at_work", asked=asked))} if asked else set()
 
 
 def _fire(fired: list[tuple[str, datetime, str, float]]) -> Steps[list[tuple[str, datetime, str, float]]]:
@@ -203,14 +227,15 @@ def _fire(fired: list[tuple[str, datetime, str, float]]) -> Steps[list[tuple[str
 
 
 class _Due:
-    """A schedule whose row is locked, and what is due of it."""
+    """A schedule whose row is locked, and what is due of it; of one that was paused, what was due when it was."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row, paused_at: datetime | None = None) -> None:
         self.id, self.unread = row[0], Unread(*row[:3])
         self._missed = Missed(row[3], row[4], row[5])
         self.overlap, self._jitter = row[6], row[7]
-        self._ends_at, self.next_tick, self.last_job = moment(row[9]), moment(row[10]), row[12]
+        self._starts_at, self._ends_at, self.next_tick = moment(row[8]), moment(row[9]), moment(row[10])
         self._now = moment(row[13])
+        self._looked_at = paused_at or self._now
 
     def ticks(self) -> tuple[list[datetime], str | None]:
         """The ticks to fire now, and what is wrong with the rule if another version wrote one we cannot read."""
@@ -219,16 +244,36 @@ class _Due:
         except InvalidArguments as error:
             return [], str(error)
         assert self.next_tick is not None
-        until = self._now if self._ends_at is None else min(self._now, self._ends_at)
-        return chosen(self._parsed, self.next_tick, until, self._now, self._missed, ON_TIME), None
+        until = self._looked_at if self._ends_at is None else min(self._looked_at, self._ends_at)
+        return chosen(self._parsed, self.next_tick, until, self._looked_at, self._missed, ON_TIME), None
 
     def next(self) -> datetime | None:
         """The first tick that is not dealt with."""
-        return _first(self._parsed, None, self._ends_at, self._now)
+        return _first(self._parsed, self._starts_at, self._ends_at, self._now)
+
+    def put_right(self) -> datetime | None:
+        """The tick that is next by the clock as it is: what is owed stays, what is further away than the rule says does
+        not."""
+        try:
+            self._parsed = parse_rule(self.unread.rule, self.unread.zone, seconds=True)
+        except InvalidArguments:
+            return self.next_tick
+        first = self.next()
+        return first if self.next_tick is None or (first is not None and first < self.next_tick) else self.next_tick
 
     def draw(self) -> float:
         """The jitter of one job, in seconds."""
         return random.random() * self._jitter if self._jitter else 0.0
+
+
+@operation(repeatable=True)
+def put_right(n: int) -> Steps[list[str]]:
+    """Put up to `n` schedules right that were moved on by a clock which was ahead: else they would stand still until
+    that moment. Answers which."""
+    rows = yield Call("written_ahead", n=n, ahead=AHEAD_SECONDS)
+    if rows:
+        yield Call("put_right", healed=[(row[0], _Due(row).put_right()) for row in rows])
+    return [row[0] for row in rows]
 
 
 @operation()
@@ -257,12 +302,16 @@ def pause(schedule_id: str) -> Steps[None]:
 
 @operation()
 def resume(schedule_id: str) -> Steps[None]:
-    """Ticks again, from now on; a problem that somebody has mended is forgotten."""
+    """Ticks again, from now on; a problem that somebody has mended is forgotten. What was owed already when it was
+    paused fires now, as late as it was then."""
     rows = yield Call("lock_schedule", id=schedule_id)
     if not rows:
         raise ScheduleNotFound(schedule_id)
     row = rows[0]
     rule = parse_rule(row[1], row[2], seconds=True)
+    owed, paused_at = moment(row[10]), moment(row[14])
+    if owed is not None and paused_at is not None and owed <= paused_at:
+        yield from _deal_with([_Due(row, paused_at)])
     next_tick = _first(rule, moment(row[8]), moment(row[9]), moment(row[13]))
     yield Call("resume_schedule", id=schedule_id, next_tick=next_tick)
     yield from _ring()
@@ -274,7 +323,7 @@ def remove(schedule_id: str) -> Steps[None]:
     there = yield Call("schedule_origins", asked=[(schedule_id,)])
     if not there:
         raise ScheduleNotFound(schedule_id)
-    _, origin, retired = there[0]
+    _, origin, retired, *_ = there[0]
     if origin != "runtime" and not retired:
         raise NotAllowed(f"schedule {schedule_id!r} comes from the {origin}: take it out there, or pause it")
     yield Call("remove_schedule", id=schedule_id)
@@ -338,11 +387,15 @@ def _touch(declared: Names, every: float) -> Steps[None]:
 @operation(read=True)
 def schedules(n: int, after: str = "", only: str | None = None) -> Steps[list[ScheduleRow]]:
     """Schedules by name."""
-    return [_schedule(row) for row in (yield Call("list_schedules", n=n, id=after, only=only))]
+    found = [_schedule(row) for row in (yield Call("list_schedules", n=n, id=after, only=only))]
+    ahead: dict[str, set[datetime]] = {}
+    for name, tick in (yield Call("ticks_ahead", asked=[(row.id,) for row in found])):
+        ahead.setdefault(name, set()).add(moment(tick))
+    return [replace(row, fired_ahead=frozenset(ahead[row.id])) if row.id in ahead else row for row in found]
 
 
 def _schedule(row: Row) -> ScheduleRow:
-    times = {14, 15, 17, 18, 19, 21}
+    times = {14, 15, 17, 18, 19, 21, 24}
     values = [moment(value) if n in times else value for n, value in enumerate(row)]
     values[2] = json.loads(values[2])
     return ScheduleRow(*values)

@@ -79,7 +79,7 @@ def pause(name: str, seconds: float | None) -> Steps[None]:
     """No more claims of a source, or of a whole class, for a time or until it is resumed."""
     yield from _known(name)
     yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
-    yield Call("pause_source", name=name, seconds=seconds)
+    yield Call("pause_source", name=name, seconds=seconds, whole=int(":" not in name))
 
 
 @operation()
@@ -107,6 +107,12 @@ def sources(n: int, after: str = "", only: str | None = None, refused: int = 0) 
     return [_source(row) for row in rows]
 
 
+@operation(read=True)
+def set_by_config() -> Steps[list[str]]:
+    """The sources and classes whose settings a config has written, up to a hundred."""
+    return [row[0] for row in (yield Call("set_by_config", n=100))]
+
+
 def _source(row: Row) -> Source:
     is_class = ":" not in row[0]
     return Source(
@@ -130,6 +136,13 @@ def _source(row: Row) -> Source:
         class_enabled=row[25] is None or bool(row[25]),
         class_paused_until=moment(row[26]),
     )
+
+
+@operation(single=True, repeatable=True)
+def put_right() -> Steps[list[str]]:
+    """Put sources right that a clock which was ahead has written: else their buckets and pauses would stand still until
+    that moment. Answers which."""
+    return [row[0] for row in (yield Call("put_sources_right"))]
 
 
 @operation(single=True, repeatable=True)

@@ -2,7 +2,7 @@
 
 A round asks when the next tick is due, by the database's clock, and sleeps until then or for a poll; what is due is
 fired in batches. Between rounds it says that it is alive, so that schedules which have left the code of every living
-process are retired.
+process are retired, and looks for schedules that would stand still because the database's clock was ahead for a time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rowlock.dispatcher")
 
+PUT_RIGHT_SECONDS = 20.0  # between looks for schedules that a clock which was ahead has moved on too far
 POLL_SECONDS = 6.0  # longest time without a look: a wake-up after a change may be lost
 FEWEST, MOST = 20, 500  # schedules in one transaction
 BATCH_SECONDS = 0.004  # how long one should take where only one process can write: claims wait for it
@@ -47,6 +48,7 @@ class Dispatcher:
         self._store: Store
         self._seen_at, self._declared = 0.0, False
         self._looked_at = time.monotonic()  # for what is to be retired; after a start, others may be starting
+        self._put_right_at = 0.0
         self._started_at: Any = None  # by the database's clock
         self._unread: set[schedules.Unread] = set()  # left to other dispatchers
         self._told: set[schedules.Unread] = set()
@@ -91,6 +93,7 @@ class Dispatcher:
     async def round(self) -> float:
         """Fire what is due; returns the delay before the next round."""
         await self._say_alive()
+        await self._put_right()
         wait = await self._store.run(schedules.next_due(tuple(self._unread)))
         if wait is not None and wait <= 0:
             return await self._fire()
@@ -124,6 +127,16 @@ class Dispatcher:
                 log.error("schedule %r is left to other dispatchers: %s", schedule.id, why)
         self._told.update(unread)
         self._unread.update(unread)
+
+    async def _put_right(self) -> None:
+        if time.monotonic() < self._put_right_at:
+            return
+        self._put_right_at = time.monotonic() + PUT_RIGHT_SECONDS
+        while names := await self._store.run(schedules.put_right(MOST)):
+            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            log.warning(
+                "the database's clock was ahead and was set back; schedules go on by it as it is now: %s", shown
+            )
 
     async def _say_alive(self) -> None:
         if time.monotonic() < self._seen_at + self._lease / 2:

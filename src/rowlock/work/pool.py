@@ -27,6 +27,7 @@ from rowlock.store.engine import Bell, Store
 from rowlock.work.executor import Executor
 from rowlock.work.filler import Filler
 from rowlock.work.heartbeat import Heart
+from rowlock.work.lookout import Lookout
 from rowlock.work.loops import Loops
 from rowlock.work.processes import Children, Quarantine
 from rowlock.work.progress import ProgressBook
@@ -90,7 +91,7 @@ class WorkerPool:
         self._filler = self._build_filler()
         self._claims = claims
         await self.register()
-        if app.settings.sources and claims:
+        if claims:
             await app.sources.declare(app.settings.sources)
         await retention.first_partitions(self._store, app.keep)
         self.heart.start()
@@ -100,6 +101,7 @@ class WorkerPool:
             self._loops.start("fill", self._poll_and_assign)
             self._loops.start("sweep", self.sweeper.round)
             self._loops.start("tidy", self.sweeper.tidy)
+            self._loops.start("look", Lookout(self._store, settings.queues).round)
         log.info("Worker started: %s", self.id, extra={"queues": settings.queues, "pool_size": settings.pool_size})
 
     async def _open_resources(self) -> dict[str, Any]:

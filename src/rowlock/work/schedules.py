@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rowlock.core.errors import InvalidArguments, ScheduleNotFound, TaskNotFound, at_most
@@ -153,9 +153,8 @@ class Schedules:
         return found[0]
 
     async def next(self, wanted: str, n: int = 3) -> list[datetime]:
-        """The next ticks of a schedule."""
-        now = self._app.clock.now() if self._app.clock else datetime.now(UTC)
-        return (await self.get(wanted)).coming(now, n)
+        """The next ticks of a schedule, by the database's clock."""
+        return (await self.get(wanted)).coming(None, n)
 
     async def run(self, wanted: str) -> JobHandle[Any]:
         """Fire a schedule now, beside its ticks."""
@@ -168,7 +167,7 @@ class Schedules:
         return await self.get(wanted)
 
     async def resume(self, wanted: str) -> ScheduleRow:
-        """Ticks again, from now on."""
+        """Ticks again, from now on; what was owed already when it was paused fires now."""
         await self._run(schedules.resume(_possible(wanted)))
         return await self.get(wanted)
 

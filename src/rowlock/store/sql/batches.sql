@@ -6,16 +6,16 @@
 INSERT INTO {t}batches (id, name, owner, on_end, created_at) VALUES (:batch_id, :name, :owner, :on_end, {now});
 
 -- name: batch_open [postgres]
--- Whether jobs may be added. Locked against whoever holds it (hold_batches, lock_batches) to seal, cancel, end or reopen
+-- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since. Locked against whoever holds it (hold_batches, lock_batches) to seal, cancel, end or reopen
 -- it, but not against others that add, nor against start_batches: the caller's transaction may stay open for long, and a
 -- claim must not wait for it.
-SELECT sealed_at IS NOT NULL, finished_at IS NOT NULL, cancelled_at IS NOT NULL, name
+SELECT sealed_at IS NOT NULL, finished_at IS NOT NULL, cancelled_at IS NOT NULL AND reopened_at IS NULL, name
 FROM rowlock.batches WHERE id = :batch_id
 FOR KEY SHARE;
 
 -- name: batch_open [sqlite]
--- Whether jobs may be added.
-SELECT sealed_at IS NOT NULL, finished_at IS NOT NULL, cancelled_at IS NOT NULL, name
+-- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since.
+SELECT sealed_at IS NOT NULL, finished_at IS NOT NULL, cancelled_at IS NOT NULL AND reopened_at IS NULL, name
 FROM rowlock_batches WHERE id = :batch_id;
 
 -- name: batch_of
@@ -24,15 +24,18 @@ SELECT CAST(batch_id AS text) FROM {t}jobs_live WHERE id = :job_id AND lease_tok
 
 -- name: count_batches
 -- Add to the counters of batches, in the caller's own row of each.
-INSERT INTO {t}batch_counts (batch_id, shard, total, processed, failed, last_error, last_error_at)
-SELECT counted.batch_id, :shard, counted.total, counted.processed, counted.failed, counted.last_error,
-       CASE WHEN counted.last_error IS NOT NULL THEN {now} END
-FROM {rows:counted(batch_id uuid, total int, processed int, failed int, last_error text)}
+INSERT INTO {t}batch_counts (
+    batch_id, shard, total, processed, failed, cancelled, expired, last_error, last_error_at)
+SELECT counted.batch_id, :shard, counted.total, counted.processed, counted.failed, counted.cancelled, counted.expired,
+       counted.last_error, CASE WHEN counted.last_error IS NOT NULL THEN {now} END
+FROM {rows:counted(batch_id uuid, total int, processed int, failed int, cancelled int, expired int, last_error text)}
 WHERE TRUE
 ON CONFLICT (batch_id, shard) DO UPDATE
 SET total = {t}batch_counts.total + excluded.total,
     processed = {t}batch_counts.processed + excluded.processed,
     failed = {t}batch_counts.failed + excluded.failed,
+    cancelled = {t}batch_counts.cancelled + excluded.cancelled,
+    expired = {t}batch_counts.expired + excluded.expired,
     last_error = coalesce(excluded.last_error, {t}batch_counts.last_error),
     last_error_at = coalesce(excluded.last_error_at, {t}batch_counts.last_error_at);
 
@@ -47,7 +50,7 @@ UPDATE {t}batches SET sealed_at = coalesce(sealed_at, {now}) WHERE id = :batch_i
 
 -- name: cancel_batch
 -- No more jobs at all; those that are left are cancelled by the caller.
-UPDATE {t}batches SET cancelled_at = coalesce(cancelled_at, {now}), sealed_at = coalesce(sealed_at, {now})
+UPDATE {t}batches SET cancelled_at = coalesce(cancelled_at, {now}), sealed_at = coalesce(sealed_at, {now}), reopened_at = NULL
 WHERE id = :batch_id AND finished_at IS NULL
 RETURNING CAST(id AS text);
 
@@ -93,12 +96,15 @@ ORDER BY id
 UPDATE {t}jobs_live SET batch_id = NULL WHERE id {among(SELECT gone.id FROM {rows:gone(id uuid)})};
 
 -- name: end_batches
--- Write the end of batches that are locked and complete; answers what their `on_end` needs to know, once.
+-- Write the end of batches that are locked and complete; answers their `on_end`. The state says the worst that holds:
+-- somebody has cancelled the batch, jobs are dead or expired, jobs were cancelled; only else have all of them succeeded.
 UPDATE {t}batches
 SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
                  WHEN (SELECT sum(n.failed) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN 'failed'
+                 WHEN (SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0
+                 THEN 'cancelled'
                  ELSE 'succeeded' END,
-    started_at = coalesce(started_at, {now}), finished_at = {now}, ended_once = TRUE
+    started_at = coalesce(started_at, {now}), finished_at = {now}, reopened_at = NULL, ended_once = TRUE
 WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
 RETURNING CAST(id AS text), on_end;
 
@@ -108,9 +114,13 @@ SELECT CAST(id AS text) FROM {t}batches
 WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND NOT ended_once;
 
 -- name: reopen_batches
--- An operator retries jobs of batches that were over.
+-- An operator retries jobs of batches that were over. A batch that somebody has cancelled stays so as long as it has a
+-- cancelled job: the counters, from which the retried jobs are taken off already, know.
 UPDATE {t}batches
-SET state = 'running', finished_at = NULL, cancelled_at = NULL
+SET state = 'running', finished_at = NULL, reopened_at = {now},
+    cancelled_at = CASE
+        WHEN (SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN cancelled_at
+        END
 WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND finished_at IS NOT NULL;
 
 -- name: read_batch
@@ -120,6 +130,8 @@ SELECT CAST(b.id AS text), b.name, b.owner, b.state, b.sealed_at IS NOT NULL, {t
        (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
        (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
        (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT coalesce(sum(n.cancelled), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT coalesce(sum(n.expired), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
        (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
         ORDER BY n.last_error_at DESC LIMIT 1)
 FROM {t}batches b
@@ -132,6 +144,8 @@ SELECT CAST(b.id AS text), b.name, b.owner, b.state, b.sealed_at IS NOT NULL, {t
        (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
        (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
        (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT coalesce(sum(n.cancelled), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+       (SELECT coalesce(sum(n.expired), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
        (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
         ORDER BY n.last_error_at DESC LIMIT 1)
 FROM {t}batches b

@@ -471,7 +471,8 @@ SELECT id, state FROM {t}jobs_finished WHERE id {among(SELECT asked.id FROM {row
 
 -- name: lock_finished
 -- Dead and cancelled jobs for an operator's retry, with what must be taken back for them, locked in id order.
-SELECT id, task, owner, state, unique_key, unique_mode, CAST(batch_id AS text) FROM {t}jobs_finished
+SELECT id, task, owner, state, unique_key, unique_mode, CAST(batch_id AS text), error_code
+FROM {t}jobs_finished
 WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND state IN ('dead', 'cancelled')
 ORDER BY id
 {lock()};

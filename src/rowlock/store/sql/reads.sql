@@ -330,6 +330,10 @@ GROUP BY state, task;
 -- The present moment.
 SELECT {time({now})};
 
+-- name: is_ready
+-- Whether a job may be claimed now, whatever its time.
+SELECT 1 FROM {t}jobs_live WHERE id = :job_id AND ready;
+
 -- name: line
 -- Who comes before (:priority, :id), a job without a source, in these lanes: older ones without a source, those of sources
 -- in better priorities, and whether some of its own priority take turns with it. Each is counted up to :n in each lane. A

@@ -22,7 +22,9 @@ SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed
     owner = excluded.owner, source = excluded.source, max_attempts = excluded.max_attempts, backoff = excluded.backoff,
     timeout_seconds = excluded.timeout_seconds, on_success = excluded.on_success, on_dead = excluded.on_dead,
     on_lost = excluded.on_lost, keep_seconds = excluded.keep_seconds,
-    writer_started_at = {greatest({t}schedules.writer_started_at, excluded.writer_started_at)},
+    writer_started_at = CASE
+        WHEN {t}schedules.writer_started_at BETWEEN excluded.writer_started_at AND {now}
+        THEN {t}schedules.writer_started_at ELSE excluded.writer_started_at END,
     declared_at = excluded.declared_at, retired_at = NULL, problem = NULL, updated_at = excluded.updated_at,
     next_tick = CASE
         -- Another rule, one that is back, or a start that is later now: from then on.
@@ -30,14 +32,16 @@ SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed
              OR {t}schedules.retired_at IS NOT NULL OR {t}schedules.next_tick IS NULL
              OR {t}schedules.next_tick < excluded.starts_at
         THEN excluded.next_tick
-        -- A start that is earlier now, or gone: it must not be waited for.
-        WHEN {t}schedules.starts_at IS DISTINCT FROM excluded.starts_at AND {t}schedules.next_tick > excluded.next_tick
+        -- Further away than the first tick from now: for a start that is earlier now, or gone, or because a clock that
+        -- was ahead wrote it. Neither must be waited for.
+        WHEN {t}schedules.next_tick > excluded.next_tick
         THEN excluded.next_tick
         -- Else it stays, because it may have been missed.
         ELSE {t}schedules.next_tick END,
     rule = excluded.rule, zone = excluded.zone
 WHERE {t}schedules.origin = excluded.origin
   AND (excluded.origin = 'runtime' OR {t}schedules.writer_started_at <= excluded.writer_started_at
+       OR {t}schedules.writer_started_at > {now}  -- by a clock that was ahead: it says nothing
        OR ({t}schedules.task, CAST({t}schedules.args AS text), {t}schedules.rule, {t}schedules.zone,
            {t}schedules.missed, {t}schedules.missed_most, {t}schedules.missed_seconds, {t}schedules.overlap,
            {t}schedules.jitter_seconds, {t}schedules.starts_at, {t}schedules.ends_at, {t}schedules.queue,
@@ -54,8 +58,8 @@ WHERE {t}schedules.origin = excluded.origin
 RETURNING id;
 
 -- name: schedule_origins
--- Where these schedules come from, and whether they are retired.
-SELECT id, origin, retired_at IS NOT NULL
+-- Where these schedules come from, whether they are retired, and their rules.
+SELECT id, origin, retired_at IS NOT NULL, rule, zone
 FROM {t}schedules WHERE id {among(SELECT asked.id FROM {rows:asked(id text)})};
 
 -- name: next_due
@@ -85,14 +89,16 @@ LIMIT :n
 -- name: lock_schedule
 -- One schedule, whatever its state.
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, {time(starts_at)}, {time(ends_at)},
-       {time(next_tick)}, {time(last_tick)}, CAST(last_job AS text), {time({now})}
+       {time(next_tick)}, {time(last_tick)}, CAST(last_job AS text), {time({now})},
+       {time(paused_at)}
 FROM {t}schedules
 WHERE id = :id
 {lock()};
 
--- name: jobs_at_work
--- Of these jobs, the ones that are not final.
-SELECT CAST(id AS text) FROM {t}jobs_live WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
+-- name: schedules_at_work
+-- Of these schedules, the ones with a job that is not final: of a tick, made by hand, or retried.
+SELECT asked.id FROM {rows:asked(id text)}
+WHERE (SELECT 1 FROM {t}jobs_live j WHERE j.schedule_id = asked.id LIMIT 1) IS NOT NULL;
 
 -- name: write_ticks
 -- Ticks that are fired or passed over now; answers those that nobody has written before.
@@ -126,8 +132,35 @@ FROM {rows:moved(id text, next_tick time, last_tick time, last_job uuid, problem
 WHERE {t}schedules.id = moved.id;
 
 -- name: last_job
--- A job that was made by hand is the last one, too.
-UPDATE {t}schedules SET last_job = :job_id, updated_at = {now} WHERE id = :id;
+-- A job that was made by hand is the last one, too. `updated_at` is when the schedule moved on, and stays.
+UPDATE {t}schedules SET last_job = :job_id WHERE id = :id;
+
+-- name: written_ahead
+-- Schedules that were written at a moment which has not come yet: the clock was ahead, and was put right.
+SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, {time(starts_at)}, {time(ends_at)},
+       {time(next_tick)}, {time(last_tick)}, CAST(last_job AS text), {time({now})}
+FROM {t}schedules
+WHERE updated_at > {after(:ahead)}
+ORDER BY id
+LIMIT :n
+{skip_locked()};
+
+-- name: put_right
+-- Next ticks, and what else was written by a clock that was ahead, as they are by the clock that is right.
+UPDATE {t}schedules
+SET next_tick = healed.next_tick, updated_at = {now},
+    declared_at = CASE WHEN declared_at > {now} THEN {now} ELSE declared_at END,
+    writer_started_at = CASE WHEN writer_started_at > {now} THEN {now} ELSE writer_started_at END,
+    paused_at = CASE WHEN paused_at > {now} THEN {now} ELSE paused_at END
+FROM {rows:healed(id text, next_tick time)}
+WHERE {t}schedules.id = healed.id;
+
+-- name: ticks_ahead
+-- Ticks of these schedules that were fired although their moment has not come: they do not fire again.
+SELECT k.schedule_id, {time(k.tick)}
+FROM {rows:asked(id text)}
+CROSS JOIN {t}ticks k
+WHERE k.schedule_id = asked.id AND k.tick > {now};
 
 -- name: pause_schedule
 -- No more ticks until it is resumed.
@@ -135,7 +168,7 @@ UPDATE {t}schedules SET paused_at = coalesce(paused_at, {now}), updated_at = {no
 
 -- name: resume_schedule
 -- Ticks again, from :next_tick on: what was due while it was paused is not missed but not wanted. What one that is not
--- paused owes, it still owes.
+-- paused owes, it still owes; what one owed before its pause, the caller has dealt with.
 UPDATE {t}schedules
 SET next_tick = CASE WHEN paused_at IS NULL AND next_tick IS NOT NULL THEN next_tick ELSE :next_tick END,
     paused_at = NULL, problem = NULL, updated_at = {now}
@@ -152,7 +185,7 @@ SELECT s.id, s.task, CAST(s.args AS text), s.rule, s.zone, s.missed, s.overlap, 
        s.max_attempts, s.timeout_seconds, s.jitter_seconds, {time(s.starts_at)}, {time(s.ends_at)}, s.origin,
        {time(s.paused_at)}, {time(s.retired_at)}, {time(s.last_tick)}, CAST(coalesce(k.job_id, s.last_job) AS text),
        {time(s.next_tick)}, s.problem,
-       (SELECT j.state FROM {t}jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1)
+       (SELECT j.state FROM {t}jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1), {time({now})}
 FROM {t}schedules s
 LEFT JOIN {t}ticks k ON k.schedule_id = s.id AND k.tick = s.last_tick
 WHERE s.id > :id AND CASE WHEN CAST(:only AS text) IS NULL THEN TRUE ELSE s.id = :only END

@@ -26,11 +26,22 @@ SET concurrency = :concurrency, total = :total, rate_limit_per_minute = :rate, b
 WHERE name = :name;
 
 -- name: pause_source
--- No more claims, for :seconds or until it is resumed. A longer pause that is there already stays.
+-- No more claims, for :seconds or until it is resumed. A longer pause that is there already stays. A class (:whole) is
+-- paused with all of its sources, the one of its own name among them.
 UPDATE {t}sources
 SET enabled = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN FALSE ELSE enabled END,
     paused_until = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN paused_until
-                        ELSE {greatest(coalesce(paused_until, {after(:seconds)}), {after(:seconds)})} END
+                        ELSE {greatest(coalesce(paused_until, {after(:seconds)}), {after(:seconds)})} END,
+    paused_at = CASE WHEN CAST(:seconds AS double precision) IS NULL OR paused_until >= {after(:seconds)} THEN paused_at
+                     ELSE {now} END,
+    class_enabled = CASE WHEN :whole = 1 AND CAST(:seconds AS double precision) IS NULL THEN FALSE
+                         ELSE class_enabled END,
+    class_paused_until = CASE
+        WHEN :whole = 0 OR CAST(:seconds AS double precision) IS NULL THEN class_paused_until
+        ELSE {greatest(coalesce(class_paused_until, {after(:seconds)}), {after(:seconds)})} END,
+    class_paused_at = CASE
+        WHEN :whole = 0 OR CAST(:seconds AS double precision) IS NULL OR class_paused_until >= {after(:seconds)}
+        THEN class_paused_at ELSE {now} END
 WHERE name = :name
 RETURNING name;
 
@@ -38,8 +49,9 @@ RETURNING name;
 -- Claims go on: no pause, a closed breaker, no block. Its epoch grows, so that what still runs from before says
 -- nothing about it any more.
 UPDATE {t}sources
-SET enabled = TRUE, paused_until = NULL, opened_at = NULL, opens = 0, failure_streak = 0, refusals = 0,
-    epoch = epoch + 1, probe_job = NULL, probe_token = NULL
+SET enabled = TRUE, paused_until = NULL, paused_at = NULL, class_enabled = TRUE, class_paused_until = NULL,
+    class_paused_at = NULL, opened_at = NULL, opens = 0, failure_streak = 0, refusals = 0, epoch = epoch + 1,
+    probe_job = NULL, probe_token = NULL
 WHERE name = :name
 RETURNING name;
 
@@ -55,7 +67,7 @@ SELECT s.name, s.concurrency, s.total, s.rate_limit_per_minute, s.burst, s.failu
        (SELECT count(*) FROM {t}jobs_live r
         WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = s.name),
        coalesce(s.concurrency, c.concurrency), coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
-       c.enabled, {time(c.paused_until)}
+       c.class_enabled, {time(c.class_paused_until)}
 FROM {t}sources s
 LEFT JOIN {t}sources c ON c.name = {class(s.name)}
 WHERE s.name > :name
@@ -64,9 +76,43 @@ WHERE s.name > :name
 ORDER BY s.name
 LIMIT :n;
 
+-- name: set_by_config
+-- Sources and classes whose settings a config has written.
+SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;
+
 -- name: class_closed
--- Whether a whole class is paused.
-SELECT 1 FROM {t}sources WHERE name = :group AND (NOT enabled OR paused_until > {now});
+-- Whether a whole class is paused, and until when if somebody said so.
+SELECT class_enabled, CASE WHEN class_paused_until > {now} THEN {time(class_paused_until)} END FROM {t}sources
+WHERE name = :group AND (NOT class_enabled OR class_paused_until > {now});
+
+-- name: source_closed
+-- Whether a source itself is paused, and until when.
+SELECT enabled, CASE WHEN paused_until > {now} THEN {time(paused_until)} END FROM {t}sources
+WHERE name = :source AND (NOT enabled OR paused_until > {now});
+
+-- name: put_sources_right
+-- What a clock that was ahead has written, as it is by the clock that is right: buckets fill from now on, with what is in
+-- them, and pauses, also those of breakers, take as long as they were meant to.
+UPDATE {t}sources
+SET tokens_at = CASE WHEN tokens_at > {now} THEN {now} ELSE tokens_at END,
+    paused_until = CASE WHEN paused_at > {now}
+                        THEN {after({seconds_until(paused_until)} - {seconds_until(paused_at)})} ELSE paused_until END,
+    paused_at = CASE WHEN paused_at > {now} THEN {now} ELSE paused_at END,
+    class_paused_until = CASE
+        WHEN class_paused_at > {now} THEN {after({seconds_until(class_paused_until)} - {seconds_until(class_paused_at)})}
+        ELSE class_paused_until END,
+    class_paused_at = CASE WHEN class_paused_at > {now} THEN {now} ELSE class_paused_at END,
+    opened_at = CASE WHEN opened_at > {now} THEN {now} ELSE opened_at END,
+    last_success_at = CASE WHEN last_success_at > {now} THEN {now} ELSE last_success_at END,
+    last_failure_at = CASE WHEN last_failure_at > {now} THEN {now} ELSE last_failure_at END,
+    refused_at = CASE WHEN refused_at > {now} THEN {now} ELSE refused_at END
+WHERE name IN (
+    SELECT s.name FROM {t}sources s
+    WHERE s.tokens_at > {after(1)} OR s.paused_at > {after(1)} OR s.class_paused_at > {after(1)}
+       OR s.opened_at > {after(1)} OR s.last_success_at > {after(1)} OR s.last_failure_at > {after(1)}
+    ORDER BY s.name
+    {skip_locked(s)})
+RETURNING name;
 
 -- name: source_running
 -- The jobs that run on a source, oldest first.
@@ -83,13 +129,15 @@ ORDER BY r.id
 LIMIT :n;
 
 -- name: prune_sources
--- Sources that nobody has set, that are well, and were last used more than -:ago seconds ago. A new row begins with a full
+-- Sources that nobody has set, paused or blocked, and that were last used more than -:ago seconds ago. A breaker that has
+-- been half open for as long is nobody's any more. A new row begins with a full
 -- bucket, so one that is not yet full by the rate of its class stays: `burst` tokens, or those of a second, at least one.
 DELETE FROM {t}sources
 WHERE name IN (
     SELECT s.name FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
     WHERE s.name LIKE '%:%' AND s.set_by IS NULL AND s.enabled
-      AND s.opened_at IS NULL AND s.paused_until IS NULL AND s.refusals = 0
+      AND s.refusals = 0 AND (s.paused_until IS NULL OR s.paused_until <= {now})
+      AND (s.opened_at IS NULL OR s.paused_until IS NULL OR s.paused_until < {after(:ago)})
       AND coalesce(s.last_success_at, s.last_failure_at, s.created_at) < {after(:ago)}
       AND coalesce(s.last_failure_at, s.last_success_at, s.created_at) < {after(:ago)}
       AND coalesce(s.tokens_at, s.created_at) < {after(:ago)}

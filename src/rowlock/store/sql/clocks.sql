@@ -1,0 +1,34 @@
+-- What a clock that was ahead has written about jobs, put right, in the order of store/clocks.py. Sources and schedules:
+-- see sources.sql and schedules.sql.
+
+-- name: put_leases_right
+-- Leases that were given or renewed at a moment which has not come yet: they last from now on, as long as they were meant
+-- to. A worker that lives renews its own before that; those of dead ones run out.
+UPDATE {t}jobs_live
+SET lease_expires_at = {after({seconds_until(lease_expires_at)} - {seconds_until(heartbeat_at)})}, heartbeat_at = {now},
+    locked_at = CASE WHEN locked_at > {now} THEN {now} ELSE locked_at END,
+    started_at = CASE WHEN started_at > {now} THEN {now} ELSE started_at END
+WHERE id IN (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE j.state = 'running' AND j.heartbeat_at > {after(1)}
+    ORDER BY j.id
+    LIMIT :n
+    {skip_locked(j)})
+RETURNING id;
+
+-- name: put_waiting_right
+-- Retries, and jobs that were given back, whose time was counted from a moment which has not come yet: among the :n that
+-- wait for their time and are due first. The time of a job that has never run may be somebody's own choice, and stays.
+UPDATE {t}jobs_live
+SET run_after = {after({seconds_until(run_after)} - {seconds_until(updated_at)})}, updated_at = {now}
+WHERE id IN (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE NOT j.ready AND j.state <> 'running' AND j.attempt > 0 AND j.updated_at > {after(1)}
+      AND j.id {among(SELECT due.id FROM (
+            SELECT w.id FROM {t}jobs_live w
+            WHERE NOT w.ready AND w.state <> 'running' AND w.run_after > {now}
+            ORDER BY w.run_after
+            LIMIT :n) due)}
+    ORDER BY j.id
+    {skip_locked(j)})
+RETURNING id;
