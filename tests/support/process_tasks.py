@@ -146,6 +146,14 @@ def hangs(file: str, stubborn: bool = False) -> None:
         time.sleep(600)
 
 
+@app.task
+async def waits_for(file: str) -> None:
+    """Says that it runs, in another file, and returns once its own is there."""
+    Path(f"{file}.{os.getpid()}").touch()
+    while not Path(file).exists():
+        await asyncio.sleep(0.01)
+
+
 @app.task(runs_in="process")
 def kills_itself(number: int) -> None:
     os.write(2, b"last words")
