@@ -97,6 +97,7 @@ class WorkerPool:
         self._loops.start("fill", self._poll_and_assign)
         self._loops.start("sweep", self.sweeper.round)
         self._loops.start("tidy", self.sweeper.tidy)
+        self._loops.start("forget", self.sweeper.forget_workers)
         log.info("Worker started: %s", self.id, extra={"queues": settings.queues, "pool_size": settings.pool_size})
 
     async def _open_resources(self) -> dict[str, Any]:
@@ -130,7 +131,7 @@ class WorkerPool:
             on_lost=self._stops.lost,
             on_cancel=self._stops.cancelled,
             on_fence=self._stops.fenced,
-            on_forgotten=lambda: self._loops.spawn(self.register()),
+            on_forgotten=lambda: self._loops.spawn(self._register_again()),
             running=lambda: self._occupied,
             names=lambda: ", ".join(sorted({r.job.task for r in list(self.running.values()) if r.task})) or "none",
         )
@@ -181,6 +182,11 @@ class WorkerPool:
                 settings.lease_seconds,
             )
         )
+
+    async def _register_again(self) -> None:
+        """Our row was removed: we were out of touch for so long that we were believed dead."""
+        await self.register()
+        self._filler.forgotten()
 
     async def stop(self, timeout: float | None = None) -> None:
         """Finish what runs, or give it back without using up a try; nothing is lost either way."""
