@@ -204,6 +204,8 @@ def closes(what: str) -> int:
         sys.stdout.close()
     elif what == "stderr":
         sys.stderr.close()
+    elif what == "None instead":
+        sys.stdout = None
     elif what == "both descriptors":
         os.close(1)
         os.close(2)

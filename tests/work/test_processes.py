@@ -313,7 +313,7 @@ async def test_a_process_with_a_running_thread_of_the_last_job_is_replaced(
     await asyncio.to_thread(wait_until, lambda: gone(int(first.result or 0)))
 
 
-@pytest.mark.parametrize("what", ["stdout", "stderr", "both descriptors", "a file instead"])
+@pytest.mark.parametrize("what", ["stdout", "stderr", "None instead", "both descriptors", "a file instead"])
 async def test_a_job_that_closes_its_output_does_not_fail_the_next_one(
     children: Children, tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import thread as executors
 from contextlib import suppress
+from typing import Any
 
 THREAD_SECONDS = 0.1  # in which threads may end that the job did not wait for
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
@@ -44,13 +45,13 @@ class Leftovers:
         os.umask(self._mask)
         with suppress(OSError):  # it may have been removed
             os.chdir(self._folder)
-        if [_file(number) for number in (1, 2)] != self._streams or sys.stdout.closed or sys.stderr.closed:
+        if [_file(number) for number in (1, 2)] != self._streams or _closed(sys.stdout) or _closed(sys.stderr):
             return "a closed or redirected stdout or stderr"
         if threads := self._left_threads():
             return f"a running thread ({threads[0].name})"
         return None
 
-    def _put_back(self, numbers: list[int]) -> None:
+    def _put_back(self, numbers: list[signal.Signals]) -> None:
         for number in numbers:
             signal.signal(number, self._signals[number])
         if signal.SIGHUP in numbers:
@@ -73,3 +74,7 @@ def _file(descriptor: int) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _closed(stream: Any) -> bool:
+    return bool(getattr(stream, "closed", True))  # a job may have put anything there, or None

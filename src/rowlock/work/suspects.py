@@ -20,7 +20,7 @@ from rowlock.work.running import Running
 
 MOST = 100  # waiting: the jobs that a dead worker had claimed ahead take milliseconds each
 LONGEST_SECONDS = 10.0  # of waiting
-DELAYS = (0.5, 60.0)  # seconds, at least and at most
+DELAYS = (0.5, 300.0)  # seconds, at least and at most
 
 
 class Suspects:
