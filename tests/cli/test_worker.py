@@ -1,17 +1,33 @@
 """Workers as a deploy runs them: started, fed, killed, stopped."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import psutil
 import pytest
 
-from cli.command import Cli, Inside, wait_until
+from cli.command import APP, Cli, Inside, wait_until
 from rowlock.cli.supervisor import Supervisor
+
+PRINTS = """
+
+@app.task("prints", max_attempts=1)
+async def prints() -> str:
+    Path("runs").touch()
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)  # the signal is on its way
+    print("late", flush=True)
+    return "printed"
+"""
 
 
 def test_a_worker_runs_what_the_command_enqueues_and_stops_on_sigterm(cli: Cli, here: Inside) -> None:
@@ -66,6 +82,34 @@ def test_a_killed_worker_process_is_started_again_and_all_stop_together(cli: Cli
     assert cli.out("enqueue", "add", "a=1", "--app", "shop", "--wait") == "2"
     assert supervisor.stop() == 0
     assert not any(psutil.pid_exists(pid) for pid in (first, second, third))
+
+
+def test_a_worker_whose_terminal_is_closed_finishes_what_runs(lite: Cli) -> None:
+    (lite.folder / "shop.py").write_text(APP + PRINTS)
+    job_id = lite.out("enqueue", "prints", "--app", "shop")
+    ours, theirs = pty.openpty()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "rowlock", "worker", "--app", "shop"],
+        cwd=lite.folder, env=lite.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    try:
+        os.close(theirs)
+        wait_until((lite.folder / "runs").exists, "the job runs")
+        os.close(ours)  # the kernel sends SIGHUP, and whatever is printed from now on fails
+        (lite.folder / "go").touch()
+        assert worker.wait(30) == 0
+    finally:
+        worker.kill()
+    job = lite.json("jobs", "show", job_id)
+    assert (job["state"], job["result"], job["attempt"]) == ("succeeded", "printed", 1)
+
+
+def test_sighup_to_a_supervisor_stops_its_workers(lite: Cli) -> None:
+    supervisor = lite.start("worker", "--app", "shop", "--processes", "2")
+    supervisor.wait_for("Worker started: ", times=2)
+    assert supervisor.stop(signal.SIGHUP) == 0
+    assert supervisor.log.count("Worker stopped: ") == 2
 
 
 def test_workers_stop_when_their_supervisor_is_killed(lite: Cli) -> None:

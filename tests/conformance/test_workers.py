@@ -51,14 +51,21 @@ async def test_registering_twice_is_one_worker(rig: Rig) -> None:
     assert (worker.started_at, worker.seen_at) == (started, started + timedelta(seconds=10))
 
 
-async def test_a_leaving_worker_takes_long_silent_rows_along(rig: Rig) -> None:
-    await rig.store.run(register("forgotten"))
-    rig.clock.move(timedelta(hours=23))
+async def test_workers_that_have_been_silent_for_an_hour_are_forgotten_in_bounded_batches(rig: Rig) -> None:
+    for name in ("first", "second", "third"):
+        await rig.store.run(register(name))
+        rig.clock.move(1)
+    rig.clock.move(timedelta(minutes=50))
     await rig.store.run(register("silent"))
-    rig.clock.move(timedelta(hours=2))
-    await rig.store.run(register("leaving"))
-    await rig.store.run(workers.remove("leaving"))
-    assert [worker.id for worker in await rig.store.run(workers.workers())] == ["silent"]
+    assert await rig.store.run(workers.forget(10)) == 0
+    rig.clock.move(timedelta(minutes=11))
+    await rig.store.run(register("here"))
+    assert await rig.store.run(workers.forget(2)) == 2
+    assert [(w.id, w.alive) for w in await rig.store.run(workers.workers())] == [
+        ("here", True), ("silent", False), ("third", False)
+    ]  # fmt: skip
+    assert await rig.store.run(workers.forget(2)) == 1
+    assert await rig.store.run(workers.forget(2)) == 0
 
 
 async def test_living_workers_come_first(rig: Rig) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -146,6 +147,14 @@ def hangs(file: str, stubborn: bool = False) -> None:
         time.sleep(600)
 
 
+@app.task
+def waits_for(file: str) -> None:
+    """Says that it runs, in another file, and returns once its own is there."""
+    Path(f"{file}.{os.getpid()}").touch()
+    while not Path(file).exists():
+        time.sleep(0.01)
+
+
 @app.task(runs_in="process")
 def kills_itself(number: int) -> None:
     os.write(2, b"last words")
@@ -166,6 +175,90 @@ def leaves_a_fork_behind(file: str) -> None:
         time.sleep(600)
     Path(file).write_text(f"{os.getpid()} {forked}")
     os._exit(7)
+
+
+@app.task(runs_in="process")
+def leaves_a_thread(ctx: Context, file: str, daemon: bool) -> int:
+    """Returns its process, and goes on to report, print and log from a thread until the file is there."""
+
+    def go_on() -> None:
+        while not Path(file).exists():
+            ctx.progress(99, message="from a thread of an earlier job")
+            time.sleep(0.005)
+
+    threading.Thread(target=go_on, name="left", daemon=daemon).start()
+    return os.getpid()
+
+
+@app.task(runs_in="process")
+def waits_and_reports(ctx: Context, seconds: float) -> int:
+    ctx.progress(1, message="began")
+    time.sleep(seconds)
+    ctx.progress(2, message="ends")
+    return os.getpid()
+
+
+@app.task(runs_in="process")
+def closes(what: str) -> int:
+    if what == "stdout":
+        sys.stdout.close()
+    elif what == "stderr":
+        sys.stderr.close()
+    elif what == "None instead":
+        sys.stdout = None
+    elif what == "both descriptors":
+        os.close(1)
+        os.close(2)
+    else:
+        with open(what, "w") as file:
+            os.dup2(file.fileno(), 1)
+    return os.getpid()
+
+
+@app.task(runs_in="process")
+def prints() -> int:
+    print("printed")
+    print("complained", file=sys.stderr)
+    return os.getpid()
+
+
+@app.task(runs_in="process")
+def upsets_its_process(folder: str) -> list[Any]:
+    """What it finds here, before it changes all of it."""
+    mask = os.umask(0)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1)
+    found = [
+        os.getcwd(), mask, signal.getitimer(signal.ITIMER_REAL)[0], sorted(signal.pthread_sigmask(0, ())),
+        [str(signal.signal(number, lambda *_: None)) for number in numbers],
+    ]  # fmt: skip
+    os.chdir(folder)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    return found
+
+
+@app.task(runs_in="process")
+def forks(how: str) -> str:
+    """Both processes come to the end of this function."""
+    if os.fork() == 0:
+        logging.getLogger("some.library").warning("logged by the copy")
+        print("printed by the copy")
+        if how == "raises":
+            raise ValueError("in the copy")
+        return "the copy's answer"
+    os.wait()
+    return "the answer"
+
+
+@app.task(runs_in="process")
+async def forks_async() -> str:
+    copy = os.fork()
+    if copy == 0:
+        return "the copy's answer"
+    while os.waitpid(copy, os.WNOHANG) == (0, 0):  # noqa: ASYNC222 - does not wait
+        await asyncio.sleep(0.01)
+    return "the answer"
 
 
 @app.task(runs_in="process", memory_mb=64)

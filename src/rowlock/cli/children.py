@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Callable, Sequence
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from collections.abc import Sequence
 
 
 def same_command(*changed: str) -> list[str]:
@@ -28,10 +25,3 @@ def tell(child: Process, number: int) -> None:
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(number)
-
-
-def on_stop_signals(heard: Callable[[int], None]) -> None:
-    """Call `heard` for each SIGTERM and SIGINT from now on."""
-    loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, heard, number)

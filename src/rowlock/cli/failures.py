@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 
 from rowlock.core.errors import (
     BatchNotFound,
@@ -58,7 +59,8 @@ def _usage(text: str) -> None:
 
 def complain(text: str) -> None:
     """One line on stderr, whatever the text holds."""
-    print(f"rowlock: {first_line(text)}", file=sys.stderr)
+    with suppress(OSError, ValueError):  # nobody reads stderr any more; the exit code still tells
+        print(f"rowlock: {first_line(text)}", file=sys.stderr)
 
 
 def first_line(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ def configure_logs(level: str, format: str) -> None:
         raise InvalidArguments(f"--log-level {level!r}: expected one of {', '.join(LEVELS)}")
     if format not in FORMATS:
         raise InvalidArguments(f"--log-format {format!r}: expected one of {', '.join(FORMATS)}")
-    handler = logging.StreamHandler(sys.stderr)
+    handler = ToStderr(sys.stderr)
     handler.setFormatter(JsonLines() if format == "json" else TextLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
@@ -40,10 +41,18 @@ def silence_logs() -> None:
 
 def flush_logs() -> None:
     """Write out what is buffered, before a process ends without ceremony."""
-    for handler in logging.getLogger().handlers:
-        handler.flush()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (*logging.getLogger().handlers, sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a broken pipe, or closed by a job
+            stream.flush()
+
+
+class ToStderr(logging.StreamHandler[Any]):
+    """Writes lines to stderr. One that cannot be written is lost: it must not end what the line is about."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say so on stderr, if that can still be written to."""
+        with suppress(Exception):
+            super().handleError(record)
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rowlock.cli import children
 from rowlock.core.errors import InvalidArguments
+from rowlock.work.signals import on_stop_signals
 
 LOOK_SECONDS = 0.5
 PATIENCE = (3.0, 7.0)  # seconds after the first and the second SIGTERM; then it is killed
@@ -33,7 +34,7 @@ class Reloader:
 
     async def run(self) -> int:
         """Run until told to stop; answers the child's exit code."""
-        children.on_stop_signals(self._stop)
+        on_stop_signals(self._stop)
         seen = snapshot(self._folders)
         self._child = await children.start(self._command)
         while not self._stopping.is_set():
@@ -48,10 +49,10 @@ class Reloader:
         code = await self._child.wait()
         return 0 if code == -signal.SIGTERM else code
 
-    def _stop(self, number: int) -> None:
+    def _stop(self) -> None:
         self._stopping.set()
         if self._child:
-            children.tell(self._child, number)
+            children.tell(self._child, signal.SIGTERM)
 
     async def _look_again(self) -> None:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from rowlock.cli import children
 from rowlock.cli.failures import FAILED
+from rowlock.work.signals import on_stop_signals
 
 log = logging.getLogger("rowlock.supervisor")
 
@@ -30,15 +31,15 @@ class Supervisor:
 
     async def run(self) -> int:
         """Run until all children have ended; answers the exit code."""
-        children.on_stop_signals(self._stop)
+        on_stop_signals(self._stop)
         kept = await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
         return 0 if all(kept) else FAILED
 
-    def _stop(self, number: int) -> None:
-        """Pass a signal on; the children count them as a worker does."""
+    def _stop(self) -> None:
+        """Pass a signal on; the children count them as a worker does. Always as SIGTERM, which none of them ignores."""
         self._stopping.set()
         for child in self._living.values():
-            children.tell(child, number)
+            children.tell(child, signal.SIGTERM)
 
     async def _keep(self, number: int) -> bool:
         """One child after the other in this place. False when it could not be kept alive, or did not end well."""
@@ -47,11 +48,11 @@ class Supervisor:
             began = time.monotonic()
             code = await self._run_one(number)
             if self._stopping.is_set():
-                return code in (0, -signal.SIGTERM, -signal.SIGINT)  # a signal may come before a child listens
+                return code in (0, -signal.SIGTERM)  # a signal may come before a child listens
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
             if quick > GIVE_UP_AFTER:
                 log.error("worker process %d died %d times in a row; giving up", number, quick)
-                self._stop(signal.SIGTERM)
+                self._stop()
                 return False
             await self._pause(number, code, quick)
         return True

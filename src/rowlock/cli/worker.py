@@ -39,7 +39,7 @@ def worker(
     log_format: given.LogFormat = "text",
     parent: given.Parent = None,
 ) -> None:
-    """Run jobs. The first SIGTERM or Ctrl-C finishes what runs, the second gives it back, the third just ends."""
+    """Run jobs. The first SIGTERM, SIGHUP or Ctrl-C finishes what runs, the second gives it back, the third ends."""
     configure_logs(log_level, log_format)
     flags = given.worker_flags(
         queues=queues,

@@ -68,11 +68,17 @@ def set_idle(worker: str, idle: bool, lease: float) -> Steps[bool]:
     return bool((yield Call("worker_idle", id=worker, idle=idle, lease=lease)))
 
 
-@operation(repeatable=True)
+@operation(single=True, repeatable=True)
 def remove(worker: str) -> Steps[None]:
-    """A worker leaves, taking long-silent rows along."""
+    """A worker leaves."""
     yield Call("remove_worker", id=worker)
-    yield Call("forget_workers")
+
+
+@operation(single=True, repeatable=True)
+def forget(n: int) -> Steps[int]:
+    """Remove up to `n` rows of workers that have long been silent; answers how many. One that lives after all is told
+    so by its next sign of life, and registers again."""
+    return len((yield Call("forget_workers", n=n)))
 
 
 @operation(read=True)

@@ -427,13 +427,13 @@ class Rowlock:
             await dispatcher.stop()
 
     async def run_dispatcher(self) -> None:
-        """Fire ticks until SIGTERM or SIGINT (or until cancelled)."""
+        """Fire ticks until a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT; or until cancelled)."""
         from rowlock.work.lifecycle import run_dispatcher
 
         await run_dispatcher(self)
 
     async def run_worker(self, **changes: Any) -> None:
-        """Work until SIGTERM or SIGINT (or until cancelled)."""
+        """Work until a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT; or until cancelled)."""
         from rowlock.work.lifecycle import run_worker
 
         await run_worker(self, **changes)

@@ -3,6 +3,7 @@
 Everything happens in the main thread. An event loop turns there for async functions, middlewares and lifespans; while
 a function that is not async runs, the loop stands still, so that it finds the thread as a script does and may start a
 loop of its own. A second thread watches the pipe: when the parent is gone, the process and all it has started go too.
+What a job leaves behind must not harm the next one: see `rowlock.work.leftovers`.
 The parent's side is `rowlock.work.processes`; they speak JSON, never pickles.
 """
 
@@ -31,23 +32,16 @@ from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Failed
 from rowlock.work.app import Rowlock
 from rowlock.work.context import Context
-from rowlock.work.errors import clean
+from rowlock.work.leftovers import Leftovers
 from rowlock.work.places import NotImportable, find
 from rowlock.work.runner import Runner
 from rowlock.work.running import Running
 from rowlock.work.tasks import Task
+from rowlock.work.to_parent import Progress, ToParent
 
 log = logging.getLogger("rowlock.worker")
 
 PR_SET_PDEATHSIG = 1
-PROGRESS_SECONDS = 0.05
-RECORD_LIMIT = 100_000  # characters of one log record
-
-
-# --- where a task is: written down by the parent, looked up by the child
-
-
-# --- the process
 
 
 def main(control: Connection, output: Connection, parent: int, folder: str, settings: str) -> None:
@@ -57,14 +51,7 @@ def main(control: Connection, output: Connection, parent: int, folder: str, sett
         signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide on
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if sys.platform == "linux":
-        # When the parent dies, the watching thread kills the whole group. For the case that C code holds the GIL then,
-        # the death signal is handled by C's alarm(), which takes the number of SIGHUP for seconds: it kills after one.
-        import ctypes
-
-        libc = ctypes.CDLL(None)
-        libc.signal(signal.SIGHUP, libc.alarm)
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
+    die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
     os.set_inheritable(control.fileno(), False)
@@ -76,14 +63,26 @@ def main(control: Connection, output: Connection, parent: int, folder: str, sett
     sys.stderr = os.fdopen(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
     os.chdir(folder)
     multiprocessing.current_process().daemon = False  # a job may start processes of its own
-    Host(control, settings).run()
+    Host(control, settings, Leftovers(folder, die_with_parent)).run()
+
+
+def die_with_parent() -> None:
+    """When the parent dies, the watching thread kills the whole group. For the case that C code holds the GIL then, the
+    death signal is handled by C's alarm(), which takes the number of SIGHUP for seconds: it kills after one."""
+    if sys.platform == "linux":
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        libc.signal(signal.SIGHUP, libc.alarm)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
 
 
 class Host:
     """Serves one parent."""
 
-    def __init__(self, control: Connection, settings: str) -> None:
-        self._control, self._settings = control, settings
+    def __init__(self, control: Connection, settings: str, leftovers: Leftovers) -> None:
+        self._control, self._settings, self._leftovers = control, settings, leftovers
+        self._pid = os.getpid()
         self._sending = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._inbox: asyncio.Queue[list[Any]] = asyncio.Queue()
@@ -106,7 +105,9 @@ class Host:
         serving.result()
 
     def send(self, *message: Any) -> None:
-        """Tell the parent; from any thread."""
+        """Tell the parent; from any thread, but not from a process that a job has forked: that has no say."""
+        if os.getpid() != self._pid:
+            return
         data = json.dumps(message).encode()
         with self._sending:
             self._control.send_bytes(data)
@@ -131,6 +132,7 @@ class Host:
                 value = function()
             except BaseException as error:
                 raised = error
+            self.end_fork(raised)
             if not answer.done():
                 answer.set_result((value, raised))
 
@@ -141,11 +143,27 @@ class Host:
             raise raised
         return value
 
+    def end_fork(self, raised: BaseException | None) -> None:
+        """A job has forked, and the copy has come to the job's end as well: it is no second child of the parent's."""
+        if os.getpid() == self._pid:
+            return
+        code = 0
+        if raised is not None:
+            code = raised.code if isinstance(raised, SystemExit) and isinstance(raised.code, int) else 1
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(code & 0xFF)
+
     async def _serve(self) -> None:
         self.send("ready")
         while (message := await self._inbox.get()) != ["exit"]:
             self.send("began")
-            self.send(*await self._answer(*message))
+            answer = await self._answer(*message)
+            self.end_fork(None)
+            if left := self._leftovers.after_job():
+                self.send("spent", left)
+            self.send(*answer)
         await self._exits.aclose()
         for app in self._runners:
             await app.close()
@@ -161,13 +179,13 @@ class Host:
         except NotImportable as error:
             return ("unknown", str(error))
         running = Running(Claimed(*fields))
+        self._leftovers.before_job()
         attempt = self._loop.create_task(self._attempt(running, self._tasks[name]))
         await asyncio.wait({attempt})
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of that job is not one of the next
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
-        self.progress.flush()
+        self.progress.end()
         end = Failed("CANCELLED_ITSELF", "cancelled from inside") if attempt.cancelled() else attempt.result()
         if end is None:
             return ("lost",) if running.reason == "lost" else ("settled",)
@@ -192,7 +210,7 @@ class ChildRunner(Runner):
     """Runs attempts of one app in a child process."""
 
     def __init__(self, host: Host, app: Rowlock, resources: dict[str, Any]) -> None:
-        super().__init__(app, resources=resources, report=lambda _: host.progress, settled=_ignore, overrun=_ignore)
+        super().__init__(app, resources=resources, report=host.progress.reporter, settled=_ignore, overrun=_ignore)
         self._host, self._opened, self._filled = host, False, resources
 
     async def open(self, exits: AsyncExitStack) -> None:
@@ -220,56 +238,6 @@ class ChildRunner(Runner):
 
 def _ignore(running: Running) -> None:
     """The parent learns of it from the answer."""
-
-
-class Progress:
-    """The `report` of a child: the latest goes to the parent, at most twenty times a second."""
-
-    def __init__(self, send: Callable[..., None]) -> None:
-        self._send, self._wake, self._lock = send, threading.Event(), threading.Lock()
-        self._latest: tuple[int | None, str | None, str | None] | None = None
-        threading.Thread(target=self._repeat, name="rowlock-progress", daemon=True).start()
-
-    def __call__(self, percent: int | None, phase: str | None, message: str | None) -> None:
-        """Report."""
-        with self._lock:
-            if percent is None and self._latest is not None:
-                percent = self._latest[0]
-            self._latest = (percent, _short(phase), _short(message))
-        self._wake.set()
-
-    def flush(self) -> None:
-        """Send what is not sent yet."""
-        with self._lock:
-            latest, self._latest = self._latest, None
-            if latest is not None:
-                self._send("progress", *latest)
-
-    def _repeat(self) -> None:
-        pause = threading.Event()
-        while self._wake.wait():
-            self._wake.clear()
-            self.flush()
-            pause.wait(PROGRESS_SECONDS)
-
-
-def _short(text: str | None) -> str | None:
-    return None if text is None else clean(str(text), 2000)
-
-
-class ToParent(logging.Handler):
-    """Log records become lines of the parent's log."""
-
-    def __init__(self, send: Callable[..., None]) -> None:
-        super().__init__()
-        self._send = send
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Send one record."""
-        try:
-            self._send("log", record.levelno, record.name, self.format(record)[:RECORD_LIMIT])
-        except Exception:
-            self.handleError(record)
 
 
 @contextmanager

@@ -116,6 +116,11 @@ class Filler:
         if waiting * 2 <= self._prefetch and not self._drained:
             self._wake.set()
 
+    def forgotten(self) -> None:
+        """This worker's row is new, and does not say that it asks to be woken: say so again."""
+        self.hungry = False
+        self._wake.set()
+
     def close(self) -> None:
         """Claim no more; a round that is under way ends."""
         self.closed = True

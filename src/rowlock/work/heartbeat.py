@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rowlock.worker")
 
 LAG_SECONDS = 1.0
+LOCKED_ROWS = 3  # that are waited for at the same time: each takes one of the heart's four connections
 WATCH_SECONDS = 0.2  # between looks at leases that run out and at the loop
 Lease = tuple[str, str]  # job id, token
 
@@ -71,6 +72,7 @@ class Heart:
         self._stop = threading.Event()
         self._wake: Callable[[], object] | None = None  # its thread, to stop at once
         self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._in_line = asyncio.Semaphore(LOCKED_ROWS)
         self._ticked = time.monotonic()
         self.beats = 0
         self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
@@ -144,7 +146,7 @@ class Heart:
     async def _open(self) -> Store:
         # No repeats of its own: the next beat is the repeat.
         options = self._app.store_options(
-            connections=4, name="rowlock-heart", command_timeout=self._beat_seconds, repeats=1
+            connections=LOCKED_ROWS + 1, name="rowlock-heart", command_timeout=self._beat_seconds, repeats=1
         )
         return await open_store(self._app.settings.database, options)
 
@@ -178,13 +180,16 @@ class Heart:
         lease may have run out, and a sweeper must not come first."""
         try:
             while self._holds.get(job_id) is hold:
-                sent = boottime()
-                try:
-                    if await store.run(jobs.beat_waiting(job_id, hold.token, self._lease)):
-                        hold.renewed = sent
-                    return
-                except RowlockError:
-                    await asyncio.sleep(0)  # waited for as long as one beat: stand in line again
+                async with self._in_line:
+                    sent = boottime()
+                    try:
+                        if await store.run(jobs.beat_waiting(job_id, hold.token, self._lease)):
+                            hold.renewed = sent
+                        return
+                    except RowlockError:
+                        pass  # after a lock timeout: stand in line again
+                # Not more often than this, for a short lock_timeout, or no database, fails at once.
+                await asyncio.sleep(max(0.0, sent + min(1.0, self._beat_seconds / 4) - boottime()))
         finally:
             self._waiting.pop(job_id, None)
 

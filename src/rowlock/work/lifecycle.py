@@ -1,4 +1,7 @@
-"""Start, run, stop: signals to a worker. The first drains, the second gives everything back now, the third exits."""
+"""Start, run, stop: signals to a worker. The first drains, the second gives everything back now, the third exits.
+
+Which signals these are is in `rowlock.work.signals`.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rowlock.work.pool import WorkerPool
+from rowlock.work.signals import Terminal, on_stop_signals, stop_signals
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
 
 log = logging.getLogger("rowlock.worker")
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopper:
@@ -26,8 +28,10 @@ class Stopper:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.now = asyncio.Event()
+        self._terminal = Terminal()
 
     def __call__(self) -> None:
+        self._terminal.leave_if_closed()
         if not self.asked.is_set():
             log.info("stopping: finishing what runs (signal again to give it back now)")
             self.asked.set()
@@ -42,9 +46,8 @@ class Stopper:
 def signals() -> Iterator[Stopper]:
     """Catch the stop signals for the time of a block, and put the old handlers back."""
     stopper, loop = Stopper(), asyncio.get_running_loop()
-    previous = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in SIGNALS:
-        loop.add_signal_handler(number, stopper)
+    previous = {number: signal.getsignal(number) for number in stop_signals()}
+    on_stop_signals(stopper)
     try:
         yield stopper
     finally:

@@ -34,6 +34,7 @@ from rowlock.work.progress import ProgressBook
 from rowlock.work.running import Running
 from rowlock.work.settler import Settler
 from rowlock.work.stopping import Stopping
+from rowlock.work.suspects import Suspects
 from rowlock.work.sweeper import Sweeper
 from rowlock.work.threads import Threads
 from rowlock.work.version import VERSION
@@ -65,10 +66,10 @@ class WorkerPool:
         self.running: dict[str, Running] = {}  # claimed and not yet settled, by job id
         self._occupied = 0  # slots with an attempt that has not returned
         self._buffer: deque[Running] = deque()  # claimed, waiting for a slot
+        self._suspects = Suspects(self._give_back)  # claimed, waiting for the quarantine child
         self._batches: set[str] = set()  # known to have started
         self._started = self._stopping = False
         self._deadline = 0.0
-        self._one_alone = asyncio.Lock()
         self._exits = AsyncExitStack()
         self._bell: Bell | None = None
         self._store: Store
@@ -101,6 +102,7 @@ class WorkerPool:
             self._loops.start("fill", self._poll_and_assign)
             self._loops.start("sweep", self.sweeper.round)
             self._loops.start("tidy", self.sweeper.tidy)
+            self._loops.start("forget", self.sweeper.forget_workers)
             self._loops.start("look", Lookout(self._store, settings.queues).round)
         log.info("Worker started: %s", self.id, extra={"queues": settings.queues, "pool_size": settings.pool_size})
 
@@ -135,7 +137,7 @@ class WorkerPool:
             on_lost=self._stops.lost,
             on_cancel=self._stops.cancelled,
             on_fence=self._stops.fenced,
-            on_forgotten=lambda: self._loops.spawn(self.register()),
+            on_forgotten=lambda: self._loops.spawn(self._register_again()),
             running=lambda: self._occupied,
             names=lambda: ", ".join(sorted({r.job.task for r in list(self.running.values()) if r.task})) or "none",
         )
@@ -187,6 +189,11 @@ class WorkerPool:
             )
         )
 
+    async def _register_again(self) -> None:
+        """Our row was removed: we were out of touch for so long that we were believed dead."""
+        await self.register()
+        self._filler.forgotten()
+
     async def stop(self, timeout: float | None = None) -> None:
         """Finish what runs, or give it back without using up a try; nothing is lost either way."""
         if self._stopping or not self._started:
@@ -219,10 +226,13 @@ class WorkerPool:
     def _give_back_waiting(self) -> None:
         """Claimed but not started: back to the queue, unharmed."""
         while self._buffer:
-            running = self._buffer.popleft()
-            if not running.ended:
-                running.ended = True
-                self.executor.settle(running, Released(random.random(), "shutdown"))
+            self._give_back(self._buffer.popleft(), Released(random.random(), "shutdown"))
+        self._suspects.close()
+
+    def _give_back(self, running: Running, end: Released) -> None:
+        if not running.ended:
+            running.ended, running.started = True, time.monotonic()
+            self.executor.settle(running, end)
 
     async def _close(self) -> None:
         await self._loops.stop_all()
@@ -286,11 +296,16 @@ class WorkerPool:
             self._loops.spawn(self._store.run(batches.start(sorted(fresh))))
         for job in claimed:
             attempt = running[job.id] = Running(job, sent)
-            buffer.append(attempt)
+            if job.losses:
+                self._suspects.add(attempt)
+            else:
+                buffer.append(attempt)
         self._start_waiting()
 
     def _start_waiting(self) -> None:
         buffer, size = self._buffer, self.settings.pool_size
+        if self._suspects.waiting and self._occupied < size and (suspect := self._suspects.next()) is not None:
+            buffer.appendleft(suspect)  # it has its slot: the others of its dead worker wait for it
         create_task, execute = asyncio.get_running_loop().create_task, self.executor.execute
         while buffer and self._occupied < size and not self._stopping:
             attempt = buffer.popleft()
@@ -303,7 +318,9 @@ class WorkerPool:
     def _returned(self, attempt: Running) -> None:
         """An attempt has returned: its slot is free, whether or not its outcome is written yet."""
         self._occupied -= 1
-        if self._buffer:
+        if attempt.job.losses:
+            self._suspects.returned(attempt)
+        if self._buffer or self._suspects.waiting:
             self._start_waiting()
         self._filler.returned(time.monotonic() - attempt.started, len(self._buffer))
 
@@ -312,11 +329,9 @@ class WorkerPool:
         """Run with no other attempt beside: filling stops, and what runs is waited for."""
         self._filler.paused += 1
         try:
-            async with self._one_alone:
-                # Others that wait to be alone are stood still, too.
-                while self._occupied > self._filler.paused:
-                    await asyncio.sleep(0.02)
-                yield
+            while self._occupied > 1:  # itself; no two suspects run at a time
+                await asyncio.sleep(0.02)
+            yield
         finally:
             self._filler.paused -= 1
             self._filler.wake()

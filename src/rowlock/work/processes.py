@@ -40,6 +40,7 @@ class Children:
     def __init__(self, app: Rowlock, size: int) -> None:
         self._app, self._room = app, asyncio.Semaphore(size)
         self._all: set[Child] = set()
+        self._retiring: set[asyncio.Task[None]] = set()
         self._idle: list[Child] = []
         self._places: dict[str, list[tuple[str, str]]] = {}
 
@@ -87,7 +88,7 @@ class Children:
         idle, self._idle = self._idle, []
         busy = self._all - set(idle)
         self._all.clear()
-        await asyncio.gather(*(child.close() for child in idle), *(child.stop() for child in busy))
+        await asyncio.gather(*(child.close() for child in idle), *(child.stop() for child in busy), *self._retiring)
 
     async def _ask(self, message: list[Any], timeout: float | None, output: Output, report: Report) -> list[Any]:
         while True:
@@ -107,8 +108,18 @@ class Children:
                     case ChildDied() if used and not error.began:
                         continue  # it was dead or dying before the job came to it
                 raise
-            self._idle.append(child)
+            if child.spent is None:
+                self._idle.append(child)
+            else:
+                self._retire(child)
             return answer
+
+    def _retire(self, child: Child) -> None:
+        """Close a child that must not be used again, while its answer is already on its way."""
+        closing = asyncio.create_task(child.close())
+        self._retiring.add(closing)
+        closing.add_done_callback(self._retiring.discard)
+        closing.add_done_callback(lambda _: self._all.discard(child))
 
     async def _take(self) -> Child:
         while self._idle:

@@ -81,6 +81,7 @@ class Child:
         self.process: SpawnProcess | None = None
         self.stopped = False  # by us: its death then says nothing about its job
         self.used = False
+        self.spent: str | None = None  # what its last job has left behind: no other job may come here
         self._ending: asyncio.Task[None] | None = None
         # The thread outlives the process: a parent-death signal is sent when the thread that started it ends.
         threading.Thread(target=self._work, name="rowlock-child", daemon=True).start()
@@ -194,6 +195,9 @@ class Child:
         """Say something and listen until the answer to it; what it prints and reports comes before."""
         assert self.process is not None
         began = False
+        between = Output(log.name, {"child": self.process.pid})  # what threads and programs of earlier jobs still say
+        self._drain(between)
+        between.end()
         try:
             self._control.send_bytes(json.dumps(message).encode())
         except OSError:
@@ -217,7 +221,10 @@ class Child:
                 case ["progress", percent, phase, text]:
                     report(percent, phase, text)
                 case ["log", level, logger, text]:
-                    output.record(level, logger, text)
+                    (output if began else between).record(level, logger, text)
+                case ["spent", left]:
+                    self.spent = left
+                    output.record(logging.WARNING, log.name, f"the job left {left} behind: its process is replaced")
                 case answer:
                     self._drain(output)
                     output.end()

@@ -1,4 +1,4 @@
-"""The sweeper, in every worker, without a leader: ends leases that ran out, expires, prunes.
+"""The sweeper, in every worker, without a leader: ends leases that ran out, expires, prunes, forgets dead workers.
 
 It believes `lease_expires_at` only. After an outage every lease looks expired although its worker lives, so nothing is
 reclaimed before this process has been in touch with the database for a whole lease, nor before the server has been up
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
-from rowlock.store import batches, jobs, retention
+from rowlock.store import batches, jobs, retention, workers
 from rowlock.store.engine import Store
 from rowlock.work.heartbeat import Heart, boottime
 
@@ -87,3 +87,11 @@ class Sweeper:
         await retention.ensure_partitions(self._store, int(longest / DAY) + 2)
         await retention.prune(self._store, self._keep)
         return TIDY_SECONDS * random.uniform(0.8, 1.2)
+
+    async def forget_workers(self) -> float:
+        """Remove the rows of workers that died, but not before those that live had time to beat after an outage.
+        Returns the delay before the next."""
+        if not self._may_reclaim():
+            return self._settings.lease_seconds
+        full = await self._store.run(workers.forget(BATCH)) == BATCH
+        return 0.0 if full else TIDY_SECONDS * random.uniform(0.8, 1.2)

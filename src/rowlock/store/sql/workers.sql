@@ -23,8 +23,16 @@ UPDATE {t}workers SET idle = :idle, seen_at = {now}, expires_at = {after(:lease)
 DELETE FROM {t}workers WHERE id = :id;
 
 -- name: forget_workers
--- Rows of workers that have been silent for a day.
-DELETE FROM {t}workers WHERE expires_at < {after(-86400)};
+-- Rows of workers that have been silent for an hour longer than their lease, oldest first, in a bounded batch. Every
+-- enqueue looks for sleeping workers in this table, so the dead must not gather here.
+DELETE FROM {t}workers
+WHERE id IN (
+    SELECT id FROM {t}workers
+    WHERE expires_at < {after(-3600)}
+    ORDER BY expires_at
+    LIMIT :n
+    {skip_locked()})
+RETURNING id;
 
 -- name: list_workers
 -- Every known worker, living ones first.

@@ -1,0 +1,80 @@
+"""What a job leaves behind in its child process: put right where that is simple, else the process is replaced.
+
+Globals, environment variables and background threads (`daemon=True`) stay: they are how a process keeps what the next
+job can use again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import thread as executors
+from contextlib import suppress
+from typing import Any
+
+THREAD_SECONDS = 0.1  # in which threads may end that the job did not wait for
+TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+
+class Leftovers:
+    """How this process was before its first job."""
+
+    def __init__(self, folder: str, watch_parent: Callable[[], None]) -> None:
+        self._folder, self._watch_parent = folder, watch_parent
+        self._mask = os.umask(0o077)
+        os.umask(self._mask)
+        handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+        self._signals = {number: handler for number, handler in handlers.items() if handler is not None}  # None: C code
+        self._streams = [_file(number) for number in (1, 2)]
+        self._threads: set[threading.Thread] = set()
+
+    def before_job(self) -> None:
+        """Remember whose threads are whose."""
+        self._threads = set(threading.enumerate())
+
+    def after_job(self) -> str | None:
+        """Put right what can be; else say what the job has left behind."""
+        for timer in TIMERS:
+            signal.setitimer(timer, 0)
+        self._put_back([number for number, handler in self._signals.items() if signal.getsignal(number) is not handler])
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.umask(self._mask)
+        with suppress(OSError):  # it may have been removed
+            os.chdir(self._folder)
+        if [_file(number) for number in (1, 2)] != self._streams or _closed(sys.stdout) or _closed(sys.stderr):
+            return "a closed or redirected stdout or stderr"
+        if threads := self._left_threads():
+            return f"a running thread ({threads[0].name})"
+        return None
+
+    def _put_back(self, numbers: list[signal.Signals]) -> None:
+        for number in numbers:
+            signal.signal(number, self._signals[number])
+        if signal.SIGHUP in numbers:
+            self._watch_parent()
+
+    def _left_threads(self) -> list[threading.Thread]:
+        """Threads that the job has started and not waited for. The idle ones of an executor are used again."""
+        deadline = time.monotonic() + THREAD_SECONDS
+        left = []
+        for thread in set(threading.enumerate()) - self._threads:
+            if not thread.daemon and getattr(thread, "_target", None) is not executors._worker:
+                thread.join(max(0.0, deadline - time.monotonic()))
+                left += [thread] if thread.is_alive() else []
+        return left
+
+
+def _file(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _closed(stream: Any) -> bool:
+    return bool(getattr(stream, "closed", True))  # a job may have put anything there, or None

@@ -1,0 +1,78 @@
+"""Suspects: jobs whose last worker died. One at a time runs in the quarantine child, so that the next death names the
+culprit; the others wait here without a slot, so that a dead worker does not slow the next one.
+
+A waiting suspect has a lease, and a place in its source's concurrency, that another worker could use. So it waits for
+ten seconds at most and then goes back to the queue, without using up a try, for up to half the time that the one in the
+child has run so far. That is a moment behind a short one, and behind one that takes an hour the others do not go round
+and round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+
+from rowlock.core.outcome import Released
+from rowlock.work.running import Running
+
+MOST = 100  # waiting: the jobs that a dead worker had claimed ahead take milliseconds each
+LONGEST_SECONDS = 10.0  # of waiting
+DELAYS = (0.5, 300.0)  # seconds, at least and at most
+
+
+class Suspects:
+    """The suspects of one worker: at most one that runs, and those that wait for it to end."""
+
+    def __init__(self, give_back: Callable[[Running, Released], None]) -> None:
+        self._give_back = give_back
+        self.waiting: deque[Running] = deque()
+        self._running: Running | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def add(self, attempt: Running) -> None:
+        """Let a claimed suspect wait for its turn."""
+        attempt.started = time.monotonic()
+        if len(self.waiting) >= MOST:
+            self._release(attempt)
+            return
+        self.waiting.append(attempt)
+        self._alarm = self._alarm or asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._waited_too_long)
+
+    def next(self) -> Running | None:
+        """The one that may run now, if there is one."""
+        while self.waiting and self._running is None:
+            attempt = self.waiting.popleft()
+            if not attempt.ended:  # cancelled or lost while it waited
+                self._running = attempt
+                return attempt
+        return None
+
+    def returned(self, attempt: Running) -> None:
+        """An attempt has returned; if it was the one that ran, the next may."""
+        if attempt is self._running:
+            self._running = None
+
+    def close(self) -> None:
+        """Give all back that wait: the worker stops."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        while self.waiting:
+            self._give_back(self.waiting.popleft(), Released(random.random(), "shutdown"))
+
+    def _waited_too_long(self) -> None:
+        self._alarm = None
+        now = time.monotonic()
+        while self.waiting and self.waiting[0].started <= now - LONGEST_SECONDS + 0.01:
+            self._release(self.waiting.popleft())
+        if self.waiting:
+            left = self.waiting[0].started + LONGEST_SECONDS - now
+            self._alarm = asyncio.get_running_loop().call_later(left, self._waited_too_long)
+
+    def _release(self, attempt: Running) -> None:
+        least, most = DELAYS
+        so_far = time.monotonic() - self._running.started if self._running is not None else 0.0
+        delay = min(max(so_far / 2, least), most) * random.uniform(0.5, 1.0)
+        self._give_back(attempt, Released(delay, "the quarantine process of its worker is busy with another job"))
