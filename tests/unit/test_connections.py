@@ -8,11 +8,13 @@ import pytest
 
 from rowlock.store import connections
 from rowlock.store.connections import Connections
+from rowlock.store.connector import Connector
+from rowlock.store.engine import StoreOptions
 
 
 @pytest.fixture
 async def two(postgres_url: str) -> AsyncIterator[Connections]:
-    kept = Connections(postgres_url, 2, {})
+    kept = Connections(Connector(postgres_url, StoreOptions(), {}), 2)
     yield kept
     await kept.close()
 
@@ -66,7 +68,7 @@ async def test_one_that_ended_while_idle_is_replaced(two: Connections, postgres_
 
 
 async def test_a_failed_connect_takes_up_no_room(postgres_url: str) -> None:
-    nowhere = Connections("postgresql://nobody@127.0.0.1:1/none", 1, {})
+    nowhere = Connections(Connector("postgresql://nobody@127.0.0.1:1/none", StoreOptions(), {}), 1)
     for _ in range(3):
         with pytest.raises(OSError, match="Connect"):
             await nowhere.take(1)
