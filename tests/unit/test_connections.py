@@ -31,7 +31,7 @@ async def test_the_one_given_back_last_is_taken_first(two: Connections) -> None:
 
 async def test_there_are_no_more_than_so_many(two: Connections) -> None:
     first, second = await two.take(5), await two.take(5)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"all 2 connections to 127.0.0.1:\d+ are in use"):
         await two.take(0.05)
     waiting = asyncio.create_task(two.take(5))
     await asyncio.sleep(0)

@@ -186,13 +186,13 @@ async def _scratch_database(url: str) -> AsyncIterator[tuple[str, Raw]]:
     import asyncpg
 
     from rowlock.cli.bench_raw import RawPostgres
-    from rowlock.store.connector import place
+    from rowlock.store.connector import dial, place
     from rowlock.store.engine import redact
     from rowlock.store.postgres_errors import TROUBLE, translate
 
     name = f"rowlock_bench_{secrets.token_hex(4)}"
     try:
-        connection = await asyncpg.connect(url, timeout=10)
+        connection = await dial(url, timeout=10)
     except TROUBLE as error:
         raise translate(error, f"cannot open {redact(url)}", place(url)) from error
     try:

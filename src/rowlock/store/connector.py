@@ -98,7 +98,7 @@ class Connector:
             options["statement_cache_size"] = 0  # each transaction gets another backend
         else:
             options["server_settings"] = {"application_name": name}  # PgBouncer knows this one
-        return await asyncpg.connect(self._url, connection_class=Connection, **options)
+        return await dial(self._url, **options)
 
     async def _set(self, connection: Connection) -> None:
         rows = ", ".join(f"('{name}', '{value}')" for name, value in self._settings.items())
@@ -130,6 +130,18 @@ class Connector:
                 "set `pooler: transaction` in the config, or ROWLOCK_POOLER=transaction"
             )
         self._is_session_mode = True
+
+
+async def dial(url: str, **options: Any) -> Connection:
+    """`asyncpg.connect`, without pieces of the password in the error for a URL that cannot be read."""
+    try:
+        return await asyncpg.connect(url, connection_class=Connection, **options)
+    except ValueError as error:
+        why = f": {error}" if isinstance(error, asyncpg.InterfaceError) else ""
+        raise ConfigError(
+            f"the database URL {redact(url)} cannot be read{why}; "
+            "in a password, write % as %25, / as %2F, # as %23, ? as %3F and @ as %40"
+        ) from None
 
 
 def place(url: str) -> str:

@@ -274,7 +274,7 @@ async def _in_transaction(connection: Any, work: Callable[[], Awaitable[T]], rea
     await transaction.start()
     try:
         answer = await work()
-    except (RowlockError, asyncpg.PostgresError):
+    except (RowlockError, asyncpg.PostgresError, asyncpg.InterfaceError):
         with contextlib.suppress(*TROUBLE):  # a connection left in its transaction is thrown away
             await transaction.rollback()
         raise

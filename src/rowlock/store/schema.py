@@ -33,13 +33,11 @@ def _sqlite(url: str) -> dict[int, bool]:
 
 
 async def _postgres(url: str) -> dict[int, bool]:
-    import asyncpg
-
-    from rowlock.store.connector import place
+    from rowlock.store.connector import dial, place
     from rowlock.store.postgres_errors import TROUBLE, translate
 
     try:
-        connection = await asyncpg.connect(url, timeout=10, statement_cache_size=0)  # a pooler may be in between
+        connection = await dial(url, timeout=10, statement_cache_size=0)  # a pooler may be in between
         try:
             known = await connection.fetchval("SELECT to_regclass('rowlock.migrations')")
             rows = await connection.fetch("SELECT number, breaking FROM rowlock.migrations") if known else []

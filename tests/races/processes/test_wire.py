@@ -214,7 +214,7 @@ async def pooler(url: str, folder: Path) -> AsyncIterator[tuple[str, Proxy | Non
     """PgBouncer in transaction mode where it is installed, else a proxy that swaps backends."""
     program = shutil.which("pgbouncer")
     if program is None:
-        async with Proxy(url, swap=True) as proxy:
+        async with Proxy(url, pooler="transaction") as proxy:
             yield proxy.url, proxy
         return
     parts = urlsplit(url)
