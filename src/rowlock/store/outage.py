@@ -37,7 +37,7 @@ class Outage:
             self._failed, self._back = now, None
             if self.began is None:
                 self.began = self._told = now
-                log.warning("database outage, noticed by %s: %s; trying again until it is over", part, error)
+                log.warning("database outage, noticed by %s: %s; trying again until it works", part, error)
             elif now - self._told >= MINUTE:
                 self._told = now
                 log.warning("database outage for %.0f s, %s: %s", now - self.began, part, error)
