@@ -17,7 +17,7 @@ from rowlock.work.dispatcher import Dispatcher
 from support.race_disk import disk
 from support.server import PostgresServer
 
-WORKER = {"heartbeat_seconds": 0.5, "lease_seconds": 20, "sweep_seconds": 0.5, "poll_interval_seconds": 0.5}
+WORKER = {"heartbeat_seconds": 3, "lease_seconds": 60, "sweep_seconds": 0.5, "poll_interval_seconds": 0.5}
 Switch = tuple[
     str, Callable[[], object], Callable[[], object]
 ]  # a database's URL, what takes it away, what brings it back
