@@ -32,10 +32,6 @@ class Connection(asyncpg.Connection):
         super().__init__(protocol, transport, *rest)
         transport.set_protocol(_Watch(self, protocol))
 
-    def is_closed(self) -> bool:
-        """Closed, or about to be: the server has said so, and reads nothing any more."""
-        return self.ended is not None or super().is_closed()
-
 
 class _Watch(asyncio.Protocol):
     """Reads along for the server's last words. asyncpg throws them away when they come between two statements, and
@@ -47,9 +43,10 @@ class _Watch(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._last = data
-        if data[0] == ERROR:
-            self._connection.ended = last_words(data)
         self._inner.data_received(data)
+        if data[0] == ERROR and (said := last_words(data)):
+            self._connection.ended = said
+            self._connection.terminate()  # the server reads nothing any more: nobody must use it
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()
