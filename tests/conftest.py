@@ -10,13 +10,23 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import hypothesis
 import pytest
 
+from support.parts import pytest_runtest_setup, pytest_sessionfinish
 from support.server import PostgresDatabases, shared_server
+
+__all__ = ["pytest_runtest_setup", "pytest_sessionfinish"]
 
 # Hundreds of tests start a process. Where compiled modules are not kept, each would compile the package anew.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+# Both measure the machine: a busy one takes longer than Hypothesis' 200 ms for what is right.
+TOO_SLOW = hypothesis.HealthCheck.too_slow
+hypothesis.settings.register_profile("rowlock", deadline=None, suppress_health_check=[TOO_SLOW])
+hypothesis.settings.load_profile("rowlock")
 
 
 class SharedPostgres:

@@ -5,7 +5,8 @@
         proxy.blackhole()                        # nothing answers any more, until proxy.mend()
         lost = proxy.drop_reply(b"COMMIT")       # the next COMMIT happens, and its reply is lost
 
-With `swap=True` it is a pooler in transaction mode: each transaction of a client gets another backend.
+With `pooler="session"` or `"transaction"` it does what PgBouncer does: it refuses start-up settings that it does not
+know and has process numbers of its own; and in transaction mode each transaction of a client gets another backend.
 """
 
 import asyncio
@@ -16,6 +17,22 @@ from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
 SSL, GSS, CANCEL = 80877103, 80877104, 80877102
+# What PgBouncer lets a start-up packet set, if it is not told to ignore more.
+KNOWN = {"user", "database", "application_name", "client_encoding", "datestyle", "timezone"}
+KNOWN |= {"standard_conforming_strings", "intervalstyle", "replication"}
+OTHER_PID = 1 << 30  # turns the number of a backend into the pooler's own, and back
+
+
+def fatal(code: str, text: str) -> bytes:
+    """An ErrorResponse with which a server ends a connection."""
+    fields = b"".join(f"{field}\0".encode() for field in ("SFATAL", "VFATAL", f"C{code}", f"M{text}"))
+    return b"E" + (len(fields) + 5).to_bytes(4) + fields + b"\0"
+
+
+def with_other_pid(message: bytes, at: int) -> bytes:
+    """The message with the process number that stands there changed."""
+    pid = int.from_bytes(message[at : at + 4]) ^ OTHER_PID
+    return message[:at] + pid.to_bytes(4) + message[at + 4 :]
 
 
 class Peer:
@@ -73,7 +90,7 @@ class Link:
             await self.proxy.open.wait()
             if kind == b"X":
                 break
-            if self.proxy.swap and self._idle and not self._asked and not self._open:
+            if self.proxy.pooler == "transaction" and self._idle and not self._asked and not self._open:
                 await self._swap()
             self._watch(kind, message)
             self._asked += kind in b"SQ"
@@ -112,7 +129,7 @@ class Link:
         held: list[bytes] = []
         async for kind, message in self.backend.messages():
             await self.proxy.open.wait()
-            held.append(message)
+            held.append(with_other_pid(message, 5) if kind == b"K" and self.proxy.pooler else message)
             if kind == b"Z":
                 self._asked, self._idle = self._asked - 1, message[5:6] == b"I"
                 if self._drop is not None:
@@ -134,8 +151,9 @@ class Link:
 class Proxy:
     """Listens on a port of 127.0.0.1 and passes on to the server of a database URL."""
 
-    def __init__(self, url: str, swap: bool = False) -> None:
-        self._target, self.swap, self.swaps = urlsplit(url), swap, 0
+    def __init__(self, url: str, pooler: str | None = None) -> None:
+        self._target, self.pooler, self.swaps = urlsplit(url), pooler, 0
+        self.refuse: tuple[str, str] | None = None  # code and text of the error that new clients get
         self.open, self.idle = asyncio.Event(), list[Peer]()
         self.drop: Drop | None = None
         self.open.set()
@@ -168,6 +186,12 @@ class Proxy:
         for link in list(self._links):
             link.close()
 
+    def say_goodbye(self, text: str) -> None:
+        """Tell every client that its connection ends. It ends a moment later, as on a busy machine."""
+        for link in self._links:
+            link.client.send(fatal("57P01", text))
+            asyncio.get_running_loop().call_later(1.0, link.close)
+
     def blackhole(self) -> None:
         """Connections stay open and nothing comes through, as when a cable is pulled."""
         self.open.clear()
@@ -177,6 +201,12 @@ class Proxy:
         if not self.open.is_set():
             self.cut()
             self.open.set()
+
+    def _refusal(self, startup: bytes) -> tuple[str, str] | None:
+        names = [name.decode() for name in startup[8:].split(b"\0")[:-2:2]]
+        if unknown := [name for name in names if self.pooler and name.lower() not in KNOWN]:
+            return "08P01", f"unsupported startup parameter: {unknown[0]}"
+        return self.refuse
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -190,6 +220,12 @@ class Proxy:
                 client.send(b"N")
                 code, startup = await client.untyped()
             await self.open.wait()
+            if code == CANCEL and self.pooler:
+                startup = with_other_pid(startup, 8)
+            elif refusal := self._refusal(startup):
+                client.send(fatal(*refusal))
+                await writer.drain()
+                return
             backend = Peer(*await asyncio.open_connection(self._target.hostname, self._target.port))
             if code == CANCEL:
                 backend.send(startup)

@@ -8,11 +8,13 @@ import pytest
 
 from rowlock.store import connections
 from rowlock.store.connections import Connections
+from rowlock.store.connector import Connector
+from rowlock.store.engine import StoreOptions
 
 
 @pytest.fixture
 async def two(postgres_url: str) -> AsyncIterator[Connections]:
-    kept = Connections(postgres_url, 2, {})
+    kept = Connections(Connector(postgres_url, StoreOptions(), {}), 2)
     yield kept
     await kept.close()
 
@@ -29,7 +31,7 @@ async def test_the_one_given_back_last_is_taken_first(two: Connections) -> None:
 
 async def test_there_are_no_more_than_so_many(two: Connections) -> None:
     first, second = await two.take(5), await two.take(5)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"all 2 connections to 127.0.0.1:\d+ are in use"):
         await two.take(0.05)
     waiting = asyncio.create_task(two.take(5))
     await asyncio.sleep(0)
@@ -78,7 +80,7 @@ async def test_one_that_ended_while_idle_is_replaced(two: Connections, postgres_
 
 
 async def test_a_failed_connect_takes_up_no_room(postgres_url: str) -> None:
-    nowhere = Connections("postgresql://nobody@127.0.0.1:1/none", 1, {})
+    nowhere = Connections(Connector("postgresql://nobody@127.0.0.1:1/none", StoreOptions(), {}), 1)
     for _ in range(3):
         with pytest.raises(OSError, match="Connect"):
             await nowhere.take(1)

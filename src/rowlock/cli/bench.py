@@ -186,13 +186,15 @@ async def _scratch_database(url: str) -> AsyncIterator[tuple[str, Raw]]:
     import asyncpg
 
     from rowlock.cli.bench_raw import RawPostgres
+    from rowlock.store.connector import dial, place
     from rowlock.store.engine import redact
+    from rowlock.store.postgres_errors import TROUBLE, translate
 
     name = f"rowlock_bench_{secrets.token_hex(4)}"
     try:
-        connection = await asyncpg.connect(url, timeout=10)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise ConfigError(f"cannot open {redact(url)}: {str(error) or type(error).__name__}") from error
+        connection = await dial(url, timeout=10)
+    except TROUBLE as error:
+        raise translate(error, f"cannot open {redact(url)}", place(url)) from error
     try:
         try:
             await connection.execute(f"CREATE DATABASE {name}")

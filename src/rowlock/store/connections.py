@@ -14,23 +14,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
+from rowlock.store.connector import Connector
 
 IDLE_SECONDS = 300.0  # an unused connection is closed after this
 CLOSE_SECONDS = 5.0
 
 
-class Connection(asyncpg.Connection):
-    """One that has the insert of a single job at hand."""
-
-    enqueue_one: Any = None  # the prepared statement
-
-
 class Connections:
     """At most `size` connections of one kind."""
 
-    def __init__(self, url: str, size: int, settings: dict[str, Any]) -> None:
-        self._url, self._settings, self.size = url, settings, size
+    def __init__(self, connector: Connector, size: int) -> None:
+        self._connector, self.size = connector, size
+        self.place = connector.place
         self._room = asyncio.Semaphore(size)
         self._idle: deque[tuple[float, Any]] = deque()  # (since, connection), the longest idle first
         self._open: set[Any] = set()
@@ -50,8 +45,7 @@ class Connections:
     async def take(self, timeout: float) -> Any:
         """A connection for the caller alone; TimeoutError when none is to be had in time."""
         if self._room.locked():
-            async with asyncio.timeout(timeout):
-                await self._room.acquire()
+            await self._wait_for_room(timeout)
         else:
             await self._room.acquire()  # does not wait
         while self._idle:
@@ -60,17 +54,21 @@ class Connections:
                 return connection
             self._open.discard(connection)
         try:
-            return await self._connect(timeout)
+            connection = await self._connector.connect(timeout)
         except BaseException:
             self._room.release()
             raise
-
-    async def _connect(self, timeout: float) -> Any:
-        connection = await asyncpg.connect(self._url, timeout=timeout, connection_class=Connection, **self._settings)
-        # Ids and tokens are text in Python on both engines.
-        await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
         self._open.add(connection)
         return connection
+
+    async def _wait_for_room(self, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._room.acquire()
+        except TimeoutError:
+            raise TimeoutError(
+                f"all {self.size} connections to {self.place} are in use, and none came free in {timeout:g} s"
+            ) from None
 
     def give_back(self, connection: Any) -> None:
         """Let others have it. One that is broken, or in the middle of something, is thrown away."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from typing import Any, Protocol, TypeVar
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import ConfigError
 from rowlock.store.operation import Operation, Row
+from rowlock.store.outage import Outage
 from rowlock.store.session import Block
 
 T = TypeVar("T")
+SECRET = re.compile(r"([?&](?:ssl)?password)=[^&]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Store(Protocol):
     writers: int  # how many writes may go on side by side
     clock: FakeClock | None
     migrated: list[str]  # the migrations that opening has applied
+    outage: Outage  # where the parts of a worker report that it cannot be used
 
     async def run(self, op: Operation[T]) -> T: ...
     def transaction(self) -> AbstractAsyncContextManager[Block]: ...
@@ -100,8 +104,6 @@ async def opened(url: str, options: StoreOptions | None = None) -> AsyncIterator
 
 def redact(url: str) -> str:
     """A database URL without its password, for messages."""
-    head, at, tail = url.rpartition("@")
-    if not at:
-        return url
-    scheme, _, credentials = head.partition("://")
-    return f"{scheme}://{credentials.split(':', 1)[0]}@{tail}"
+    scheme, slashes, rest = url.rpartition("://")
+    head, at, tail = SECRET.sub(r"\1=***", rest).rpartition("@")
+    return scheme + slashes + head.split(":", 1)[0] + at + tail

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import asyncpg
-
-from rowlock.store.engine import StoreOptions
+from rowlock.core.errors import ConfigError
+from rowlock.store.connector import Connector
+from rowlock.store.outage import Outage
+from rowlock.store.postgres_errors import TROUBLE, translate
 
 log = logging.getLogger("rowlock.store")
 
 CHANNEL = "rowlock"
-# What a broken or refused connection raises. InternalClientError: one that ended in the middle of something.
-TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 class NoBell:
@@ -34,8 +33,8 @@ class Listener:
     address: str | None = None
     CHECK_SECONDS = 15.0
 
-    def __init__(self, url: str, options: StoreOptions, heard: Callable[[str], None]) -> None:
-        self._url, self._options, self._heard = url, options, heard
+    def __init__(self, connector: Connector, outage: Outage, heard: Callable[[str], None]) -> None:
+        self._connector, self._outage, self._heard = connector, outage, heard
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -45,7 +44,7 @@ class Listener:
         while True:
             connection = None
             try:
-                connection = await asyncpg.connect(self._url, timeout=10, **connect_options(self._options, {}))
+                connection = await self._connector.connect(10)
                 await connection.add_listener(CHANNEL, lambda *message: self._heard(message[3]))
                 gone = asyncio.Event()
                 connection.add_termination_listener(partial(_tell, gone))
@@ -55,7 +54,10 @@ class Listener:
                     async with asyncio.timeout(5):
                         await connection.fetchval("SELECT 1")
             except TROUBLE as error:
-                log.warning("listener lost its connection (%s); polling until it is back", error)
+                self._outage.failed("listener", translate(error, "listen", self._connector.place, connection))
+            except ConfigError as error:
+                log.error("no wake-ups, polling only: %s", error)
+                return
             finally:
                 if connection is not None:
                     connection.terminate()
@@ -70,19 +72,6 @@ class Listener:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-
-
-def connect_options(options: StoreOptions, plans: dict[str, str]) -> dict[str, Any]:
-    if options.pooler == "transaction":
-        # A pooler refuses unknown start-up settings and hands each transaction another backend.
-        return {"statement_cache_size": 0, "command_timeout": options.command_timeout}
-    settings = {
-        "application_name": options.name,
-        "jit": "off",
-        "lock_timeout": "10s",
-        "idle_in_transaction_session_timeout": "60s",
-    }
-    return {"server_settings": settings | plans, "command_timeout": options.command_timeout}
 
 
 def _tell(event: asyncio.Event, *_: Any) -> None:

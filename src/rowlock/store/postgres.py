@@ -9,25 +9,22 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
 
-from rowlock.core.errors import (
-    KeyConflict,
-    RowlockError,
-    SchemaError,
-    StorageFull,
-    StoreError,
-    StoreUnavailable,
-    TransactionTooLong,
-)
+from rowlock.core.errors import KeyConflict, RowlockError, StoreError, StoreUnavailable, TransactionTooLong
 from rowlock.store import jobs, migrate
 from rowlock.store.connections import Connections
+from rowlock.store.connector import Connector, place
 from rowlock.store.engine import Bell, StoreOptions, redact
 from rowlock.store.foreign import KEY_CONFLICT, KEYED, SERIALIZATION
-from rowlock.store.listener import TROUBLE, Listener, NoBell, connect_options
+from rowlock.store.listener import Listener, NoBell
 from rowlock.store.operation import Call, Operation, Row, Steps
+from rowlock.store.outage import outage_of
+from rowlock.store.postgres_errors import TROUBLE, translate
 from rowlock.store.queries import bind, load
 from rowlock.store.session import BaseSession, Block
 
@@ -35,16 +32,12 @@ T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
 RETRY_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
-# Going, coming, crowded, read-only, cut off, waited too long for a lock or an answer: later it may work.
-GONE_CODES = {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "25P03", "55P03", "57014"}
 # A worker that polled an empty queue has cached plans made for an empty table (sequential scan and sort); then a
 # million jobs arrive and each claim reads them all, until the next autoanalyze. So the hot statements, each of which
 # has its index, run on connections where the other ways are switched off, and all others are planned anew each time.
 # Behind a pooler nothing is cached, so nothing need be set.
 HOT = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_bitmapscan": "off"}
 OTHER = {"plan_cache_mode": "force_custom_plan"}
-SCHEMA_CODES = {"42P01", "3F000", "42703"}
-FULL_CODES = {"53100"}
 CANCELED = "57014"
 SESSION_CONNECTIONS = 20  # for users' transactions, beside one for each slot of a worker
 ANSWER_SECONDS = 5.0
@@ -62,11 +55,12 @@ class PostgresStore:
         sizes = {"hot": options.connections, "other": options.connections, "session": sessions}
         plans = {"hot": HOT, "other": OTHER, "session": dict[str, str]()}
         self._connections = {
-            kind: Connections(url, size, connect_options(options, plans[kind])) for kind, size in sizes.items()
+            kind: Connections(Connector(url, options, plans[kind]), size) for kind, size in sizes.items()
         }
         self._queries = load("postgres")
         self.clock, self.writers = options.clock, options.connections
         self._pooled = options.pooler == "transaction"
+        self._place, self.outage = place(url), outage_of(url)
         self.migrated: list[str] = []
 
     @classmethod
@@ -80,7 +74,7 @@ class PostgresStore:
         except BaseException as error:
             await store.close()
             if isinstance(error, TROUBLE):
-                raise _translate(error, f"cannot open {redact(url)}") from error
+                raise translate(error, f"cannot open {redact(url)}", store._place) from error
             raise
         return store
 
@@ -136,15 +130,18 @@ class PostgresStore:
             try:
                 connection = await connections.take(min(10.0, patience))
             except TROUBLE as error:
-                failure, again = _translate(error, op.name), True
+                failure, again = translate(error, op.name, self._place), True
             else:
                 try:
                     if op.single:
-                        return await self._drive(connection, op.start())
-                    async with connection.transaction():
-                        return await self._drive(connection, op.start())
+                        answer = await self._drive(connection, op.start())
+                    else:
+                        answer = await _in_transaction(connection, partial(self._drive, connection, op.start()))
+                    if self.outage.began is not None:
+                        self.outage.worked()
+                    return answer
                 except TROUBLE as error:
-                    failure = _translate(error, op.name, connection)
+                    failure = translate(error, op.name, self._place, connection)
                     undone = getattr(error, "sqlstate", None) in RETRY_CODES
                     again = undone or (op.repeatable and isinstance(failure, StoreUnavailable))
                     if isinstance(failure, StoreUnavailable):
@@ -166,9 +163,9 @@ class PostgresStore:
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query, in a transaction that may not write."""
         connection = await self._take_session("fetch")
+        query = partial(connection.fetch, sql, *args, timeout=self._options.statement_seconds)
         try:
-            async with connection.transaction(readonly=True):
-                return await connection.fetch(sql, *args, timeout=self._options.statement_seconds)  # type: ignore[no-any-return]
+            return await _in_transaction(connection, query, readonly=True)
         except TROUBLE as error:
             raise await self._users_failure(error, "fetch", connection) from error
         finally:
@@ -176,11 +173,12 @@ class PostgresStore:
 
     async def execute(self, sql: str) -> None:
         """One statement of the store's own, outside of any transaction."""
+        connection = None
         try:
             async with self._connections["other"].one() as connection:
                 await connection.execute(sql)
         except TROUBLE as error:
-            raise _translate(error, "execute") from error
+            raise translate(error, "execute", self._place, connection) from error
 
     async def _drive(self, connection: Any, steps: Steps[T]) -> T:
         try:
@@ -240,7 +238,7 @@ class PostgresStore:
                     f"{doing}: all {connections.size} connections for transactions were in use for {patience:g} s;"
                     " the setting transactions.connections says how many a process may have"
                 ) from error
-            raise _translate(error, doing) from error
+            raise translate(error, doing, self._place) from error
 
     async def _users_failure(self, error: BaseException, doing: str, connection: Any) -> StoreError:
         """What a statement of the user failed of. One that takes too long does so again, however often it is tried."""
@@ -252,7 +250,7 @@ class PostgresStore:
                 f"{doing}: a statement took longer than {limit:g} s and was cancelled;"
                 " the setting transactions.statement_seconds says how long one may take"
             )
-        return _translate(error, doing, connection)
+        return translate(error, doing, self._place, connection)
 
     async def _answers(self) -> bool:
         """Whether the database can be reached now."""
@@ -273,7 +271,9 @@ class PostgresStore:
         if self._options.pooler == "transaction" and not self._options.direct_url:
             log.info("no wake-ups through a transaction pooler: polling only (set direct_url to have both)")
             return NoBell()
-        listener = Listener(self._options.direct_url or self._url, self._options, heard)
+        direct = self._options.direct_url
+        options = replace(self._options, pooler="session") if direct else self._options
+        listener = Listener(Connector(direct or self._url, options, {}), self.outage, heard)
         listener.start()
         return listener
 
@@ -351,17 +351,16 @@ class _PostgresSession(BaseSession):
         )
 
 
-def _translate(error: BaseException, doing: str, connection: Any = None) -> StoreError:
-    code = getattr(error, "sqlstate", None) or ""
-    if code in FULL_CODES:
-        return StorageFull(f"{doing}: the database's disk is full: {error}")
-    if code in SCHEMA_CODES:
-        return SchemaError(f"{doing}: {error}; run: rowlock migrate --database URL")
-    # A ValueError is asyncpg's word for a parameter that it cannot send: trying again would never end.
-    ours = isinstance(error, (asyncpg.PostgresError, ValueError))
-    # An InterfaceError on a connection that works is a mistake in the request, such as a parameter too many.
-    ours |= isinstance(error, asyncpg.InterfaceError) and connection is not None and not connection.is_closed()
-    connection_lost = not ours or isinstance(error, asyncpg.PostgresConnectionError)
-    if code in GONE_CODES or code.startswith("08") or connection_lost:
-        return StoreUnavailable(f"{doing}: the database cannot be reached: {str(error) or type(error).__name__}")
-    return StoreError(f"{doing}: {error}")
+async def _in_transaction(connection: Any, work: Callable[[], Awaitable[T]], readonly: bool = False) -> T:
+    """Not an `async with` block: its ROLLBACK on a connection that has just broken would fail, too, and hide the
+    reason; and after a cancellation it would wait for a server that may never answer."""
+    transaction = connection.transaction(readonly=readonly)
+    await transaction.start()
+    try:
+        answer = await work()
+    except (RowlockError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        with contextlib.suppress(*TROUBLE):  # a connection left in its transaction is thrown away
+            await transaction.rollback()
+        raise
+    await transaction.commit()
+    return answer

@@ -33,15 +33,16 @@ def _sqlite(url: str) -> dict[int, bool]:
 
 
 async def _postgres(url: str) -> dict[int, bool]:
-    import asyncpg
+    from rowlock.store.connector import dial, place
+    from rowlock.store.postgres_errors import TROUBLE, translate
 
     try:
-        connection = await asyncpg.connect(url, timeout=10, statement_cache_size=0)  # a pooler may be in between
+        connection = await dial(url, timeout=10, statement_cache_size=0)  # a pooler may be in between
         try:
             known = await connection.fetchval("SELECT to_regclass('rowlock.migrations')")
             rows = await connection.fetch("SELECT number, breaking FROM rowlock.migrations") if known else []
         finally:
             await connection.close()
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise StoreError(f"cannot open {redact(url)}: {str(error) or type(error).__name__}") from error
+    except TROUBLE as error:
+        raise translate(error, f"cannot open {redact(url)}", place(url)) from error
     return {row[0]: row[1] for row in rows}

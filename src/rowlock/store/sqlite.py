@@ -21,6 +21,7 @@ from rowlock.store.bells import DatagramBell
 from rowlock.store.engine import Bell, StoreOptions
 from rowlock.store.filesystem import network_filesystem
 from rowlock.store.operation import Operation, Row, drive
+from rowlock.store.outage import outage_of
 from rowlock.store.session import Block
 from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_rows, user_values
 from rowlock.store.sqlite_writer import BUSY_SECONDS, Writer
@@ -50,6 +51,7 @@ class SqliteStore:
         self._pid = os.getpid()
         self._writes = Writer(self._writer, options.transaction_seconds)
         self._closed = False
+        self.outage = outage_of(str(file))
         self.migrated: list[str] = []
 
     @classmethod
@@ -132,7 +134,10 @@ class SqliteStore:
         self._check_usable()
         if op.read:
             return await self._read(lambda runner: drive(op.start(), runner.execute, lambda _: None))
-        return await self._writes.run(op)
+        answer = await self._writes.run(op)
+        if self.outage.began is not None:  # reads do not count: they work while the disk is full
+            self.outage.worked()
+        return answer
 
     def _check_usable(self) -> None:
         if os.getpid() != self._pid:

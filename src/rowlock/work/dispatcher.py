@@ -44,7 +44,7 @@ class Dispatcher:
         self.app, self.id = app, worker_id()
         # Long enough that a sign of life now and then is one, whatever workers have.
         self._lease = max(app.settings.worker.lease_seconds, 10 * POLL_SECONDS)
-        self._loops = Loops()
+        self._loops: Loops
         self._store: Store
         self._seen_at, self._declared = 0.0, False
         self._looked_at = time.monotonic()  # for what is to be retired; after a start, others may be starting
@@ -58,6 +58,7 @@ class Dispatcher:
     async def start(self) -> None:
         """Declare what this app's code and config have, and begin to fire."""
         self._store = await self.app.store()
+        self._loops = Loops(self._store.outage)
         self._batch = MOST if self._store.writers > 1 else FEWEST
         self._bell = await self._store.listen(self._heard)
         await self._declare()

@@ -9,7 +9,6 @@ come in between) and sleeps until it is woken, a delayed job is due, or the poll
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections import deque
@@ -27,7 +26,6 @@ from rowlock.work.heartbeat import boottime
 from rowlock.work.lanes import LaneBook
 from rowlock.work.turns import Turns
 
-log = logging.getLogger("rowlock.worker")
 T = TypeVar("T")
 
 PREFETCH_SECONDS = 0.1
@@ -159,7 +157,7 @@ class Filler:
                 self._plain_at = time.monotonic() + 0.9 * poll
             due = min(due, self._turns.sleep)
         except StorageFull as error:
-            log.error("claims have stopped: %s", error)
+            self._store.outage.failed("claims", error)
             return await self._sleep(FULL_SECONDS)
         return await self._sleep(min(due, self._settings.poll_interval_seconds))
 

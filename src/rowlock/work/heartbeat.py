@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from rowlock.core.errors import RowlockError
+from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
 from rowlock.store import jobs, workers
 from rowlock.store.engine import Store, open_store
+from rowlock.store.outage import Outage
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
@@ -60,6 +61,7 @@ class Heart:
         on_cancel: Callable[[list[Lease]], None],
         on_fence: Callable[[list[Lease]], None],
         on_forgotten: Callable[[], None],
+        outage: Outage,
         running: Callable[[], int],
         names: Callable[[], str],
     ) -> None:
@@ -67,6 +69,7 @@ class Heart:
         self._app, self._worker, self._beat_seconds, self._lease = app, worker, beat, lease
         self._on_lost, self._on_cancel, self._on_fence = on_lost, on_cancel, on_fence
         self._on_forgotten, self._running, self._names = on_forgotten, running, names
+        self._outage = outage
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -133,8 +136,7 @@ class Heart:
                     self.in_touch_since = min(self.in_touch_since, boottime())
                     next_beat = max(next_beat + self._beat_seconds, time.monotonic())
                 except Exception as error:  # whatever it was: a heart that stops beating loses every job
-                    level = logging.WARNING if isinstance(error, (RowlockError, OSError)) else logging.ERROR
-                    log.log(level, "heartbeat failed, trying again: %r", error)
+                    self._report(error)
                     self.in_touch_since = math.inf
                     next_beat = time.monotonic() + random.uniform(0.2, 1.0) * min(1.0, self._beat_seconds / 4)
         finally:
@@ -142,6 +144,15 @@ class Heart:
                 waiting.cancel()
             if store is not None:
                 await store.close()
+
+    def _report(self, error: Exception) -> None:
+        if isinstance(error, TimeoutError):
+            self._outage.failed("heart", StoreUnavailable(f"no beat in {self._beat_seconds:g} s"))
+        elif isinstance(error, (StoreUnavailable, StorageFull)):
+            self._outage.failed("heart", error)
+        else:
+            level = logging.WARNING if isinstance(error, (RowlockError, OSError)) else logging.ERROR
+            log.log(level, "heartbeat failed, trying again: %r", error)
 
     async def _open(self) -> Store:
         # No repeats of its own: the next beat is the repeat.

@@ -8,7 +8,8 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from rowlock.core.errors import StoreError
+from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
+from rowlock.store.outage import Outage
 
 log = logging.getLogger("rowlock.worker")
 
@@ -19,7 +20,8 @@ GIVE_UP_AFTER = 20  # unexpected errors in a row: better a restart than a worker
 class Loops:
     """Named loops and loose tasks of one worker, all strongly referenced."""
 
-    def __init__(self) -> None:
+    def __init__(self, outage: Outage) -> None:
+        self._outage = outage
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loose: set[asyncio.Task[Any]] = set()
         self._finishing: set[str] = set()
@@ -37,7 +39,7 @@ class Loops:
             except StoreError as error:
                 delay = min(5.0, 0.1 * 2 ** min(failures, 6)) * random.uniform(0.5, 1.0)
                 failures += 1
-                log.warning("%s: %s; trying again in %.1f s", name, error, delay)
+                self._report(name, error, delay)
             except Exception:
                 failures += 1
                 log.exception("%s: unexpected error", name)
@@ -46,6 +48,12 @@ class Loops:
                 delay = min(5.0, 0.1 * 2**failures)
             if delay > 0 and name not in self._finishing:
                 await asyncio.sleep(delay)
+
+    def _report(self, name: str, error: StoreError, delay: float) -> None:
+        if isinstance(error, (StoreUnavailable, StorageFull)):
+            self._outage.failed(name, error)
+        else:
+            log.warning("%s: %s; trying again in %.1f s", name, error, delay)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run something once in the background; an error is logged."""
@@ -56,7 +64,10 @@ class Loops:
     def _drop(self, task: asyncio.Task[Any]) -> None:
         self._loose.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("background work failed: %s", error)
+            if isinstance(error, (StoreUnavailable, StorageFull)):
+                self._outage.failed("background work", error)
+            else:
+                log.warning("background work failed: %s", error)
 
     async def finish(self, name: str, timeout: float) -> None:
         """End a loop after its round: cut off inside a claim, it would own jobs that it does not know of."""

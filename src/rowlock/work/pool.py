@@ -118,7 +118,7 @@ class WorkerPool:
 
     def _build(self, resources: Mapping[str, Any]) -> None:
         app, settings = self.app, self.settings
-        self._loops = Loops()
+        self._loops = Loops(self._store.outage)
         self.settler = Settler(
             self._store,
             app.keep,
@@ -138,6 +138,7 @@ class WorkerPool:
             on_cancel=self._stops.cancelled,
             on_fence=self._stops.fenced,
             on_forgotten=lambda: self._loops.spawn(self._register_again()),
+            outage=self._store.outage,
             running=lambda: self._occupied,
             names=lambda: ", ".join(sorted({r.job.task for r in list(self.running.values()) if r.task})) or "none",
         )

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rowlock.core.errors import StoreError
+from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
 from rowlock.store import jobs
 from rowlock.store.engine import Store
 from rowlock.work.context import Report
@@ -56,6 +56,8 @@ class ProgressBook:
             try:
                 held = await self._store.run(jobs.progress(batch))
                 self._on_lost([(row[0], row[1]) for row in batch if row[0] not in held])
+            except (StoreUnavailable, StorageFull) as error:
+                self._store.outage.failed(f"progress (of {len(batch)} jobs, not written)", error)
             except StoreError as error:
                 log.warning("progress of %d jobs was not written: %s", len(batch), error)
             await asyncio.sleep(PERIOD)

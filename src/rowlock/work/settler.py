@@ -90,8 +90,10 @@ class Settler:
             except Exception as error:
                 # Nothing is lost: the leases are still ours, and a repeat of what was written answers `duplicate`.
                 delay = min(2.0, delay * 2 or 0.1)
-                expected = isinstance(error, (StoreUnavailable, StorageFull))
-                log.warning("%d outcomes wait for the database: %r", len(batch), error, exc_info=not expected)
+                if isinstance(error, (StoreUnavailable, StorageFull)):
+                    self._store.outage.failed(f"settler ({len(batch)} outcomes wait)", error)
+                else:
+                    log.warning("%d outcomes wait for the database: %r", len(batch), error, exc_info=True)
                 self._pending = batch + self._pending
                 self._arrived.set()
                 self._writing = 0
@@ -154,6 +156,8 @@ class Settler:
         try:
             if complete := await self._store.run(batches.complete(sorted(ids))):
                 await self._store.run(batches.end(complete))
+        except (StoreUnavailable, StorageFull) as error:
+            self._store.outage.failed("settler (batches wait for the next sweep to end)", error)
         except StoreError as error:
             log.warning("batches wait for the next sweep to end: %s", error)
 

@@ -109,7 +109,7 @@ async def live(step: str, killer: Killer) -> None:
         await shop.open_account(step, 3)
         install(killer)
         killer.ordered((await shop.submit(step, STEPS[step])).id)
-        async with app.worker(sweep_seconds=60), asyncio.timeout(15):
+        async with app.worker(sweep_seconds=60), asyncio.timeout(60):
             await asyncio.Event().wait()
 
 

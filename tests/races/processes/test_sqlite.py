@@ -84,7 +84,8 @@ async def test_a_full_disk_stops_writes_not_reads_and_everything_goes_on_when_th
             with pytest.raises(StorageFull):
                 await race.store.run(jobs.enqueue([(new_id(), "{}")], NewJob(task="work")))
             assert (await race.store.run(reads.get(ids[0]))) is not None
-            await until(lambda: "claims have stopped" in worker.log(), 5, worker.log)
+            await until(lambda: "database outage, noticed by" in worker.log(), 10, worker.log)
+            await until(lambda: len(race.noted("start")) == len(race.noted("end")), 10, worker.log)
             claimed = len(race.noted("start"))
             await asyncio.sleep(1)
             assert len(race.noted("start")) == claimed, "it claims although nothing can be written"

@@ -1,21 +1,11 @@
-"""The network between worker and PostgreSQL: lost replies, a cable that is pulled, a pooler that swaps backends."""
+"""The network between worker and PostgreSQL: lost replies, a cable that is pulled."""
 
 import asyncio
-import shutil
 import signal
-import socket
-import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
-from rowlock import Rowlock
-from rowlock.core.config import Settings
-from rowlock.store import open_store
-from rowlock.store.engine import StoreOptions
 from support.race_ledger import boottime, unfaulted
 from support.race_proxy import Proxy
 from support.race_rig import BEAT, GRACE, LEASE, POLL, Race, until
@@ -207,60 +197,3 @@ async def test_a_worker_that_was_cut_off_works_again_soon(postgres_race: Race, p
     await race.until_done(POLL + 10)
     race.judge()
     assert worker.alive
-
-
-@asynccontextmanager
-async def pooler(url: str, folder: Path) -> AsyncIterator[tuple[str, Proxy | None]]:
-    """PgBouncer in transaction mode where it is installed, else a proxy that swaps backends."""
-    program = shutil.which("pgbouncer")
-    if program is None:
-        async with Proxy(url, swap=True) as proxy:
-            yield proxy.url, proxy
-        return
-    parts = urlsplit(url)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = folder / "pgbouncer.ini"
-    settings.write_text(
-        f"[databases]\n* = host=127.0.0.1 port={parts.port} user={parts.username}\n[pgbouncer]\n"
-        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
-        "pool_mode = transaction\ndefault_pool_size = 4\nmax_prepared_statements = 0\n"
-    )
-    process = subprocess.Popen([program, str(settings)], stderr=subprocess.DEVNULL)  # noqa: ASYNC220
-    try:
-        yield f"postgresql://{parts.username}@127.0.0.1:{port}{parts.path}", None
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-async def test_everything_works_through_a_pooler_in_transaction_mode(postgres_race: Race, tmp_path: Path) -> None:
-    race = postgres_race
-    race.query("CREATE TABLE effects (job text, attempt int)")
-    async with pooler(race.url, tmp_path) as (url, proxy):
-        await race.store.close()
-        race.store = await open_store(url, StoreOptions(pooler="transaction"))
-        for _ in range(2):
-            race.start(url, env={"ROWLOCK_POOLER": "transaction"})
-        await race.started()
-        await race.enqueue("work", 200, ms=5)
-        flaky = await race.enqueue("flaky", 10)
-        effects = await race.enqueue("effect", 20, ms=5)
-        await race.until_done(30)
-        race.judge()
-        assert {race.row(job).attempt for job in flaky} == {2}
-        assert sorted(job for (job,) in race.query("SELECT job FROM effects")) == sorted(effects)
-
-        (long,) = await race.enqueue("work", ms=30_000)
-        await race.until_noted("start", job=long)
-        async with Rowlock(settings=Settings(database=url, pooler="transaction")) as app:
-            assert await app.cancel(long) == "cancelling"
-            await race.until_done(5 * BEAT + 5)
-            assert (await app.job(long)).state == "cancelled"
-            await app.retry(long)
-            await race.until_noted("start", 2, job=long)
-            await app.cancel(long)
-            await race.until_done(5 * BEAT + 5)
-        assert [await worker.stop() for worker in race.workers] == [0, 0]
-        assert proxy is None or proxy.swaps > 200

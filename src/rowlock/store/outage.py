@@ -1,0 +1,69 @@
+"""One record of each database's outages for a whole process, so that its log says each of them once.
+
+A worker has half a dozen parts that all notice an outage, and each tries again several times a second. They report to
+this record instead of the log: it writes a line when an outage begins, one a minute while it lasts, and one when it is
+over. An outage is over when requests succeed and no part has failed for longer than any of them waits before it tries
+again; until then a success may be one of the requests that still work, such as a read on a full disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+log = logging.getLogger("rowlock.store")
+
+MINUTE = 60.0
+QUIET_SECONDS = 6.0  # no part waits longer before it tries again
+
+
+class Outage:
+    """What a process knows about whether one database can be used. Called from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self.began: float | None = None  # None: no outage
+        self._failed = self._told = 0.0
+        self._back: float | None = None  # the first success after the last failure
+
+    def failed(self, part: str, error: BaseException) -> None:
+        """A part of the process could not do its work, and will try again."""
+        with self._lock:
+            now = self._clock()
+            if self.began is not None and now - self._failed > MINUTE and self._back is not None:
+                self._end()
+            self._failed, self._back = now, None
+            if self.began is None:
+                self.began = self._told = now
+                log.warning("database outage, noticed by %s: %s; trying again until it works", part, error)
+            elif now - self._told >= MINUTE:
+                self._told = now
+                log.warning("database outage for %.0f s, %s: %s", now - self.began, part, error)
+            else:
+                log.debug("%s: %s", part, error)
+
+    def worked(self) -> None:
+        """A request succeeded. Worth calling only while `began` is set."""
+        with self._lock:
+            if self.began is None:
+                return
+            now = self._clock()
+            self._back = self._back or now
+            if now - self._failed >= QUIET_SECONDS:
+                self._end()
+
+    def _end(self) -> None:
+        assert self.began is not None
+        assert self._back is not None
+        log.warning("database outage over after %.1f s", self._back - self.began)
+        self.began = self._back = None
+
+
+_outages: dict[str, Outage] = {}
+
+
+def outage_of(database: str) -> Outage:
+    """The record of one database, the same for all stores of this process that have it open."""
+    return _outages.setdefault(database, Outage())

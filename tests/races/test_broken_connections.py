@@ -1,0 +1,211 @@
+"""PostgreSQL ends a connection, goes away or is silent: every operation says what happened, and nothing of secrets."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from rowlock import ConfigError, StoreError, StoreUnavailable
+from rowlock.core.job import NewJob
+from rowlock.store import Store, jobs, open_store, reads
+from rowlock.store.engine import StoreOptions, redact
+from rowlock.store.ids import new_id
+from support.race_proxy import Proxy
+from support.server import PostgresServer
+from support.stores import database, template
+
+__all__ = ["database", "template"]
+
+Do = Callable[[Store], Awaitable[Any]]
+ENDED = "ended the connection: terminating connection due to administrator command"
+LOCKED = "LOCK TABLE rowlock.jobs_live, rowlock.jobs_finished, rowlock.queues IN ACCESS EXCLUSIVE MODE"
+WAITING = "datname = current_database() AND wait_event_type = 'Lock'"
+
+
+async def enqueue(store: Store) -> None:
+    await store.run(jobs.enqueue([(new_id(), "{}")], NewJob(task="t")))
+
+
+async def cancel(store: Store) -> None:
+    await store.run(jobs.cancel([new_id()], jobs.Keep()))
+
+
+async def read(store: Store) -> None:
+    await store.run(reads.get(new_id()))
+
+
+async def fetch(store: Store) -> None:
+    await store.fetch("SELECT count(*) FROM rowlock.jobs_live")
+
+
+async def execute(store: Store) -> None:
+    await store.execute("ANALYZE rowlock.jobs_live")
+
+
+async def enqueue_in_transaction(store: Store) -> None:
+    async with store.transaction() as session:
+        await session.run(jobs.enqueue([(new_id(), "{}")], NewJob(task="t")))
+
+
+EVERY: list[Do] = [enqueue, cancel, read, fetch, execute, enqueue_in_transaction]
+every = pytest.mark.parametrize("do", EVERY)
+
+
+@pytest.fixture(params=["postgres"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def store(database: str) -> AsyncIterator[Store]:
+    """One that tries each operation once, so that a second try hides nothing."""
+    opened = await open_store(database, StoreOptions(repeats=1))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def admin(database: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+async def failure(work: Awaitable[Any]) -> str:
+    with pytest.raises(StoreUnavailable) as raised:
+        await work
+    return str(raised.value)
+
+
+@every
+async def test_an_operation_whose_backend_is_terminated_tells_the_reason_of_the_server(
+    store: Store, admin: psycopg.Connection[Any], database: str, do: Do
+) -> None:
+    with psycopg.connect(database) as stranger:
+        stranger.execute(LOCKED)
+        waiting = asyncio.create_task(do(store))
+        ended: Any = None
+        async with asyncio.timeout(20):
+            while ended is None:
+                await asyncio.sleep(0.01)
+                found = admin.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {WAITING}")
+                ended = found.fetchone()
+        text = await failure(waiting)
+    assert ENDED in text
+    assert urlsplit(database).netloc.rpartition("@")[2] in text
+
+
+@every
+async def test_a_connection_that_the_server_has_ended_between_two_statements_is_not_used_again(
+    database: str, do: Do
+) -> None:
+    async with Proxy(database) as proxy:
+        store = await open_store(proxy.url, StoreOptions(repeats=1))
+        try:
+            await do(store)
+            proxy.say_goodbye("terminating connection due to administrator command")
+            await asyncio.sleep(0.1)  # the word is in the socket already: one turn of the loop reads it
+            await do(store)  # on another connection
+        finally:
+            await store.close()
+
+
+async def test_a_transaction_whose_backend_is_terminated_between_two_statements_tells_the_reason(
+    store: Store, admin: psycopg.Connection[Any]
+) -> None:
+    async def work() -> None:
+        async with store.transaction() as session:
+            ((pid,),) = await session.fetch("SELECT pg_backend_pid()")
+            admin.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+            await session.fetch("SELECT 1")
+
+    assert ENDED in await failure(work())
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+async def test_every_operation_on_a_server_that_stops_says_that_it_stops_or_accepts_no_connections(mode: str) -> None:
+    with PostgresServer(fsync="off") as server:
+        url = server.url.replace("postgres@", "postgres:secret@")
+        store = await open_store(url, StoreOptions(migrate=True, repeats=1))
+        for do in EVERY:
+            await do(store)
+        server.stop(mode)
+        first = [await failure(do(store)) for do in EVERY]
+        later = [await failure(do(store)) for do in EVERY]
+        await store.close()
+        place = f"127.0.0.1:{server.port}"
+    assert any(f"the server at {place} ended the connection: terminating connection" in text for text in first)
+    assert {text.partition(": ")[2] for text in later} == {
+        f"no server accepts connections at {place}: connection refused"
+    }
+    for text in first:
+        assert "terminating connection" in text or "connection refused" in text
+        assert "secret" not in text
+
+
+async def test_a_server_that_starts_up_is_named_with_its_own_words(database: str) -> None:
+    async with Proxy(database) as proxy:
+        proxy.refuse = ("57P03", "the database system is starting up")
+        with pytest.raises(StoreUnavailable, match="does not accept connections: the database system is starting up"):
+            await open_store(proxy.url, StoreOptions(repeats=1))
+
+
+@every
+async def test_an_operation_that_gets_no_answer_says_so(database: str, do: Do) -> None:
+    async with Proxy(database) as proxy:
+        store = await open_store(proxy.url, StoreOptions(repeats=1, command_timeout=0.3))
+        try:
+            await do(store)
+            proxy.blackhole()
+            assert "did not answer in time" in await failure(do(store))
+            proxy.mend()
+        finally:
+            await store.close()
+
+
+@pytest.mark.parametrize("do", [enqueue, cancel, read, fetch, execute])
+async def test_a_cancelled_operation_does_not_wait_for_a_silent_server(database: str, do: Do) -> None:
+    async with Proxy(database) as proxy:
+        store = await open_store(proxy.url, StoreOptions(repeats=1))
+        try:
+            await do(store)
+            proxy.blackhole()
+            began = time.monotonic()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await do(store)
+            assert time.monotonic() - began < 10, "it waited for its command timeout of 30 s"
+            proxy.mend()
+        finally:
+            await store.close()
+
+
+async def test_a_statement_with_too_few_parameters_is_a_mistake_and_no_outage(store: Store) -> None:
+    with pytest.raises(StoreError, match="expects 1 argument") as raised:
+        await store.fetch("SELECT $1::int")
+    assert not isinstance(raised.value, StoreUnavailable), "it would be tried again for ever"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ana:sec/ret@db:5432/app", "postgresql://ana@db:5432/app"),
+        ("postgresql://ana:sec#ret@db:5432/app", "postgresql://ana@db:5432/app"),
+        ("postgresql://ana:secret@db:port/app", "postgresql://ana@db:port/app"),
+        ("postgresql://ana:secret@[::1/app", "postgresql://ana@[::1/app"),
+    ],
+)
+async def test_a_url_that_cannot_be_read_is_told_without_its_password(url: str, shown: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        await open_store(url)
+    assert shown in str(raised.value)
+    assert "sec" not in str(raised.value)
+    assert raised.value.__suppress_context__, "a traceback would show a piece of the password"
+
+
+def test_a_password_among_the_parameters_of_a_url_is_hidden() -> None:
+    shown = redact("postgresql://db/app?user=ana&password=s@cret&sslmode=require")
+    assert shown == "postgresql://db/app?user=ana&password=***&sslmode=require"

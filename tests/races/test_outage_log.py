@@ -1,0 +1,93 @@
+"""A worker and a dispatcher in one process, whose database goes away and comes back: what their log says."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from rowlock import Context, Rowlock
+from rowlock.core.config import Settings
+from rowlock.store import open_store
+from rowlock.store.engine import StoreOptions
+from rowlock.work.dispatcher import Dispatcher
+from support.race_disk import disk
+from support.server import PostgresServer
+
+WORKER = {"heartbeat_seconds": 3, "lease_seconds": 60, "sweep_seconds": 0.5, "poll_interval_seconds": 0.5}
+Switch = tuple[
+    str, Callable[[], object], Callable[[], object]
+]  # a database's URL, what takes it away, what brings it back
+
+
+@contextmanager
+def postgres() -> Iterator[Switch]:
+    with PostgresServer(fsync="off") as server:
+        yield server.url, lambda: server.stop("fast"), server.start
+
+
+@contextmanager
+def full_disk(folder: Path) -> Iterator[Switch]:
+    full = folder / "full"
+    with disk(full):
+        yield f"sqlite:///{folder}/jobs.db", full.touch, full.unlink
+
+
+@asynccontextmanager
+async def working(url: str, over: asyncio.Event) -> AsyncIterator[Rowlock]:
+    """Ten handlers that report progress and return when they may."""
+    await (await open_store(url, StoreOptions(migrate=True))).close()
+    app = Rowlock(settings=Settings.model_validate({"database": url, "worker": WORKER}))
+
+    @app.task
+    async def wait(ctx: Context) -> None:
+        while not over.is_set():
+            await ctx.progress(50)
+            await asyncio.sleep(0.1)
+
+    async with app:
+        dispatcher = Dispatcher(app)
+        await dispatcher.start()
+        async with app.worker() as worker:
+            await wait.enqueue_many([{}] * 10)
+            async with asyncio.timeout(20):
+                while len(worker.running) < 10:
+                    await asyncio.sleep(0.02)
+            yield app
+        await dispatcher.stop()
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_the_log_has_a_line_when_an_outage_begins_and_one_when_it_is_over(
+    engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "rowlock")
+    handlers_return = asyncio.Event()
+    with postgres() if engine == "postgres" else full_disk(tmp_path) as (url, take_away, bring_back):
+        async with working(url, handlers_return) as app:
+            await asyncio.to_thread(take_away)
+            began = time.monotonic()
+            await asyncio.sleep(1)
+            handlers_return.set()  # their outcomes wait for the database
+            await asyncio.sleep(3)
+            reports = [record for record in caplog.records if record.levelno == logging.DEBUG]
+            await asyncio.to_thread(bring_back)
+            lasted = time.monotonic() - began
+            async with asyncio.timeout(60):
+                while not (lines := told(caplog, "database outage over")):
+                    await asyncio.sleep(0.1)
+            assert await app.jobs(state="succeeded", limit=11), "the outcomes were not written"
+    assert len(reports) > 10, "the test did not bite: the parts did not notice"
+    assert len(told(caplog, "")) == 2, told(caplog, "")
+    begun, (over,) = told(caplog, "noticed by"), lines
+    assert len(begun) == 1
+    assert lasted - 2 < float(over.split()[-2]) < lasted + 10
+
+
+def told(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    """The warnings and errors with these words in them."""
+    found = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    return [record.getMessage() for record in found if words in record.getMessage()]
