@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,18 +14,18 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from rowlock.core.errors import KeyConflict, RowlockError, StoreError, StoreUnavailable, TransactionTooLong
+from rowlock.core.errors import RowlockError, StoreError, StoreUnavailable
 from rowlock.store import jobs, migrate
 from rowlock.store.connections import Connections
 from rowlock.store.connector import Connector, place
 from rowlock.store.engine import Bell, StoreOptions, redact
-from rowlock.store.foreign import KEY_CONFLICT, KEYED, SERIALIZATION
 from rowlock.store.listener import Listener, NoBell
 from rowlock.store.operation import Call, Operation, Row, Steps
 from rowlock.store.outage import outage_of
 from rowlock.store.postgres_errors import TROUBLE, translate
+from rowlock.store.postgres_session import PostgresSession
 from rowlock.store.queries import bind, load
-from rowlock.store.session import BaseSession, Block
+from rowlock.store.session import Block
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
@@ -134,9 +133,9 @@ class PostgresStore:
             else:
                 try:
                     if op.single:
-                        answer = await self._drive(connection, op.start())
+                        answer = await self.drive(connection, op.start())
                     else:
-                        answer = await _in_transaction(connection, partial(self._drive, connection, op.start()))
+                        answer = await _in_transaction(connection, partial(self.drive, connection, op.start()))
                     if self.outage.began is not None:
                         self.outage.worked()
                     return answer
@@ -167,7 +166,7 @@ class PostgresStore:
         try:
             return await _in_transaction(connection, query, readonly=True)
         except TROUBLE as error:
-            raise await self._users_failure(error, "fetch", connection) from error
+            raise await self.users_failure(error, "fetch", connection) from error
         finally:
             self._connections["session"].give_back(connection)
 
@@ -180,7 +179,7 @@ class PostgresStore:
         except TROUBLE as error:
             raise translate(error, "execute", self._place, connection) from error
 
-    async def _drive(self, connection: Any, steps: Steps[T]) -> T:
+    async def drive(self, connection: Any, steps: Steps[T]) -> T:
         try:
             step = next(steps)
             while True:
@@ -205,7 +204,7 @@ class PostgresStore:
     async def transaction(self) -> AsyncIterator[Block]:
         """A transaction for the user's own SQL and operations together. Errors of the database are put into our own
         words; those that the user's code raises in the block are left as they are."""
-        session = _PostgresSession(self, await self._take_session("transaction"), self._options)
+        session = PostgresSession(self, await self._take_session("transaction"), self._options)
         try:
             await session.begin()
             block = Block(session)
@@ -240,7 +239,7 @@ class PostgresStore:
                 ) from error
             raise translate(error, doing, self._place) from error
 
-    async def _users_failure(self, error: BaseException, doing: str, connection: Any) -> StoreError:
+    async def users_failure(self, error: BaseException, doing: str, connection: Any) -> StoreError:
         """What a statement of the user failed of. One that takes too long does so again, however often it is tried."""
         if getattr(error, "sqlstate", None) == CANCELED:
             return StoreError(f"{doing}: {error}")
@@ -280,75 +279,6 @@ class PostgresStore:
     async def close(self) -> None:
         """Close all connections; never hangs on a dead server."""
         await asyncio.gather(*(connections.close() for connections in self._connections.values()))
-
-
-class _PostgresSession(BaseSession):
-    def __init__(self, store: PostgresStore, connection: Any, options: StoreOptions) -> None:
-        super().__init__()
-        self._store, self.connection, self._options = store, connection, options
-        self._quiet_since = time.monotonic()
-        self._at_work = self.enqueued = self.over = False
-
-    async def begin(self) -> None:
-        """BEGIN. Its limit is set for this transaction alone, which a pooler lets pass, too."""
-        limit = max(1, round(self._options.idle_seconds * 1000))
-        await self._do(self.connection.execute(f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {limit}"))
-
-    async def commit(self) -> None:
-        """COMMIT."""
-        await self._do(self.connection.execute("COMMIT"))
-        self.over = True
-
-    async def roll_back(self) -> None:
-        """ROLLBACK; a connection on which it fails is thrown away, which has the same effect."""
-        with contextlib.suppress(*TROUBLE):
-            await self.connection.execute("ROLLBACK")
-            self.over = True
-
-    async def run(self, op: Operation[T]) -> T:
-        """Run an operation inside this transaction."""
-        self.enqueued = self.enqueued or op.name.startswith("enqueue")
-        try:
-            return await self._do(self._store._drive(self.connection, op.start()))
-        except StoreError as error:
-            if op.name in KEYED and getattr(error.__cause__, "sqlstate", None) == SERIALIZATION:
-                raise KeyConflict(KEY_CONFLICT) from error
-            raise
-
-    async def execute(self, sql: str, *args: Any) -> None:
-        """The user's own statement; parameters are $1, $2, …"""
-        await self._do(self.connection.execute(sql, *args, timeout=self._options.statement_seconds))
-
-    async def fetch(self, sql: str, *args: Any) -> list[Row]:
-        """The user's own query."""
-        return await self._do(self.connection.fetch(sql, *args, timeout=self._options.statement_seconds))
-
-    async def _do(self, work: Awaitable[T]) -> T:
-        # The server began to count a little earlier: when it had sent its last answer.
-        ended_by_limit = self.seconds_left() < min(1.0, 0.1 * self._options.idle_seconds)
-        self._at_work = True
-        try:
-            return await work
-        except TROUBLE as error:
-            failure = await self._store._users_failure(error, "transaction", self.connection)
-            if ended_by_limit and isinstance(failure, StoreUnavailable):
-                failure = self.too_long()
-            self.failed = failure
-            raise failure from error
-        finally:
-            self._at_work, self._quiet_since = False, time.monotonic()
-
-    def seconds_left(self) -> float:
-        """How long it may still be left without a statement."""
-        quiet = 0.0 if self._at_work else time.monotonic() - self._quiet_since
-        return self._options.idle_seconds - quiet
-
-    def too_long(self) -> StoreError:
-        """The error of one that was left without a statement for too long."""
-        return TransactionTooLong(
-            f"the transaction was left without a statement for {self._options.idle_seconds:g} s and was rolled back;"
-            " do slow work before it, or raise the setting transactions.idle_seconds"
-        )
 
 
 async def _in_transaction(connection: Any, work: Callable[[], Awaitable[T]], readonly: bool = False) -> T:

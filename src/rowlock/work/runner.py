@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from rowlock.work.context import Context, Report
 from rowlock.work.errors import CODE_LIMIT, clean, describe
 from rowlock.work.faults import verdict
 from rowlock.work.running import Running
-from rowlock.work.transactions import AttemptTransaction
+from rowlock.work.transactions import AttemptTransaction, given_back
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
@@ -40,7 +39,6 @@ log = logging.getLogger("rowlock.worker")
 
 NOTHING = Succeeded(None)
 SWALLOW_SECONDS = 0.5
-MOST_GIVEN_BACK = 10  # releases of one job after which a lost database uses up tries, too
 
 
 class Runner(ABC):
@@ -88,8 +86,8 @@ class Runner(ABC):
             if ctx is not None:
                 ctx.own_transaction.close()
                 await ctx.own_transaction.roll_back(error)  # one that waits for a success would hold its locks
-                if running.reason is None and _is_unavailable(error) and ctx.own_transaction.unavailable is not None:
-                    return _given_back(running, error)
+                if running.reason is None and ctx.own_transaction.was_lost(error):
+                    return given_back(running.job, error)
             raise
         result = NOTHING if text is None else Succeeded(text)
         if ctx is not None and ctx.own_transaction.close():
@@ -145,14 +143,14 @@ class Runner(ABC):
         except BaseException as error:
             await transaction.roll_back(error)
             if isinstance(error, StoreUnavailable):
-                return _given_back(running, error)
+                return given_back(running.job, error)
             raise
         try:
             await transaction.commit()
         except StoreUnavailable as error:
             # The reply to COMMIT was lost. If it happened, the row says so; if not, nothing happened at all.
             if not await self._committed(running):
-                return _given_back(running, error)
+                return given_back(running.job, error)
         self.settled(running)
         return None
 
@@ -222,23 +220,6 @@ class Runner(ABC):
                 hook(running.ctx or Context(self._app, running.job), error)
             except Exception:
                 log.exception("an error hook raised")
-
-
-def _given_back(running: Running, error: BaseException) -> Released:
-    """The end of an attempt whose transaction was rolled back because the database went away: nothing of it happened,
-    so no try is used up. Not for ever: it may be the job's own SQL that takes the server down."""
-    releases = running.job.releases
-    if releases >= MOST_GIVEN_BACK:
-        raise error
-    after = random.uniform(0.5, 1.0) * min(60.0, 2.0**releases)
-    return Released(after, clean(f"its transaction was rolled back: {describe(error)}"))
-
-
-def _is_unavailable(error: BaseException) -> bool:
-    """Whether that is all that the handler has raised."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_unavailable, error.exceptions))
-    return isinstance(error, StoreUnavailable)
 
 
 class Overran(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -10,15 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rowlock.core.errors import InvalidArguments, NotAllowed, StoreError, StoreUnavailable
 from rowlock.core.job import Claimed
+from rowlock.core.outcome import Released
 from rowlock.store.engine import Session
 from rowlock.store.operation import Operation, Row
 from rowlock.store.session import Block, take_turn
+from rowlock.work.errors import clean, describe
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
 
 T = TypeVar("T")
 Lease = tuple[str, str]  # job id, token
+MOST_GIVEN_BACK = 10  # releases of one job after which a lost database uses up tries, too
 
 
 class Around:
@@ -91,7 +95,7 @@ class AttemptTransaction(Around):
     _manager: AbstractAsyncContextManager[Block] | None = None
     _turn: asyncio.Lock | None = None
     _holds_work = _over = False
-    unavailable: StoreUnavailable | None = None  # why it could not be opened, or has gone
+    _unavailable = False  # it could not be opened, or has gone
 
     def __init__(self, app: Rowlock | None, job: Claimed) -> None:
         self.app, self._job = app, job
@@ -146,10 +150,10 @@ class AttemptTransaction(Around):
         manager = (await self.app.store()).transaction()
         try:
             session: Block = await manager.__aenter__()
-        except StoreUnavailable as error:
-            self.unavailable = error
+        except StoreUnavailable:
+            self._unavailable = True
             raise
-        self._manager, self.session, self.unavailable = manager, session, None
+        self._manager, self.session, self._unavailable = manager, session, False
         if self._over:  # meanwhile the handler has returned
             await self.roll_back(asyncio.CancelledError())
             self._check_place()
@@ -243,7 +247,7 @@ class AttemptTransaction(Around):
     async def roll_back(self, error: BaseException) -> None:
         """Undo it, if it was begun; `error` is why."""
         if self.session is not None and isinstance(self.session.failed, StoreUnavailable):
-            self.unavailable = self.session.failed
+            self._unavailable = True
         manager = self._detach()
         if manager is None:
             return
@@ -256,3 +260,22 @@ class AttemptTransaction(Around):
     def _detach(self) -> AbstractAsyncContextManager[Block] | None:
         manager, self._manager, self.session, self._holds_work = self._manager, None, None, False
         return manager
+
+    def was_lost(self, error: BaseException) -> bool:
+        """Whether the handler has raised nothing but that the database went away under this transaction."""
+        return self._unavailable and _is_unavailable(error)
+
+
+def _is_unavailable(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_unavailable, error.exceptions))
+    return isinstance(error, StoreUnavailable)
+
+
+def given_back(job: Claimed, error: BaseException) -> Released:
+    """The end of an attempt whose transaction was rolled back because the database went away: nothing of it happened,
+    so no try is used up. Not for ever: it may be the job's own SQL that takes the server down."""
+    if job.releases >= MOST_GIVEN_BACK:
+        raise error
+    after = random.uniform(0.5, 1.0) * min(60.0, 2.0**job.releases)
+    return Released(after, clean(f"its transaction was rolled back: {describe(error)}"))
