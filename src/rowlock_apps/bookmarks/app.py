@@ -9,7 +9,9 @@ from typing import Any
 from rowlock import Backoff, FakeClock, Migrations, Rowlock, fixed
 
 from . import tasks
-from .imports import ENDED, ENRICH, REOPENED
+from .domains import domain_of
+from .imports import ENDED, REOPENED
+from .shared import ENRICH
 from .web.fetch import Dial, Limits, open_fetcher, public_socket, system_resolve
 from .web.guard import Resolve
 
@@ -51,7 +53,7 @@ def make_app(
         max_attempts=2,
         backoff=backoff,
         timeout=limits.total + 15,  # the fetcher ends by itself; this is for what is wrong with it
-        source=lambda host: f"domain:{host}",
+        source=lambda host: f"domain:{domain_of(host)}",
         on_dead=DEAD,
     )(tasks.enrich)
     return app

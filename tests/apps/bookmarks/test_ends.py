@@ -10,7 +10,8 @@ from apps.bookmarks.conftest import Make, Place
 from apps.bookmarks.files import bookmarks_file
 from rowlock import FakeClock
 from rowlock_apps.bookmarks import tables
-from rowlock_apps.bookmarks.imports import ENDED, ENRICH
+from rowlock_apps.bookmarks.imports import ENDED
+from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Behaviour, Send, answer, page
 
 LINK = "http://a.example/1"

@@ -9,7 +9,7 @@ from apps.bookmarks.conftest import Make, Place
 from apps.bookmarks.files import bookmarks_file
 from rowlock import FakeClock, JobHandle
 from rowlock_apps.bookmarks import app as real_app
-from rowlock_apps.bookmarks.imports import ENRICH
+from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Send, answer, page, robots
 
 CANARY = "c4n4ry"

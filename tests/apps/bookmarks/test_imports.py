@@ -9,7 +9,7 @@ from apps.bookmarks.conftest import Make
 from apps.bookmarks.files import bookmarks_file
 from rowlock import BatchNotFound, InvalidArguments
 from rowlock_apps.bookmarks import BadUpload, ImportNotFound
-from rowlock_apps.bookmarks.imports import ENRICH
+from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Send, answer, page
 
 SOME = ["http://a.example/1", "http://a.example/2", "http://b.example/1"]
@@ -185,7 +185,7 @@ async def test_bad_words_for_users_and_imports_are_refused(place: Make) -> None:
             await it.bring(bookmarks_file(*SOME), user)
     for unknown in ("nonsense", "01a1e3fe-e43f-71b9-8543-993b40930a9b"):
         with pytest.raises(ImportNotFound, match=f"no import with id {unknown}"):
-            await it.read(unknown)
+            await it.read(unknown, "ana")
 
 
 async def test_a_canceled_import_says_so_and_its_links_may_be_imported_again(place: Make) -> None:

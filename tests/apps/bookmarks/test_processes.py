@@ -19,7 +19,7 @@ from apps.bookmarks.files import bookmarks_file
 from rowlock import Rowlock
 from rowlock_apps.bookmarks import import_file, make_app, read_import
 from rowlock_apps.bookmarks.__main__ import commands
-from rowlock_apps.bookmarks.imports import ENRICH
+from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Send, page, small_web
 
 HERE = Path(__file__).parent
@@ -97,7 +97,7 @@ async def test_two_worker_processes_on_postgresql_run_each_job_once(postgres: st
             await both_there(app, processes)
             import_id = await import_file(app, "ana", bookmarks_file(*(f"http://{path}" for path in paths)))
             await wait_over(app, import_id, processes)
-            one = await read_import(app, import_id)
+            one = await read_import(app, "ana", import_id)
             jobs = await app.jobs(task=ENRICH, limit=100)
     assert (one.status, one.processed_items, one.failed_items) == ("succeeded", 24, 0)
     assert [job.attempt for job in jobs] == [1] * 24
@@ -142,7 +142,7 @@ async def test_a_killed_workers_links_are_fetched_by_another(database: str, proc
             await wait_over(app, import_id, processes)
             [job] = await app.jobs(task=ENRICH)
             assert (job.state, job.attempt, job.losses, job.result) == ("succeeded", 2, 1, "At last")
-            assert (await read_import(app, import_id)).status == "succeeded"
+            assert (await read_import(app, "ana", import_id)).status == "succeeded"
         hold.set()
 
 
