@@ -127,14 +127,14 @@ async def _settle_one(app: Rowlock, link_id: str, host: str, job_id: str) -> Non
         elif job is not None and job.state == "cancelled" and job.batch_id is not None:
             await _fetch_for_those_who_wait(app, tx, link_id, host, job_id)
         else:
-            outcome = job.state if job else State.CANCELLED
-            error = f"{job.error_code}: {job.error_message}" if job and outcome == "dead" else None
-            await _end(tx, link_id, job_id, outcome, error, now(app))
+            died = job is not None and job.state == "dead"
+            error = f"{job.error_code}: {job.error_message}" if job and died else f"the job of {host} was cancelled"
+            await _end(tx, link_id, job_id, State.DEAD if died else State.CANCELLED, error, now(app))
 
 
 async def _fetch_for_those_who_wait(app: Rowlock, tx: Session, link_id: str, host: str, job_id: str) -> None:
-    """An import, or an operator, has cancelled this job: the link gets a job that belongs to no import. Should somebody
-    cancel that one, nobody fetches the link."""
+    """The job of an import was cancelled, with the import or by an operator: the link gets a job that belongs to no
+    import. If an operator cancels that one too, the link is not fetched."""
     again = await app.get_task(ENRICH).using(key=own_id, unique="forever").enqueue(link_id=link_id, host=host)
     await tx.execute(
         "UPDATE bookmarks_shared_links SET job_id = $3 WHERE link_id = $1 AND job_id = $2 AND outcome IS NULL",

@@ -40,6 +40,7 @@ def postgres(handed_on: str) -> str:
         for table in (*TABLES, "batches"):
             connection.execute(f"DELETE FROM rowlock.{table}")
         connection.execute("DELETE FROM rowlock.sources WHERE name LIKE '%:%'")
+        connection.execute("UPDATE rowlock.sources SET concurrency = 2, set_by = NULL WHERE name = 'domain'")
         connection.execute(
             "TRUNCATE bookmarks_imports, bookmarks_links, bookmarks_placements, bookmarks_pages, bookmarks_shared_links"
         )

@@ -4,7 +4,8 @@ ALTER TABLE bookmarks_imports ADD COLUMN canceled_at timestamptz;  -- when its o
 ALTER TABLE bookmarks_imports ADD COLUMN encoding text;
 ALTER TABLE bookmarks_imports ADD COLUMN replaced_characters integer NOT NULL DEFAULT 0;  -- bytes that the encoding has no character for
 
--- A link that an import has no job for, because the job of somebody else was fetching it. `outcome` is how that ended.
+-- A link that an import has no job for, because the job of somebody else was fetching it. `outcome` is how that ended;
+-- a link whose job was cancelled is as dead as one whose job died.
 CREATE TABLE bookmarks_shared_links (
     import_id  uuid        NOT NULL,
     link_id    uuid        NOT NULL,
@@ -61,10 +62,10 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT count(*) FILTER (WHERE l.outcome IS NULL) AS waiting,
            count(*) FILTER (WHERE l.outcome IS NOT NULL) AS processed,
-           count(*) FILTER (WHERE l.outcome = 'dead') AS failed,
+           count(*) FILTER (WHERE l.outcome <> 'succeeded') AS failed,
            max(l.ended_at) AS ended_at,
-           max(l.ended_at) FILTER (WHERE l.outcome = 'dead') AS failed_at,
-           (array_agg(l.last_error ORDER BY l.ended_at DESC) FILTER (WHERE l.outcome = 'dead'))[1] AS last_error
+           max(l.ended_at) FILTER (WHERE l.outcome <> 'succeeded') AS failed_at,
+           (array_agg(l.last_error ORDER BY l.ended_at DESC) FILTER (WHERE l.outcome <> 'succeeded'))[1] AS last_error
     FROM bookmarks_shared_links l
     WHERE l.import_id = i.id
 ) s ON true;
@@ -73,6 +74,5 @@ LEFT JOIN LATERAL (
 CREATE VIEW bookmarks_import_jobs AS SELECT * FROM bookmarks.import_jobs;
 CREATE VIEW bookmarks_enrichment_jobs AS SELECT * FROM bookmarks.enrichment_jobs;
 
--- Jobs of links that are not final.
-CREATE VIEW bookmarks_live_jobs AS
-SELECT id FROM rowlock.jobs WHERE task = 'bookmarks.enrich' AND state IN ('queued', 'running', 'retryable');
+-- Jobs that are not final, found by their id.
+CREATE VIEW bookmarks_live_jobs AS SELECT id FROM rowlock.jobs_live;

@@ -5,7 +5,8 @@ ALTER TABLE bookmarks_imports ADD COLUMN canceled_at text;  -- when its own jobs
 ALTER TABLE bookmarks_imports ADD COLUMN encoding text;
 ALTER TABLE bookmarks_imports ADD COLUMN replaced_characters integer NOT NULL DEFAULT 0;  -- bytes that the encoding has no character for
 
--- A link that an import has no job for, because the job of somebody else was fetching it. `outcome` is how that ended.
+-- A link that an import has no job for, because the job of somebody else was fetching it. `outcome` is how that ended;
+-- a link whose job was cancelled is as dead as one whose job died.
 CREATE TABLE bookmarks_shared_links (
     import_id  text NOT NULL,
     link_id    text NOT NULL,
@@ -34,11 +35,11 @@ SELECT i.id AS import_id,
         ORDER BY c.last_error_at DESC LIMIT 1) AS last_error,
        (SELECT count(*) FROM bookmarks_shared_links s WHERE s.import_id = i.id AND s.outcome IS NULL) AS shared_waiting,
        (SELECT count(s.outcome) FROM bookmarks_shared_links s WHERE s.import_id = i.id) AS shared_processed,
-       (SELECT count(*) FROM bookmarks_shared_links s WHERE s.import_id = i.id AND s.outcome = 'dead') AS shared_failed,
+       (SELECT count(*) FROM bookmarks_shared_links s WHERE s.import_id = i.id AND s.outcome <> 'succeeded') AS shared_failed,
        (SELECT max(s.ended_at) FROM bookmarks_shared_links s WHERE s.import_id = i.id) AS shared_ended_at,
        (SELECT max(s.ended_at) FROM bookmarks_shared_links s
-        WHERE s.import_id = i.id AND s.outcome = 'dead') AS shared_failed_at,
-       (SELECT s.last_error FROM bookmarks_shared_links s WHERE s.import_id = i.id AND s.outcome = 'dead'
+        WHERE s.import_id = i.id AND s.outcome <> 'succeeded') AS shared_failed_at,
+       (SELECT s.last_error FROM bookmarks_shared_links s WHERE s.import_id = i.id AND s.outcome <> 'succeeded'
         ORDER BY s.ended_at DESC LIMIT 1) AS shared_last_error
 FROM bookmarks_imports i
 LEFT JOIN rowlock_batches b ON b.id = i.id;
@@ -100,6 +101,5 @@ FROM (SELECT j.id,
         AND j.args ->> '$.link_id' NOT GLOB '*[^0-9a-f-]*')
 WHERE newest = 1;
 
--- Jobs of links that are not final.
-CREATE VIEW bookmarks_live_jobs AS
-SELECT id FROM rowlock_jobs WHERE task = 'bookmarks.enrich' AND state IN ('queued', 'running', 'retryable');
+-- Jobs that are not final, found by their id.
+CREATE VIEW bookmarks_live_jobs AS SELECT id FROM rowlock_jobs_live;
