@@ -110,7 +110,7 @@ def _measured(file: BinaryIO, codec: str) -> _Measure:
         beyond += len(_BEYOND_ASCII.findall(text))
         if codec.startswith("utf-8"):  # what somebody else has replaced before stands there as a character
             replaced -= (tail + data).count(_REPLACEMENT)
-            tail = data[-2:]
+            tail = (tail + data)[-2:]
     return _Measure(replaced, beyond)
 
 

@@ -8,7 +8,7 @@ import pytest
 from apps.bookmarks.conftest import Make
 from apps.bookmarks.files import bookmarks_file
 from rowlock import BatchNotFound, InvalidArguments
-from rowlock_apps.bookmarks import BadUpload, ImportNotFound
+from rowlock_apps.bookmarks import BadUpload, ImportNotFound, import_file
 from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Send, answer, page
 
@@ -204,3 +204,40 @@ async def test_the_web_tier_makes_jobs_and_fetches_nothing(place: Make) -> None:
     it = await place(PAGES)
     await it.read(await it.bring(bookmarks_file(*SOME)))
     assert (it.web.asked.total(), it.web.resolved.total(), it.web.dialled) == (0, 0, [])
+
+
+async def test_a_file_with_a_bad_byte_is_imported_with_a_warning(place: Make) -> None:
+    """S0.7: the import's record says what was replaced; a file without such bytes has no warning."""
+    it = await place({})
+    good = bookmarks_file("http://a.example/").replace(b"title 0", "Съешь ещё булок".encode())
+    bad = await it.read(await it.bring(good.replace("ещё".encode(), "ещё".encode() + b"\xff\xfe")))
+    assert (bad.encoding, bad.replaced_characters) == ("utf-8", 2)
+    assert bad.warning is not None
+    assert bad.warning.startswith("2 characters of the file are not utf-8 and were replaced by U+FFFD")
+    assert await it.rows("SELECT title FROM bookmarks_placements") == [("Съешь ещё\ufffd\ufffd булок",)]
+    fine = await it.read(await it.bring(good))
+    assert (fine.encoding, fine.replaced_characters, fine.warning) == ("utf-8", 0, None)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+async def test_the_id_of_an_import_is_told_before_its_first_bookmark_is_placed(place: Make) -> None:
+    """S0.3: whoever is killed in between knows what to cancel."""
+    it = await place({})
+    told: list[str] = []
+
+    def begun(import_id: str) -> None:
+        told.append(import_id)
+        raise Killed
+
+    with pytest.raises(Killed):
+        await import_file(it.app, "ana", bookmarks_file(*SOME), begun=begun)
+    [import_id] = told
+    assert await it.rows("SELECT * FROM bookmarks_placements") == []
+    one = await it.read(import_id)
+    assert (one.status, one.total_items, one.processed_items) == ("canceled", 3, 0)
+    with pytest.raises(BadUpload):
+        await import_file(it.app, "ana", b"not bookmarks", begun=begun)
+    assert len(told) == 1
