@@ -44,9 +44,12 @@ def make_app(
             yield {"app": app, "fetcher": fetcher}
 
     app.middleware(tasks.scrubbed)
-    app.task(DEAD, queue=QUEUE)(tasks.link_dead)
-    app.task(ENDED, queue=QUEUE)(tasks.import_ended)
-    app.task(REOPENED, queue=QUEUE)(tasks.import_reopened)
+    for name, follow_up in (
+        (DEAD, tasks.link_dead),
+        (ENDED, tasks.import_ended),
+        (REOPENED, tasks.import_reopened),
+    ):
+        app.task(name, queue=QUEUE, counted=False)(follow_up)  # the worker's counts are of links
     app.task(
         ENRICH,
         queue=QUEUE,
