@@ -34,8 +34,11 @@ def import_(
     database: Database = None,
 ) -> None:
     """Place the bookmarks of a file and make the jobs that fetch its links; prints the import's id before it begins."""
-    import_id = _run(make_app(database), lambda app: import_file(app, user, file, begun=partial(print, flush=True)))
-    found = _run(make_app(database), lambda app: read_import(app, user, import_id))
+
+    async def bring(app: Rowlock) -> Import:
+        return await read_import(app, user, await import_file(app, user, file, begun=partial(print, flush=True)))
+
+    found = _run(make_app(database), bring)
     if found.warning:
         print(f"bookmarks: {found.warning}", file=sys.stderr)
 

@@ -59,8 +59,8 @@ class Import:
         if not self.replaced_characters:
             return None
         return (
-            f"{self.replaced_characters} characters of the file are not {self.encoding} and were replaced by U+FFFD; "
-            "look through the titles, or export the bookmarks again"
+            f"characters of the file that are not {self.encoding}, and were replaced by U+FFFD: "
+            f"{self.replaced_characters}; look through the titles, or export the bookmarks again"
         )
 
     @property

@@ -213,7 +213,7 @@ async def test_a_file_with_a_bad_byte_is_imported_with_a_warning(place: Make) ->
     bad = await it.read(await it.bring(good.replace("ещё".encode(), "ещё".encode() + b"\xff\xfe")))
     assert (bad.encoding, bad.replaced_characters) == ("utf-8", 2)
     assert bad.warning is not None
-    assert bad.warning.startswith("2 characters of the file are not utf-8 and were replaced by U+FFFD")
+    assert bad.warning.startswith("characters of the file that are not utf-8, and were replaced by U+FFFD: 2;")
     assert await it.rows("SELECT title FROM bookmarks_placements") == [("Съешь ещё\ufffd\ufffd булок",)]
     fine = await it.read(await it.bring(good))
     assert (fine.encoding, fine.replaced_characters, fine.warning) == ("utf-8", 0, None)
