@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rowlock import ConfigError, Context, Rowlock, WorkerPool, exponential, fixed
+from rowlock import ConfigError, Context, Finished, InvalidArguments, Rowlock, WorkerPool, exponential, fixed
 from rowlock.store import jobs
 from support.contract_tasks import (
     attempts_of,
@@ -312,6 +312,33 @@ async def test_log_records_carry_the_fields_of_the_document(app: Rowlock, caplog
     assert all(0 <= duration < 10_000 for duration in durations)
     (top,) = [record["top_failures"] for record in records if "top_failures" in record]
     assert "bad.example=2" in top, "the domains that fail most"
+
+
+async def test_the_summary_leaves_out_tasks_that_are_not_counted(app: Rowlock, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task(counted=False, max_attempts=1)
+    async def keep_books(finished: Finished) -> None:
+        if finished["state"] == "dead":
+            raise RuntimeError("the books do not balance")
+
+    @app.task(max_attempts=1, on_success=keep_books, on_dead=keep_books)
+    async def work(n: int) -> None:
+        if n == 0:
+            raise RuntimeError("x")
+
+    with caplog.at_level(logging.DEBUG):
+        async with working(app):
+            await work.enqueue_many([{"n": n} for n in range(4)])
+
+            async def all_done() -> bool:
+                return len(await app.jobs(state=["succeeded", "dead"])) == 8
+
+            await until(all_done)
+    records = [vars(record) for record in caplog.records if "batch_claimed_count" in vars(record)]
+    for name, value in (("batch_claimed_count", 4), ("success_count", 3), ("fail_count", 1)):
+        assert sum(record[name] for record in records) == value, name
+    assert all("keep_books" not in record["top_failures"] for record in records)
+    with pytest.raises(InvalidArguments, match="counted must be True or False, not 'no'"):
+        app.task("other", counted="no")(print)  # type: ignore[call-overload]
 
 
 async def test_a_new_job_wakes_an_idle_worker_long_before_the_poll(app: Rowlock, app_url: str) -> None:

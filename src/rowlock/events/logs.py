@@ -21,10 +21,11 @@ SUMMARY_SECONDS = 10.0
 
 
 class JobLog:
-    """Counts what a worker did and writes about it."""
+    """Counts what a worker did and writes about it. The counts leave out jobs of the tasks in `uncounted`: bookkeeping
+    that follows other jobs would hide how those do."""
 
-    def __init__(self, worker: str) -> None:
-        self._worker = worker
+    def __init__(self, worker: str, uncounted: frozenset[str] = frozenset()) -> None:
+        self._worker, self._uncounted = worker, uncounted
         self._second, self._lines = 0, 0
         self._summary_at = time.monotonic() + SUMMARY_SECONDS
         self._claimed = self._succeeded = self._failed = 0
@@ -42,7 +43,7 @@ class JobLog:
 
     def claimed(self, jobs: list[Claimed]) -> None:
         """A claim came back with these jobs."""
-        self._claimed += len(jobs)
+        self._claimed += sum(job.task not in self._uncounted for job in jobs) if self._uncounted else len(jobs)
         for job in jobs:
             if not self._may_speak():
                 break
@@ -50,8 +51,9 @@ class JobLog:
 
     def succeeded(self, job: Claimed, seconds: float) -> None:
         """An attempt succeeded."""
-        self._succeeded += 1
-        self._seconds += seconds
+        if job.task not in self._uncounted:
+            self._succeeded += 1
+            self._seconds += seconds
         if self._may_speak():
             log.info(
                 "Job %s completed in %.1fs",
@@ -63,7 +65,7 @@ class JobLog:
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         """An attempt ended in another way."""
         code, message = transition.error_code or transition.outcome, transition.error_message or ""
-        if transition.state in (State.DEAD, State.RETRYABLE):
+        if transition.state in (State.DEAD, State.RETRYABLE) and job.task not in self._uncounted:
             self._failed += 1
             self._seconds += seconds
             self._failures[job.source or job.task] += 1

@@ -121,6 +121,7 @@ class Rowlock:
         runs_in: Literal["async", "thread", "process"] | None = None,
         memory_mb: int | None = None,
         keep: float | timedelta | None = None,
+        counted: bool = True,
         rules: Mapping[type[BaseException], Rule] | None = None,
     ) -> TaskDecorator: ...
 

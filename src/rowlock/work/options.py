@@ -38,6 +38,7 @@ class TaskOptions:
     runs_in: RunsIn | None = None
     memory_mb: int | None = None
     keep: float | None = None
+    counted: bool = True  # in the worker's summary line
     rules: Mapping[type[BaseException], Rule] = dataclasses.field(default_factory=dict)
 
 
@@ -59,6 +60,8 @@ def task_options(
         raise InvalidArguments(f"runs_in must be 'async', 'thread' or 'process', not {rest['runs_in']!r}")
     if rest.get("on_lost", "retry") not in ("retry", "dead"):
         raise InvalidArguments(f"on_lost must be 'retry' or 'dead', not {rest['on_lost']!r}")
+    if not isinstance(rest.get("counted", True), bool):
+        raise InvalidArguments(f"counted must be True or False, not {rest['counted']!r}")
     memory = rest.get("memory_mb")
     if memory is not None and (not isinstance(memory, int) or memory < 16 or rest.get("runs_in") != "process"):
         raise InvalidArguments("memory_mb must be a whole number from 16, on a task with runs_in='process'")

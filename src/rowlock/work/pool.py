@@ -86,7 +86,8 @@ class WorkerPool:
         app, settings = self.app, self.settings
         self._store = await app.store()
         self._store.expect_transactions(settings.pool_size)
-        self.log = JobLog(self.id)
+        uncounted = frozenset(name for name, task in app.registry.all().items() if not task.options.counted)
+        self.log = JobLog(self.id, uncounted)
         self._build(await self._open_resources())
         self._bell = await self._store.listen(self._heard) if settings.wakeups else None
         self._filler = self._build_filler()

@@ -1,4 +1,4 @@
-"""`python -m rowlock_apps.bookmarks`: import a file, and see how an import stands."""
+"""`python -m rowlock_apps.bookmarks`: import a file, see how an import stands, and cancel it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,28 +16,47 @@ import typer
 from rowlock import Rowlock, RowlockError
 
 from .app import make_app
-from .imports import import_file, read_import
+from .imports import Import, cancel_import, import_file, read_import
 
 T = TypeVar("T")
 commands = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 Database = Annotated[str | None, typer.Option(help="sqlite:///file.db or postgresql://…; else as the config says")]
 
 
+User = Annotated[str, typer.Option(help="Whose bookmarks these are")]
+ImportId = Annotated[str, typer.Argument(help="As `import` printed it")]
+
+
 @commands.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(help="The HTML file that the browser exports")],
-    user: Annotated[str, typer.Option(help="Whose bookmarks these are")],
+    user: User,
     database: Database = None,
 ) -> None:
-    """Place the bookmarks of a file and make the jobs that fetch its links; prints the import's id."""
-    print(_run(make_app(database), lambda app: import_file(app, user, file)))
+    """Place the bookmarks of a file and make the jobs that fetch its links; prints the import's id before it begins."""
+
+    async def bring(app: Rowlock) -> Import:
+        return await read_import(app, user, await import_file(app, user, file, begun=partial(print, flush=True)))
+
+    found = _run(make_app(database), bring)
+    if found.warning:
+        print(f"bookmarks: {found.warning}", file=sys.stderr)
 
 
 @commands.command()
-def status(import_id: Annotated[str, typer.Argument(help="As `import` printed it")], database: Database = None) -> None:
+def status(import_id: ImportId, user: User, database: Database = None) -> None:
     """How far an import is."""
-    found = _run(make_app(database), lambda app: read_import(app, import_id))
-    print(json.dumps(dataclasses.asdict(found), indent=2, default=str))
+    _show(_run(make_app(database), lambda app: read_import(app, user, import_id)))
+
+
+@commands.command()
+def cancel(import_id: ImportId, user: User, database: Database = None) -> None:
+    """Cancel what is left of an import. Links that others have imported too are fetched for them."""
+    _show(_run(make_app(database), lambda app: cancel_import(app, user, import_id)))
+
+
+def _show(found: Import) -> None:
+    print(json.dumps(dataclasses.asdict(found) | {"warning": found.warning}, indent=2, default=str))
 
 
 def _run(app: Rowlock, work: Callable[[Rowlock], Coroutine[Any, Any, T]]) -> T:

@@ -9,7 +9,9 @@ from typing import Any
 from rowlock import Backoff, FakeClock, Migrations, Rowlock, fixed
 
 from . import tasks
-from .imports import ENDED, ENRICH, REOPENED
+from .domains import domain_of
+from .imports import ENDED, REOPENED
+from .shared import ENRICH
 from .web.fetch import Dial, Limits, open_fetcher, public_socket, system_resolve
 from .web.guard import Resolve
 
@@ -42,16 +44,19 @@ def make_app(
             yield {"app": app, "fetcher": fetcher}
 
     app.middleware(tasks.scrubbed)
-    app.task(DEAD, queue=QUEUE)(tasks.link_dead)
-    app.task(ENDED, queue=QUEUE)(tasks.import_ended)
-    app.task(REOPENED, queue=QUEUE)(tasks.import_reopened)
+    for name, follow_up in (
+        (DEAD, tasks.link_dead),
+        (ENDED, tasks.import_ended),
+        (REOPENED, tasks.import_reopened),
+    ):
+        app.task(name, queue=QUEUE, counted=False)(follow_up)  # the worker's counts are of links
     app.task(
         ENRICH,
         queue=QUEUE,
         max_attempts=2,
         backoff=backoff,
         timeout=limits.total + 15,  # the fetcher ends by itself; this is for what is wrong with it
-        source=lambda host: f"domain:{host}",
+        source=lambda host: f"domain:{domain_of(host)}",
         on_dead=DEAD,
     )(tasks.enrich)
     return app

@@ -14,7 +14,8 @@ from rowlock import JobHandle, Rowlock, fixed
 from ..stage import Stage, stage
 from .app import make_app
 from .demo_web import Site, addresses_of, bookmarks_file, pages_of, sites
-from .imports import ENRICH, Import, import_file, read_import
+from .imports import Import, import_file, read_import
+from .shared import ENRICH
 from .small_web import PUBLIC, SmallWeb, small_web
 from .web.fetch import Limits
 
@@ -48,13 +49,14 @@ async def _earlier_imports(database: str) -> int:
 
 async def _run(app: Rowlock, on: Stage, file: bytes) -> list[Import]:
     """Both imports, from their beginning to their end."""
-    ids = await asyncio.gather(import_file(app, "ana", file), import_file(app, "ben", file))
+    users = ("ana", "ben")
+    ids = await asyncio.gather(*(import_file(app, user, file) for user in users))
     on.say(f"ana and ben have imported the same file of {len(file):,} bytes at the same time")
     async with app.worker(poll_interval_seconds=0.5, shutdown_timeout_seconds=5) as worker:
         on.say(f"worker {worker.id} begins: at most 10 links at a time, at most {K} of each domain")
         deadline = time.monotonic() + LONGEST_SECONDS
         while True:
-            imports = [await read_import(app, import_id) for import_id in ids]
+            imports = [await read_import(app, *one) for one in zip(users, ids, strict=True)]
             _draw(on, imports, await _jobs(app, imports))
             if all(one.over for one in imports) or time.monotonic() > deadline:
                 return imports
@@ -91,7 +93,7 @@ def _show(jobs: Jobs, imports: list[Import], refused: list[str], web: SmallWeb) 
             f"{one.failed_items} links dead"
         )
     print(f"{len(jobs)} links had one job each, though both users have them and some lie in two folders:")
-    print("whose import came first has the jobs, and for the other one there was nothing left to fetch")
+    print("the import that came first has made the job, and the other one has waited for it, too")
     print(f"most requests to one domain at the same time: {max(web.most.values())}, allowed {K}")
     print(f"connections: {len(web.dialled)}, to addresses that are not public: {_not_public(web)}")
     print(f"block candidates: {', '.join(name.removeprefix('domain:') for name in refused)}")
@@ -109,7 +111,9 @@ def _wrong_counts(around: list[Site], jobs: Jobs, imports: list[Import]) -> list
     wrong = [f"the import of {one.user_id} is not over" for one in imports if not one.over]
     if any(one.processed_items != one.total_items for one in imports):
         wrong.append("an import has not processed all of its bookmarks")
-    if (len(jobs), sum(one.failed_items for one in imports)) != (len(around), dead):
+    if any(one.failed_items != dead for one in imports):
+        wrong.append(f"an import has not counted {dead} dead links")
+    if len(jobs) != len(around):
         wrong.append(f"{len(jobs)} jobs for {len(around)} links")
     return wrong
 

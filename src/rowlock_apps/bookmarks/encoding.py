@@ -1,7 +1,8 @@
-"""Which encoding an uploaded file is in, whatever it says itself.
+"""Which encoding an uploaded file is in, whatever it says itself, and how much of the file is not.
 
-Chrome writes UTF-8. Files that went through other programs come in anything and lie about it, so what they declare is
-believed only if all of the file can be read that way.
+Chrome writes UTF-8. Files that went through other programs come in anything, lie about it, and may have bytes in them
+that are no text at all. One such byte must not change how the rest is read, so an encoding fits also if nearly all of
+the file can be read that way.
 """
 
 from __future__ import annotations
@@ -9,43 +10,56 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from .charsets import codec_of
 
 CHUNK = 1 << 20
 DECLARED = re.compile(rb"charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:\-]{1,40})", re.IGNORECASE)
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# Of the characters beyond ASCII, the share that may be replaced while an encoding still counts as the file's. Bytes of
+# another encoding are UTF-8 only by rare chance; in the two-byte encodings of Asia nearly every pair is a character.
+MOST_REPLACED_OF_UTF8, MOST_REPLACED = 0.25, 0.01
 _TWO_HIGH = re.compile(rb"[\x80-\xff]{2,}")
 _HIGH = re.compile(rb"[\x80-\xff]")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+_REPLACEMENT = "\ufffd".encode()
 
 
-def encoding_of(file: BinaryIO) -> str:
-    """The name of a codec that fits; the file is read from its beginning."""
+class Encoding(NamedTuple):
+    """How a file is read."""
+
+    codec: str
+    replaced: int  # characters that are U+FFFD because their bytes are no text in this encoding
+
+
+def encoding_of(file: BinaryIO) -> Encoding:
+    """The encoding that fits a file best; the file is read from its beginning."""
     file.seek(0)
     start = file.read(4096)
-    for mark, codec in MARKS.items():
-        if start.startswith(mark):
-            return codec
-    if wide := _utf16_without_mark(start):
-        return wide
-    if _fits(file, "utf-8"):
-        return "utf-8"
+    marked = next((codec for mark, codec in MARKS.items() if start.startswith(mark)), None)
+    if codec := marked or _utf16_without_mark(start):
+        return Encoding(codec, 0 if _fits(file, codec) else _measured(file, codec).replaced)
     declared = _declared(start)
-    for codec in filter(None, (declared, "cp949")):  # of those without a declaration, cp949 is the easiest to rule out
+    for codec in filter(None, ("utf-8", declared)):
         if _fits(file, codec):
-            return codec
+            return Encoding(codec, 0)
+    for codec, share in ((declared, MOST_REPLACED), ("utf-8", MOST_REPLACED_OF_UTF8)):
+        if codec and (found := _measured(file, codec)).replaced <= share * found.beyond_ascii:
+            return Encoding(codec, found.replaced)
+    if _fits(file, "cp949"):  # of those without a declaration, the easiest to rule out
+        return Encoding("cp949", 0)
     # Cyrillic words are runs of high bytes; in western languages an accent stands between plain letters.
-    return "cp1251" if _mostly_runs(file) else "cp1252"
+    codec = "cp1251" if _mostly_runs(file) else "cp1252"
+    return Encoding(codec, _measured(file, codec).replaced)
 
 
 def text_of(file: BinaryIO, codec: str) -> Iterator[str]:
     """The file as text, piece by piece. What cannot be read becomes U+FFFD and takes nothing else with it."""
     file.seek(0)
     decoder = codecs.getincrementaldecoder(codec)("replace")
-    while data := file.read(CHUNK):
-        yield decoder.decode(data)
-    yield decoder.decode(b"", True)
+    for data in _chunks(file):
+        yield decoder.decode(data, not data)
 
 
 def _utf16_without_mark(start: bytes) -> str | None:
@@ -72,12 +86,39 @@ def _fits(file: BinaryIO, codec: str) -> bool:
     decoder = codecs.getincrementaldecoder(codec)("strict")
     file.seek(0)
     try:
-        while data := file.read(CHUNK):
-            decoder.decode(data)
-        decoder.decode(b"", True)
+        for data in _chunks(file):
+            decoder.decode(data, not data)
     except UnicodeError:
         return False
     return True
+
+
+class _Measure(NamedTuple):
+    replaced: int
+    beyond_ascii: int  # characters, with those that were replaced
+
+
+def _measured(file: BinaryIO, codec: str) -> _Measure:
+    """What becomes of a file that is read so."""
+    decoder = codecs.getincrementaldecoder(codec)("replace")
+    file.seek(0)
+    replaced = beyond = 0
+    tail = b""
+    for data in _chunks(file):
+        text = decoder.decode(data, not data)
+        replaced += text.count("\ufffd")
+        beyond += len(_BEYOND_ASCII.findall(text))
+        if codec.startswith("utf-8"):  # what somebody else has replaced before stands there as a character
+            replaced -= (tail + data).count(_REPLACEMENT)
+            tail = (tail + data)[-2:]
+    return _Measure(replaced, beyond)
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    """The rest of a file, and an empty piece as its end."""
+    while data := file.read(CHUNK):
+        yield data
+    yield b""
 
 
 def _mostly_runs(file: BinaryIO) -> bool:

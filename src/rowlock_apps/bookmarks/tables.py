@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from rowlock import Batch, Rowlock
+from rowlock import Rowlock
 
 from .uploads import Item
 from .web.page import Page
@@ -23,20 +23,27 @@ class Session(Protocol):
     async def fetch(self, sql: str, *args: Any) -> list[Any]: ...
 
 
-async def add_import(
-    tx: Session, import_id: str, user_id: str, source_type: str, total: int, created_at: datetime
-) -> None:
+class NewImport(NamedTuple):
+    """The columns of an import that are known before its first bookmark is placed."""
+
+    id: str
+    user_id: str
+    source_type: str
+    total_items: int
+    encoding: str
+    replaced_characters: int
+    created_at: datetime
+
+
+async def add_import(tx: Session, new: NewImport) -> None:
     """A new import, of which nothing is read yet."""
     await tx.execute(
         """
-        INSERT INTO bookmarks_imports (id, user_id, source_type, total_items, created_at)
-        VALUES ($1, $2, $3, $4, $5)
+        INSERT INTO bookmarks_imports
+            (id, user_id, source_type, total_items, encoding, replaced_characters, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
         """,
-        import_id,
-        user_id,
-        source_type,
-        total,
-        created_at,
+        *new,
     )
 
 
@@ -44,11 +51,11 @@ async def add_links(tx: Session, items: Sequence[Item]) -> None:
     """The links of a portion, each once. In the order of ids: two imports of one file must not wait for each other in a
     circle."""
     now = datetime.now(UTC)
-    for links in _few(sorted({item.link for item in items if item.link is not None})):
+    for links in few(sorted({item.link for item in items if item.link is not None})):
         await tx.execute(
             f"""
             INSERT INTO bookmarks_links (created_at, id, url, host)
-            VALUES {_places(len(links), common=1, own=3)}
+            VALUES {places(len(links), common=1, own=3)}
             ON CONFLICT (id) DO NOTHING
             """,
             now,
@@ -58,12 +65,12 @@ async def add_links(tx: Session, items: Sequence[Item]) -> None:
 
 async def add_placements(tx: Session, import_id: str, user_id: str, items: Sequence[Item]) -> None:
     """Where the bookmarks of a portion lie."""
-    for some in _few(items):
+    for some in few(items):
         await tx.execute(
             f"""
             INSERT INTO bookmarks_placements
                 (import_id, user_id, position, link_id, skipped, url, title, folder, added_at)
-            VALUES {_places(len(some), common=2, own=7)}
+            VALUES {places(len(some), common=2, own=7)}
             """,
             import_id,
             user_id,
@@ -82,66 +89,42 @@ async def count_without_job(tx: Session, import_id: str, number: int) -> None:
     await tx.execute("UPDATE bookmarks_imports SET without_job = without_job + $1 WHERE id = $2", number, import_id)
 
 
-async def wait_for_placing(tx: Session, import_id: str) -> None:
-    """Until no other import is in the middle of a portion. One that is has written to its own row before it looked for
-    jobs of its links, and we write to that row, too: not FOR UPDATE, which SQLite does not have."""
+async def end_import(tx: Session, import_id: str) -> None:
+    """Keep what an import has come to: its batch is pruned, the import is not."""
     await tx.execute(
-        "UPDATE bookmarks_imports SET without_job = without_job WHERE state IS NULL AND id <> $1", import_id
-    )
-
-
-async def left_to(app: Rowlock, import_id: str) -> list[Sequence[Any]]:
-    """Id and host of the links of an import that another one has too, unless that is cancelled, and of which neither a
-    page nor a reason why there is none is known."""
-    return await app.fetch(
         """
-        SELECT l.id, l.host
-        FROM bookmarks_links l
-        WHERE l.dead_code IS NULL
-          AND NOT EXISTS (SELECT 1 FROM bookmarks_pages p WHERE p.link_id = l.id)
-          AND l.id IN (SELECT own.link_id FROM bookmarks_placements own WHERE own.import_id = $1)
-          AND l.id IN (
-              SELECT others.link_id
-              FROM bookmarks_placements others
-              JOIN bookmarks_imports i ON i.id = others.import_id
-              WHERE i.id <> $1 AND coalesce(i.state, '') <> 'cancelled')
+        UPDATE bookmarks_imports
+        SET state = v.status, processed_items = v.processed_items, failed_items = v.failed_items,
+            last_error = v.last_error, started_at = v.started_at, finished_at = v.finished_at
+        FROM bookmarks_import_jobs v
+        WHERE bookmarks_imports.id = $1 AND v.id = $1
         """,
         import_id,
     )
 
 
-async def end_import(tx: Session, batch: Batch) -> None:
-    """Keep what the batch counted: batches are pruned, imports are not."""
-    await tx.execute(
-        """
-        UPDATE bookmarks_imports
-        SET state = $2, processed_items = without_job + $3, failed_items = $4, last_error = $5, started_at = $6,
-            finished_at = $7
-        WHERE id = $1
-        """,
-        batch.id,
-        batch.state,
-        batch.processed,
-        batch.failed,
-        batch.last_error if batch.failed else None,  # else that of a job that an operator has retried since
-        batch.started_at,
-        batch.finished_at,
-    )
-
-
-async def find_import(tx: Session, import_id: str) -> dict[str, Any] | None:
-    """The row of an import."""
+async def find_import(app: Rowlock, import_id: str) -> dict[str, Any] | None:
+    """An import as it stands, in the columns of `Import`."""
     columns = (
-        "user_id, source_type, total_items, without_job, state, processed_items, failed_items, last_error, "
-        "created_at, started_at, finished_at"
+        "v.id, v.user_id, v.source_type, v.status, v.total_items, v.processed_items, v.failed_items, v.created_at, "
+        "v.started_at, v.finished_at, v.last_error, i.encoding, i.replaced_characters"
     )
-    rows = await tx.fetch(f"SELECT {columns} FROM bookmarks_imports WHERE id = $1", import_id)
+    rows = await app.fetch(
+        f"SELECT {columns} FROM bookmarks_import_jobs v JOIN bookmarks_imports i ON i.id = v.id WHERE v.id = $1",
+        import_id,
+    )
     if not rows:
         return None
-    found = dict(zip(columns.split(", "), rows[0], strict=True))
-    for name in ("created_at", "started_at", "finished_at"):
-        found[name] = _moment(found[name])
-    return found
+    names = [column.partition(".")[2] for column in columns.split(", ")]
+    found = dict(zip(names, rows[0], strict=True))
+    return found | {name: _moment(found[name]) for name in ("created_at", "started_at", "finished_at")}
+
+
+async def cancel_import(tx: Session, import_id: str, now: datetime) -> None:
+    """Mark an import as cancelled whose own jobs were over already."""
+    await tx.execute(
+        "UPDATE bookmarks_imports SET canceled_at = coalesce(canceled_at, $2) WHERE id = $1", import_id, now
+    )
 
 
 def _moment(value: datetime | str | None) -> datetime | None:
@@ -200,13 +183,13 @@ async def mark_dead(tx: Session, link_id: str, code: str | None, message: str | 
     )
 
 
-def _few(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+def few(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     """So many at a time that the statement is still short enough to be kept prepared, and almost always the same."""
     return (rows[n : n + ROWS] for n in range(0, len(rows), ROWS))
 
 
 @cache
-def _places(rows: int, common: int, own: int) -> str:
+def places(rows: int, common: int, own: int) -> str:
     """($1, $2, $3), ($1, $4, $5), …: the first `common` are the same in each row."""
     shared = [f"${n}" for n in range(1, common + 1)]
     values = ([*shared, *(f"${common + row * own + n}" for n in range(1, own + 1))] for row in range(rows))

@@ -8,9 +8,10 @@ from typing import Any
 
 from rowlock import Context, EndedBatch, Finished, Permanent, Retry, Rowlock, Snooze, SourceError
 
-from . import tables
-from .imports import REOPENED, fetch_for_others
+from . import shared, tables
+from .imports import OVER, REOPENED
 from .scrub import scrub
+from .tables import Session
 from .web.fetch import Fetcher
 
 LOOK_AGAIN = timedelta(seconds=30)
@@ -22,22 +23,33 @@ async def enrich(ctx: Context, link_id: str, host: str) -> str | None:
     fetcher: Fetcher = ctx.resources["fetcher"]
     async with app.transaction() as tx:
         url = await tables.url_of(tx, link_id)
-        if ctx.batch_id is not None and await tables.has_ended(tx, ctx.batch_id):  # an operator has retried this job
-            again = app.get_task(REOPENED).using(key=ctx.batch_id, unique="while_queued")
-            await again.enqueue(import_id=ctx.batch_id)
+        await _reopen_imports(ctx, app, tx, link_id)
     if url is None:
         raise Permanent(f"link {link_id} of {host} is not in bookmarks_links", code="NO_SUCH_LINK")
     page = await fetcher.page(url)
     async with ctx.transaction() as tx:
         await tables.store_page(tx, link_id, page)
+        await shared.succeeded(tx, link_id, shared.now(app))
     return page.head.title
 
 
+async def _reopen_imports(ctx: Context, app: Rowlock, tx: Session, link_id: str) -> None:
+    """Imports that were over before an operator has retried this job come to another end: a batch tells its first end
+    only, and a shared link none."""
+    reopened = set(await shared.reopen(tx, link_id, ctx.job_id))
+    if ctx.batch_id is not None and await tables.has_ended(tx, ctx.batch_id):
+        reopened.add(ctx.batch_id)
+    for import_id in sorted(reopened):
+        await app.get_task(REOPENED).using(key=import_id, unique="while_queued").enqueue(import_id=import_id)
+
+
 async def link_dead(ctx: Context, finished: Finished) -> None:
-    """Keep why a link is dead; its job is forgotten after a while."""
+    """Keep why a link is dead, and tell the imports that wait for it; its job is forgotten after a while."""
+    link_id, code = finished["args"]["link_id"], finished["error_code"]
     message = (finished["error_message"] or "").partition("\n")[0]
     async with ctx.transaction() as tx:
-        await tables.mark_dead(tx, finished["args"]["link_id"], finished["error_code"], message)
+        await tables.mark_dead(tx, link_id, code, message)
+        await shared.died(tx, link_id, finished["job_id"], f"{code}: {message}", shared.now(ctx.resources["app"]))
 
 
 async def import_ended(ctx: Context, batch: EndedBatch) -> None:
@@ -46,16 +58,20 @@ async def import_ended(ctx: Context, batch: EndedBatch) -> None:
 
 
 async def import_reopened(ctx: Context, import_id: str) -> None:
-    """The same once more, when an operator has retried jobs of an import that was over: a batch tells its first end
-    only."""
+    """The jobs of an import are over, for the first time or once more: wait until its shared links are, too."""
     app: Rowlock = ctx.resources["app"]
-    batch = await app.find_batch(import_id)
-    if not batch.record.over:
-        raise Snooze(LOOK_AGAIN, "some of its jobs were retried")
-    if batch.state == "cancelled":
-        await fetch_for_others(app, import_id)
+    await shared.settle(app, import_id)
+    found = await tables.find_import(app, import_id)
+    if found is None:
+        return
+    if found["status"] not in OVER:
+        raise Snooze(LOOK_AGAIN, "some of its links have not ended")
+    if found["status"] == "canceled":
+        await shared.settle_for_others(app, import_id)
     async with ctx.transaction() as tx:
-        await tables.end_import(tx, batch)
+        if found["status"] == "canceled":
+            await shared.stop_waiting(tx, import_id)
+        await tables.end_import(tx, import_id)
 
 
 class Unexpected(Exception):

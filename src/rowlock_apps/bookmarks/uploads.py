@@ -14,7 +14,7 @@ from typing import IO, BinaryIO, NamedTuple
 from rowlock import RowlockError
 
 from .chrome_html import Bookmark, bookmarks
-from .encoding import encoding_of, text_of
+from .encoding import Encoding, encoding_of, text_of
 from .links import Link, link_of
 
 MOST_BYTES = 100 << 20
@@ -58,12 +58,20 @@ def _open(path: str | Path) -> BinaryIO:
     raise BadUpload(f"cannot read {path}: {reason}")
 
 
-def put_aside(file: BinaryIO, lines: IO[bytes]) -> int:
+class Contents(NamedTuple):
+    """What a file has in it."""
+
+    total: int  # bookmarks
+    encoding: str
+    replaced_characters: int
+
+
+def put_aside(file: BinaryIO, lines: IO[bytes]) -> Contents:
     """All bookmarks of a file, read before anything is written to the database: then a bad file leaves nothing behind,
     and how many there are is known from the beginning. `lines` gets each of them as JSON."""
-    codec = _check_outside(file)
+    encoding = _check_outside(file)
     total = listed = 0
-    for bookmark in bookmarks(text_of(file, codec)):
+    for bookmark in bookmarks(text_of(file, encoding.codec)):
         total += 1
         listed += bookmark.listed
         if total > MOST_BOOKMARKS:
@@ -73,21 +81,21 @@ def put_aside(file: BinaryIO, lines: IO[bytes]) -> int:
         found = "links, but none in a <DL> list" if total else "no <A HREF=…> in a <DL> list"
         raise BadUpload(f"this is not a bookmarks file: it has {found}; upload the HTML file that the browser exports")
     lines.seek(0)
-    return total
+    return Contents(total, encoding.codec.removesuffix("-sig"), encoding.replaced)
 
 
-def _check_outside(file: BinaryIO) -> str:
+def _check_outside(file: BinaryIO) -> Encoding:
     """The encoding of a file that may be one of bookmarks."""
     size = file.seek(0, io.SEEK_END)
     if size == 0:
         raise BadUpload("the file is empty; export the bookmarks again (Chrome: Bookmark manager, Export bookmarks)")
     if size > MOST_BYTES:
         raise BadUpload(f"the file has {size:,} bytes, more than {MOST_BYTES:,}; split it, or delete its icons")
-    codec = encoding_of(file)
+    encoding = encoding_of(file)
     file.seek(0)
-    if not codec.startswith("utf-16") and b"\x00" in file.read(4096):
+    if not encoding.codec.startswith("utf-16") and b"\x00" in file.read(4096):
         raise BadUpload("the file is binary, not text; upload the HTML file that the browser exports")
-    return codec
+    return encoding
 
 
 def items(lines: IO[bytes]) -> Iterator[Item]:

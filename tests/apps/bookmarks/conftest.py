@@ -14,6 +14,7 @@ import pytest
 from rowlock import Rowlock
 from rowlock_apps.bookmarks import import_file, make_app, read_import
 from rowlock_apps.bookmarks.imports import Import
+from rowlock_apps.bookmarks.shared import now
 from rowlock_apps.bookmarks.small_web import Pages, SmallWeb, small_web
 from support.rig import TABLES
 from support.server import PostgresDatabases
@@ -39,7 +40,10 @@ def postgres(handed_on: str) -> str:
         for table in (*TABLES, "batches"):
             connection.execute(f"DELETE FROM rowlock.{table}")
         connection.execute("DELETE FROM rowlock.sources WHERE name LIKE '%:%'")
-        connection.execute("TRUNCATE bookmarks_imports, bookmarks_links, bookmarks_placements, bookmarks_pages")
+        connection.execute("UPDATE rowlock.sources SET concurrency = 2, set_by = NULL WHERE name = 'domain'")
+        connection.execute(
+            "TRUNCATE bookmarks_imports, bookmarks_links, bookmarks_placements, bookmarks_pages, bookmarks_shared_links"
+        )
     return handed_on
 
 
@@ -58,26 +62,29 @@ class Place:
     async def bring(self, file: bytes, user: str = "ana") -> str:
         return await import_file(self.app, user, file)
 
-    async def read(self, import_id: str) -> Import:
-        return await read_import(self.app, import_id)
+    async def read(self, import_id: str, user: str | None = None) -> Import:
+        """An import as its user sees it, or as `user` does."""
+        if user is None:
+            [(user,)] = await self.rows("SELECT user_id FROM bookmarks_imports WHERE id = $1", import_id)
+        return await read_import(self.app, user, import_id)
 
     async def rows(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
         async with self.app.transaction() as tx:
             return [tuple(row) for row in await tx.fetch(sql, *args)]
 
     async def work(self, *ids: str, seconds: float = 20, **settings: Any) -> list[Import]:
-        """A worker until these imports are over, and what is kept of them is written."""
+        """A worker until these imports are over, and no job is left that is due."""
         async with self.app.worker(**{"poll_interval_seconds": 0.2} | settings):
-            await self.until(self._kept(*ids), seconds)
+            await self.until(self._over(*ids), seconds)
         return [await self.read(import_id) for import_id in ids]
 
-    def _kept(self, *ids: str) -> Callable[[], Awaitable[bool]]:
-        async def kept() -> bool:
-            rows = await self.rows("SELECT id, state FROM bookmarks_imports")
-            waiting = await self.app.jobs(state=["queued", "running"])
-            return {row[0] for row in rows if row[1]} >= set(ids) and not waiting
+    def _over(self, *ids: str) -> Callable[[], Awaitable[bool]]:
+        async def over() -> bool:
+            imports = [await self.read(import_id) for import_id in ids]
+            jobs = await self.app.jobs(state=["queued", "running"])
+            return all(one.over for one in imports) and not any(job.run_after <= now(self.app) for job in jobs)
 
-        return kept
+        return over
 
     async def until(self, check: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
         async with asyncio.timeout(seconds):

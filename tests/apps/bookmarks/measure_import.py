@@ -39,7 +39,7 @@ async def measure(url: str, path: str) -> dict[str, float]:
         took = time.perf_counter() - began
         cpu = time.process_time() - cpu_began
         ticking.cancel()
-        status = await read_import(app, import_id)
+        status = await read_import(app, "ana", import_id)
         jobs = await app.find_batch(import_id)
     lags.sort()
     return {

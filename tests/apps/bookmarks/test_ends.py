@@ -1,16 +1,11 @@
 """How imports end on both engines: cancelled beside others, retried by an operator, and after their batch is gone."""
 
-import asyncio
 from datetime import timedelta
-from typing import Any
-
-import pytest
 
 from apps.bookmarks.conftest import Make, Place
 from apps.bookmarks.files import bookmarks_file
 from rowlock import FakeClock
-from rowlock_apps.bookmarks import tables
-from rowlock_apps.bookmarks.imports import ENDED, ENRICH
+from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Behaviour, Send, answer, page
 
 LINK = "http://a.example/1"
@@ -46,35 +41,6 @@ async def test_what_nobody_waits_for_is_not_fetched_when_an_import_is_canceled(p
     await it.work(ana)
     assert it.web.asked.total() == 0
     assert await it.app.jobs(task=ENRICH, state=["queued", "running"]) == []
-
-
-@pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: there is no such moment
-async def test_an_import_in_the_middle_of_a_portion_is_waited_for(place: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S0.10: it has found a job for its link, which is cancelled before anybody can see that it wants it."""
-    it = await place({"a.example/1": page("A")})
-    ana = await it.bring(FILE)
-    reached, go_on = asyncio.Event(), asyncio.Event()
-    count = tables.count_without_job
-
-    async def slow(tx: Any, import_id: str, number: int) -> None:
-        if number <= 0:  # the end of the portion
-            reached.set()
-            await go_on.wait()
-        await count(tx, import_id, number)
-
-    monkeypatch.setattr(tables, "count_without_job", slow)
-    bringing = asyncio.create_task(it.bring(FILE, "ben"))
-    await reached.wait()
-    await cancel(it, ana)
-    async with it.app.worker(poll_interval_seconds=0.1):
-        [ended] = await it.app.jobs(task=ENDED)
-        with pytest.raises(TimeoutError):
-            await ended.wait(0.5)
-        go_on.set()
-        await bringing
-        await ended.wait(10)
-    await it.work(ana)
-    assert it.web.asked["a.example/1"] == 1
 
 
 def better_the_second_time() -> Behaviour:

@@ -163,14 +163,53 @@ RUSSIAN, KOREAN, FRENCH = (
 )
 def test_files_in_any_encoding_whatever_they_say(title: str, codec: str, declared: str) -> None:
     file = io.BytesIO(TEXT.format(charset=declared, title=title).encode(codec))
-    [found] = bookmarks(text_of(file, encoding_of(file)))
+    [found] = bookmarks(text_of(file, encoding_of(file).codec))
     assert found.title == title
+
+
+@pytest.mark.parametrize(
+    ("titles", "codec", "declared", "bad", "read_as"),
+    [
+        ([RUSSIAN, KOREAN], "utf-8", "UTF-8", b"\xff", "utf-8"),
+        ([RUSSIAN, KOREAN], "utf-8", "nonsense", b"\xc3", "utf-8"),  # half a character
+        ([FRENCH], "utf-8", "UTF-8", b"\xe9", "utf-8"),
+        ([RUSSIAN], "utf-8-sig", "windows-1251", b"\xff", "utf-8-sig"),  # the mark says what it is
+        ([RUSSIAN], "cp1251", "windows-1251", b"\x98", "cp1251"),  # what it declares, with a byte that has no letter
+        ([KOREAN] * 30, "cp949", "euc-kr", b"\xff\xff", "cp949"),
+        ([RUSSIAN], "cp1251", "windows-1251", "\xe9".encode(), "cp1251"),  # a declared one that fits wins over UTF-8
+    ],
+)
+def test_one_bad_byte_costs_one_character_and_changes_no_other(
+    titles: list[str], codec: str, declared: str, bad: bytes, read_as: str
+) -> None:
+    """A file with one bad byte is still the file that it was, and how many characters were replaced is known."""
+    rows = "".join(f'<DT><A HREF="http://a.example/">{title}</A>\n' for title in titles)
+    data = (START.format(charset=declared) + rows + '<DT><A HREF="http://b.example/">#</A>\n</DL>').encode(codec)
+    file = io.BytesIO(data.replace(b"#", b"ab" + bad + b"<b>c</b>"))
+    encoding = encoding_of(file)
+    found = [bookmark.title for bookmark in bookmarks(text_of(file, encoding.codec))]
+    assert encoding.codec == read_as
+    assert found[:-1] == titles
+    assert encoding.replaced == found[-1].count("\ufffd")
+    assert (encoding.replaced > 0) == (bad != "\xe9".encode())
+
+
+def test_characters_that_somebody_else_has_replaced_are_not_counted() -> None:
+    file = io.BytesIO(TEXT.format(charset="UTF-8", title=f"{RUSSIAN} \ufffd \ufffd").encode() + b"\xff")
+    assert encoding_of(file) == ("utf-8", 1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_replaced_characters_are_counted_wherever_a_piece_ends(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rowlock_apps.bookmarks.encoding.CHUNK", size)
+    data = TEXT.format(charset="UTF-8", title=f"{RUSSIAN} \ufffd").encode()
+    assert encoding_of(io.BytesIO(data.replace(b" \xef\xbf\xbd", b"\xff\xef\xbf\xbd\xfe"))) == ("utf-8", 2)
 
 
 @pytest.mark.parametrize("declared", ["unicode_escape", "raw_unicode_escape", "utf-7", "punycode", "idna", "rot13"])
 def test_what_is_no_encoding_of_the_web_is_not_believed(declared: str) -> None:
     file = io.BytesIO(TEXT.format(charset=declared, title=r"été \ud800").encode("cp1252"))
-    [found] = bookmarks(text_of(file, encoding_of(file)))
+    [found] = bookmarks(text_of(file, encoding_of(file).codec))
     assert found.title == r"été \ud800"
 
 
@@ -188,14 +227,14 @@ def test_broken_bytes_cost_only_themselves() -> None:
         TEXT.format(charset="UTF-8", title="ab").encode().replace(b"ab", b"\xff" + "ä".encode() + b"\xfe")
     )
     lines = io.BytesIO()
-    assert put_aside(file, lines) == 1
+    assert put_aside(file, lines).total == 1
     [found] = items(lines)
     assert found.link == Link(link_id("http://a.example/"), "http://a.example/", "a.example")
 
 
 def test_a_path_is_opened_and_closed(tmp_path: object) -> None:
     with opened(bookmarks_file("http://a.example/")) as file:
-        assert put_aside(file, io.BytesIO()) == 1
+        assert put_aside(file, io.BytesIO()).total == 1
     with pytest.raises(BadUpload, match="cannot read"), opened(f"{tmp_path}/nowhere.html"):
         pass
 
@@ -237,7 +276,7 @@ async def test_reading_does_not_hold_the_loop() -> None:
     while not reading.done():
         await asyncio.sleep(0.001)
         turns += 1
-    assert await reading == 20_000
+    assert (await reading).total == 20_000
     assert turns >= 5
 
 

@@ -8,8 +8,8 @@ import pytest
 from apps.bookmarks.conftest import Make
 from apps.bookmarks.files import bookmarks_file
 from rowlock import BatchNotFound, InvalidArguments
-from rowlock_apps.bookmarks import BadUpload, ImportNotFound
-from rowlock_apps.bookmarks.imports import ENRICH
+from rowlock_apps.bookmarks import BadUpload, ImportNotFound, import_file
+from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Send, answer, page
 
 SOME = ["http://a.example/1", "http://a.example/2", "http://b.example/1"]
@@ -89,7 +89,7 @@ async def test_what_was_fetched_is_not_fetched_again_and_what_died_is_tried_agai
 
 
 async def test_a_link_that_is_being_fetched_for_another_import_is_left_to_it(place: Make) -> None:
-    """S0.10: no new job while one is running; the second import has nothing to wait for."""
+    """S0.10: no new job while one is running; the second import waits for it."""
     hold = asyncio.Event()
     reached = asyncio.Event()
 
@@ -102,11 +102,12 @@ async def test_a_link_that_is_being_fetched_for_another_import_is_left_to_it(pla
     first = await it.bring(bookmarks_file(SOME[0]))
     async with it.app.worker(poll_interval_seconds=0.2):
         await asyncio.wait_for(reached.wait(), 10)
-        second = await it.read(await it.bring(bookmarks_file(SOME[0]), "ben"))
-        assert (second.status, second.processed_items, second.total_items) == ("succeeded", 1, 1)
-        assert (await it.read(first)).status == "running"
+        second = await it.bring(bookmarks_file(SOME[0]), "ben")
+        assert [(await it.read(one)).status for one in (first, second)] == ["running", "running"]
+        assert len(await it.app.jobs(task=ENRICH)) == 1
         hold.set()
         await (await it.app.find_batch(first)).wait(10)
+    assert [(await it.read(one)).status for one in (first, second)] == ["succeeded", "succeeded"]
     assert it.web.asked["a.example/1"] == 1
 
 
@@ -185,7 +186,7 @@ async def test_bad_words_for_users_and_imports_are_refused(place: Make) -> None:
             await it.bring(bookmarks_file(*SOME), user)
     for unknown in ("nonsense", "01a1e3fe-e43f-71b9-8543-993b40930a9b"):
         with pytest.raises(ImportNotFound, match=f"no import with id {unknown}"):
-            await it.read(unknown)
+            await it.read(unknown, "ana")
 
 
 async def test_a_canceled_import_says_so_and_its_links_may_be_imported_again(place: Make) -> None:
@@ -203,3 +204,40 @@ async def test_the_web_tier_makes_jobs_and_fetches_nothing(place: Make) -> None:
     it = await place(PAGES)
     await it.read(await it.bring(bookmarks_file(*SOME)))
     assert (it.web.asked.total(), it.web.resolved.total(), it.web.dialled) == (0, 0, [])
+
+
+async def test_a_file_with_a_bad_byte_is_imported_with_a_warning(place: Make) -> None:
+    """S0.7: the import's record says what was replaced; a file without such bytes has no warning."""
+    it = await place({})
+    good = bookmarks_file("http://a.example/").replace(b"title 0", "Съешь ещё булок".encode())
+    bad = await it.read(await it.bring(good.replace("ещё".encode(), "ещё".encode() + b"\xff\xfe")))
+    assert (bad.encoding, bad.replaced_characters) == ("utf-8", 2)
+    assert bad.warning is not None
+    assert bad.warning.startswith("characters of the file that are not utf-8, and were replaced by U+FFFD: 2;")
+    assert await it.rows("SELECT title FROM bookmarks_placements") == [("Съешь ещё\ufffd\ufffd булок",)]
+    fine = await it.read(await it.bring(good))
+    assert (fine.encoding, fine.replaced_characters, fine.warning) == ("utf-8", 0, None)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+async def test_the_id_of_an_import_is_told_before_its_first_bookmark_is_placed(place: Make) -> None:
+    """S0.3: whoever is killed in between knows what to cancel."""
+    it = await place({})
+    told: list[str] = []
+
+    def begun(import_id: str) -> None:
+        told.append(import_id)
+        raise Killed
+
+    with pytest.raises(Killed):
+        await import_file(it.app, "ana", bookmarks_file(*SOME), begun=begun)
+    [import_id] = told
+    assert await it.rows("SELECT * FROM bookmarks_placements") == []
+    one = await it.read(import_id)
+    assert (one.status, one.total_items, one.processed_items) == ("canceled", 3, 0)
+    with pytest.raises(BadUpload):
+        await import_file(it.app, "ana", b"not bookmarks", begun=begun)
+    assert len(told) == 1

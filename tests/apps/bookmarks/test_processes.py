@@ -8,8 +8,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,9 +19,9 @@ from typer.testing import CliRunner
 
 from apps.bookmarks.files import bookmarks_file
 from rowlock import Rowlock
-from rowlock_apps.bookmarks import import_file, make_app, read_import
+from rowlock_apps.bookmarks import import_file, imports, make_app, read_import
 from rowlock_apps.bookmarks.__main__ import commands
-from rowlock_apps.bookmarks.imports import ENRICH
+from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Send, page, small_web
 
 HERE = Path(__file__).parent
@@ -97,7 +99,7 @@ async def test_two_worker_processes_on_postgresql_run_each_job_once(postgres: st
             await both_there(app, processes)
             import_id = await import_file(app, "ana", bookmarks_file(*(f"http://{path}" for path in paths)))
             await wait_over(app, import_id, processes)
-            one = await read_import(app, import_id)
+            one = await read_import(app, "ana", import_id)
             jobs = await app.jobs(task=ENRICH, limit=100)
     assert (one.status, one.processed_items, one.failed_items) == ("succeeded", 24, 0)
     assert [job.attempt for job in jobs] == [1] * 24
@@ -136,13 +138,17 @@ async def test_a_killed_workers_links_are_fetched_by_another(database: str, proc
             import_id = await import_file(app, "ana", bookmarks_file("http://a.example/"))
             killed = processes.start(*command)
             await asyncio.wait_for(reached.wait(), 30)
+            shares = await import_file(app, "ben", bookmarks_file("http://a.example/"))
             killed.kill()
             killed.wait()
+            assert (await read_import(app, "ben", shares)).status == "running"
             processes.start(*command)
             await wait_over(app, import_id, processes)
             [job] = await app.jobs(task=ENRICH)
             assert (job.state, job.attempt, job.losses, job.result) == ("succeeded", 2, 1, "At last")
-            assert (await read_import(app, import_id)).status == "succeeded"
+            for user, its in (("ana", import_id), ("ben", shares)):
+                one = await read_import(app, user, its)
+                assert (one.status, one.processed_items, one.failed_items) == ("succeeded", 1, 0)
         hold.set()
 
 
@@ -185,7 +191,7 @@ async def test_the_readmes_commands_work_as_written(postgres_url: str, processes
         async with make_app(database) as app:
             await wait_over(app, import_id, processes)
         assert set(processes.stop()) == {0}
-    told = json.loads(processes.run("rowlock_apps.bookmarks", "status", import_id))
+    told = json.loads(processes.run("rowlock_apps.bookmarks", "status", import_id, "--user", "ana"))
     assert (told["status"], told["processed_items"], told["failed_items"]) == ("failed", 4, 3)
     assert {code for code in ("ADDRESS_REFUSED", "PORT_REFUSED") if code in processes.logs()} == {
         "ADDRESS_REFUSED",
@@ -210,8 +216,9 @@ def test_the_readmes_python_and_sql_run(processes: Processes, postgres: str) -> 
     [
         (["import", "nowhere.html", "--user", "ana"], "bookmarks: cannot read nowhere.html: No such file or directory"),
         (["import", "bookmarks.html", "--user", " "], "bookmarks: user_id must be text"),
-        (["status", "nonsense"], "bookmarks: no import with id nonsense"),
-        (["status", "x", "--database", "mysql://x"], "bookmarks: database = 'mysql://x'"),
+        (["status", "nonsense", "--user", "ana"], "bookmarks: no import with id nonsense"),
+        (["cancel", "nonsense", "--user", "ana"], "bookmarks: no import with id nonsense"),
+        (["status", "x", "--user", "ana", "--database", "mysql://x"], "bookmarks: database = 'mysql://x'"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_clear_line(
@@ -222,3 +229,47 @@ def test_mistakes_on_the_command_line_are_one_clear_line(
     assert told.exit_code == 2
     assert told.stderr.startswith(message)
     assert len(told.stderr.splitlines()) == 1
+
+
+def test_the_command_line_shows_and_cancels_an_import_to_its_user_alone(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S0.3: to anybody else it looks as if there were no such import."""
+    monkeypatch.chdir(processes.folder)
+    file = bookmarks_file("http://a.example/").replace(b"title", "ещё".encode() + b"\xff")
+    (processes.folder / "bad.html").write_bytes(file)
+    brought = CliRunner().invoke(commands, ["import", "bad.html", "--user", "ana"])
+    import_id = brought.stdout.strip()
+    assert brought.stderr.startswith(
+        "bookmarks: characters of the file that are not utf-8, and were replaced by U+FFFD: 1;"
+    )
+    for command in ("status", "cancel"):
+        refused = CliRunner().invoke(commands, [command, import_id, "--user", "ben"])
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert refused.stderr == f"bookmarks: no import with id {import_id}\n"
+    shown = json.loads(CliRunner().invoke(commands, ["status", import_id, "--user", "ana"]).stdout)
+    assert (shown["status"], shown["total_items"], shown["replaced_characters"]) == ("queued", 1, 1)
+    assert shown["warning"].startswith(warning)
+    cancelled = json.loads(CliRunner().invoke(commands, ["cancel", import_id, "--user", "ana"]).stdout)
+    assert cancelled["status"] == "canceled"
+    again = CliRunner().invoke(commands, ["cancel", import_id, "--user", "ana"])
+    assert (again.exit_code, again.stderr) == (2, f"bookmarks: import {import_id} is already canceled\n")
+
+
+def test_the_id_of_an_import_is_printed_before_its_bookmarks_are_placed(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S0.3: a process that is killed while it places them has said what to cancel."""
+    monkeypatch.chdir(processes.folder)
+    printed: list[str] = []
+    place = imports._place
+
+    async def look(*args: Any) -> None:
+        printed.append(capsys.readouterr().out.strip())
+        await place(*args)
+
+    monkeypatch.setattr(imports, "_place", look)
+    commands(["import", "bookmarks.html", "--user", "ana"], standalone_mode=False)
+    [import_id] = printed
+    assert uuid.UUID(import_id)
+    assert capsys.readouterr().out == ""

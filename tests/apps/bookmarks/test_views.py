@@ -7,7 +7,7 @@ import pytest
 
 from apps.bookmarks.conftest import Make, Place
 from apps.bookmarks.files import bookmarks_file
-from rowlock_apps.bookmarks.imports import ENRICH
+from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import answer, page
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from rowlock import Permanent, SourceError
 
+from .challenge import challenged_by_headers
+
 REDIRECTS = (301, 302, 303, 307, 308)
 LONGEST_WAIT = 86_400.0
-_CHALLENGE = re.compile(
-    r"just a moment\W*|attention required!?( \| cloudflare)?|robot check|security check|(re)?captcha( check)?"
-    r"|access (to this page has been )?denied|(please )?verify (that )?you('re| are) (a |not a )?(human|robot)\W*"
-    r"|are you (a )?(human|robot)\W*|checking your browser\b.{0,60}|ddos-guard",
-    re.IGNORECASE,
-)
 
 
 def check_status(host: str, status: int, headers: Mapping[str, str]) -> None:
@@ -26,8 +21,8 @@ def check_status(host: str, status: int, headers: Mapping[str, str]) -> None:
     candidate. What is gone (404, 410) or needs more than a bookmark (401, …) is dead at once too: a second look five
     minutes later finds the same, and a later import tries again. Servers in trouble get their second try.
     """
-    if "challenge" in headers.get("cf-mitigated", "").lower():
-        raise Permanent(f"{host} asks for a captcha", code="CAPTCHA")
+    if challenged_by_headers(headers):
+        raise captcha(host)
     if 200 <= status < 300:
         return
     code = f"HTTP_{status}"
@@ -36,10 +31,9 @@ def check_status(host: str, status: int, headers: Mapping[str, str]) -> None:
     raise Permanent(f"{host} answered {status}", code=code)
 
 
-def check_title(host: str, title: str | None) -> None:
-    """Raise if the page is one that wants to know whether we are human."""
-    if title is not None and _CHALLENGE.fullmatch(title):
-        raise Permanent(f"{host} asks for a captcha", code="CAPTCHA")
+def captcha(host: str) -> Permanent:
+    """The server wants to know whether we are human."""
+    return Permanent(f"{host} asks for a captcha", code="CAPTCHA")
 
 
 def _wait(headers: Mapping[str, str]) -> float | None:

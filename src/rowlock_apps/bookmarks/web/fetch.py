@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ from yarl import URL
 
 from rowlock import Permanent, SourceError
 
-from . import head, robots
-from .answers import REDIRECTS, check_status, check_title
+from . import challenge, head, robots
+from .answers import REDIRECTS, captcha, check_status
 from .body import inflated
 from .guard import Refused, Resolve, Target, address_of, is_public, redirected, target_of
 from .head import Head, HeadReader
@@ -29,6 +29,7 @@ from .page import Page
 Dial = Callable[[tuple[Any, ...]], socket.socket]
 ROBOT = "rowlock-bookmarks"
 MOST_REDIRECTS = 5
+LOOK_SECONDS = 3.0  # for the part of a page that nothing is kept of
 PAGES = {"text/html", "application/xhtml+xml"}
 
 
@@ -79,6 +80,7 @@ class Fetcher:
             async with asyncio.timeout(self._limits.total):
                 target = target_of(url, self._ports)
                 async with self._followed(target, obey=True) as (target, answer):
+                    await self._check_refusal(target, answer)
                     check_status(target.host, answer.status, answer.headers)
                     return await self._read(target, answer)
         except aiohttp.ServerTimeoutError:
@@ -128,7 +130,7 @@ class Fetcher:
             answer.close()  # never back to a pool: the rest of the body is not read
 
     async def _read(self, target: Target, answer: aiohttp.ClientResponse) -> Page:
-        content_type = answer.content_type.lower()[:100]
+        content_type = _content_type(answer)
         if content_type not in PAGES:
             return Page(target.url, content_type, Head())
         reader = HeadReader()
@@ -137,9 +139,31 @@ class Fetcher:
                 reader.feed(step)
                 if reader.done:
                     break
-        found = reader.head(target.url, answer.charset)
-        check_title(target.host, found.title)
+            found = reader.head(target.url, answer.charset)
+            if not challenge.describes_itself(found):
+                await self._read_on(reader, steps)
+        if challenge.is_challenge(answer.status, found, reader.beginning(challenge.MOST_BYTES)):
+            raise captcha(target.host)
         return Page(target.url, content_type, found)
+
+    async def _check_refusal(self, target: Target, answer: aiohttp.ClientResponse) -> None:
+        """Raise if what comes with a refusal is a challenge."""
+        if answer.status not in challenge.REFUSALS or _content_type(answer) not in PAGES:
+            return
+        reader = HeadReader()
+        with suppress(Permanent, SourceError):  # its body cannot be unpacked: the status says enough
+            async with aclosing(self._body(answer, challenge.MOST_BYTES)) as steps:
+                await self._read_on(reader, steps)
+        found = reader.head(target.url, answer.charset)
+        if challenge.is_challenge(answer.status, found, reader.beginning(challenge.MOST_BYTES)):
+            raise captcha(target.host)
+
+    async def _read_on(self, reader: HeadReader, steps: AsyncIterator[bytes]) -> None:
+        """As much of a page as tells a challenge, without waiting long for it, or for its end."""
+        with suppress(TimeoutError, aiohttp.ClientError, OSError):
+            async with asyncio.timeout(min(LOOK_SECONDS, self._limits.idle)):
+                while len(reader) < challenge.MOST_BYTES and (step := await anext(steps, b"")):
+                    reader.feed(step)
 
     async def _ask_robots(self, origin: str) -> robots.Rules:
         """RFC 9309: what is not there (4xx) forbids nothing; a server in trouble forbids everything for now."""
@@ -157,6 +181,10 @@ class Fetcher:
 
     def _body(self, answer: aiohttp.ClientResponse, most: int) -> AsyncGenerator[bytes, None]:
         return inflated(answer.content.iter_any(), answer.headers.get("Content-Encoding", ""), most)
+
+
+def _content_type(answer: aiohttp.ClientResponse) -> str:
+    return answer.content_type.lower()[:100]
 
 
 def target_host(url: str) -> str:

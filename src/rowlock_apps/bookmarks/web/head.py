@@ -49,21 +49,29 @@ class HeadReader:
     def __init__(self) -> None:
         self._data = bytearray()
         self._searched = 0
+        self._end: int | None = None
         self.done = False
 
     def feed(self, data: bytes) -> None:
         """More of the page. Once `done`, the rest need not be read."""
         self._data += data[: MOST_BYTES - len(self._data)]
-        wide = self._data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        found = None if wide else _END.search(self._data, max(0, self._searched - 16))
-        self._searched = len(self._data)
-        if found:
-            del self._data[found.start() :]
-        self.done = found is not None or len(self._data) >= MOST_BYTES
+        if self._end is None:
+            wide = self._data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            found = None if wide else _END.search(self._data, max(0, self._searched - 16))
+            self._searched = len(self._data)
+            self._end = found.start() if found else None
+        self.done = self._end is not None or len(self._data) >= MOST_BYTES
+
+    def __len__(self) -> int:
+        return len(self._data)
 
     def head(self, url: str, charset: str | None) -> Head:
         """What the head says; relative URLs in it are relative to `url`."""
-        return head_of(_decoded(bytes(self._data), charset), url)
+        return head_of(_decoded(bytes(self._data[: self._end]), charset), url)
+
+    def beginning(self, most: int) -> str:
+        """The page as far as it was read, letters beyond ASCII aside: to look for tags in."""
+        return self._data[:most].decode("ascii", "replace")
 
 
 def head_of(text: str, url: str) -> Head:
