@@ -314,7 +314,9 @@ async def test_log_records_carry_the_fields_of_the_document(app: Rowlock, caplog
     assert "bad.example=2" in top, "the domains that fail most"
 
 
-async def test_the_summary_leaves_out_tasks_that_are_not_counted(app: Rowlock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_summary_leaves_out_tasks_that_are_not_counted(
+    app: Rowlock, caplog: pytest.LogCaptureFixture
+) -> None:
     @app.task(counted=False, max_attempts=1)
     async def keep_books(finished: Finished) -> None:
         if finished["state"] == "dead":

@@ -240,9 +240,8 @@ def test_the_command_line_shows_and_cancels_an_import_to_its_user_alone(
     (processes.folder / "bad.html").write_bytes(file)
     brought = CliRunner().invoke(commands, ["import", "bad.html", "--user", "ana"])
     import_id = brought.stdout.strip()
-    assert brought.stderr.startswith(
-        "bookmarks: characters of the file that are not utf-8, and were replaced by U+FFFD: 1;"
-    )
+    warning = "characters of the file that are not utf-8, and were replaced by U+FFFD: 1;"
+    assert brought.stderr.startswith(f"bookmarks: {warning}")
     for command in ("status", "cancel"):
         refused = CliRunner().invoke(commands, [command, import_id, "--user", "ben"])
         assert (refused.exit_code, refused.stdout) == (2, "")

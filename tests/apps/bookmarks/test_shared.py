@@ -207,6 +207,26 @@ async def test_an_import_that_has_jobs_can_be_canceled_and_the_other_is_still_se
     assert (it.web.asked["a.example/1"], it.web.asked["a.example/2"]) == (1, 0)
 
 
+async def test_a_link_of_a_canceled_import_does_not_wait_until_the_other_import_has_done_its_own(place: Make) -> None:
+    """S0.10: the second import's own link is answered after the shared one only."""
+    shared_is_asked = asyncio.Event()
+
+    async def shared_link(send: Send) -> None:
+        shared_is_asked.set()
+        await page("A")(send)
+
+    async def own_link(send: Send) -> None:
+        await asyncio.wait_for(shared_is_asked.wait(), 8)
+        await page("B")(send)
+
+    it = await place({"a.example/1": shared_link, "b.example/": own_link})
+    ana, ben = await it.bring(FILE), await it.bring(bookmarks_file(LINK, "http://b.example/"), "ben")
+    await cancel_import(it.app, "ana", ana)
+    await it.work(ana, ben)
+    assert await stands(it, ben) == ("succeeded", 2, 0, 2)
+    assert (it.web.asked["a.example/1"], it.web.asked["b.example/"]) == (1, 1)
+
+
 async def test_nobody_can_read_or_cancel_the_import_of_another_user_or_learn_that_there_is_one(place: Make) -> None:
     """S0.3: the web tier checks rights."""
     it = await place({"a.example/1": page("A")})
