@@ -58,7 +58,7 @@ class Lease:
     async def beat(self) -> None:
         """Hold it for `lease_seconds` from now on."""
         if not await (await self._app.store()).run(jobs.beat_waiting(self.job_id, self.token, self._seconds)):
-            raise LeaseLost(f"job {self.job_id} is no longer held by this attempt")
+            raise self._lost("is no longer held by this attempt")
 
     async def complete(self, result: Any = None) -> State:
         """It is done."""
@@ -79,15 +79,18 @@ class Lease:
 
     async def _settle(self, end: AttemptEnd) -> State:
         if self._over:  # the database would say `duplicate`: it is this very lease that settled it, but otherwise
-            raise LeaseLost(f"job {self.job_id} is settled already")
+            raise self._lost("is settled already")
         transition = decide(self._job, end, random.random())
         settlement = Settlement(self.job_id, self.token, transition, follow_ups(self._job, transition))
         store = await self._app.store()
         answer = (await store.run(jobs.settle([settlement], self._app.keep)))[self.job_id]
         if answer == "lost":
-            raise LeaseLost(f"job {self.job_id} is no longer held by this attempt")
+            raise self._lost("is no longer held by this attempt")
         self._over = True
         if self._job.batch_id is not None and transition.state in FINAL:
             complete = await store.run(batches.complete([self._job.batch_id]))
             await store.run(batches.end(complete))
         return (await self._app.job(self.job_id)).state  # not the transition's: a cancel may have come first
+
+    def _lost(self, why: str) -> LeaseLost:
+        return LeaseLost(f"job {self.job_id} {why}", self.job_id, self.token)

@@ -273,7 +273,6 @@ class WorkerPool:
 
     def take(self, claimed: list[Claimed], sent: float) -> None:
         """Own these jobs from the moment their claim was sent, and start what has a slot."""
-        self.log.claimed(claimed)
         running, buffer = self.running, self._buffer
         if fresh := {job.batch_id for job in claimed if job.batch_id is not None} - self._batches:
             self._batches = self._batches | fresh if len(self._batches) < KNOWN_BATCHES else fresh
@@ -282,6 +281,7 @@ class WorkerPool:
             attempt = running[job.id] = Running(job, sent)
             buffer.append(attempt)
         self._start_waiting()
+        self.log.claimed(claimed)
 
     def _start_waiting(self) -> None:
         buffer, size = self._buffer, self.settings.pool_size

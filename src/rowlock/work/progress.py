@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rowlock.core.errors import StoreError
 from rowlock.store import jobs
 from rowlock.store.engine import Store
 from rowlock.work.context import Report
@@ -56,7 +55,7 @@ class ProgressBook:
             try:
                 held = await self._store.run(jobs.progress(batch))
                 self._on_lost([(row[0], row[1]) for row in batch if row[0] not in held])
-            except StoreError as error:
+            except Exception as error:  # the next report is a new chance; without this loop there would be none
                 log.warning("progress of %d jobs was not written: %s", len(batch), error)
             await asyncio.sleep(PERIOD)
 
