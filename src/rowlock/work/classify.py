@@ -70,11 +70,12 @@ def classify(job: Claimed, rules: Rules, raised: BaseException, picked: Picked) 
     return Failed(code, text, **_by_rule(rules, raised, cause), **about)
 
 
-def internal(job: Claimed, what: str, broken: BaseException) -> Failed:
-    """What becomes of an attempt whose end we could not make out: a failure like any other. The log has the traceback,
-    which says whose code it was."""
+def internal(job: Claimed, what: str, broken: BaseException, raised: BaseException | None = None) -> Failed:
+    """What becomes of an attempt whose end we could not make out: a failure like any other. The log has the tracebacks,
+    which say whose code it was."""
     with suppress(BaseException):  # a filter of the log is somebody's code, too
-        log.error("Job %s (%s): %s:\n%s", job.id, job.task, what, traced(broken))
+        also = "" if raised is None else f"\nThe attempt had raised:\n{traced(raised)}"
+        log.error("Job %s (%s): %s:\n%s%s", job.id, job.task, what, traced(broken), also)
     return Failed("INTERNAL", clean(f"{what}: {kind(broken)}: {said(broken)}"))
 
 

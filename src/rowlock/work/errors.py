@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from types import TracebackType
 
 from rowlock.core.errors import Permanent, Retry, Snooze, SourceError
 
@@ -14,7 +15,8 @@ LIMIT = 8 * 1024
 CODE_LIMIT = 100
 OTHERS, OTHERS_LIMIT = 5, 1024  # of a group: how many are named, in how many bytes
 FRAMES, FRAMES_LIMIT = 6, 2048
-TRACE_LIMIT = 32 * 1024  # of a traceback in the log
+TRACE_FRAMES = 30
+TRACE = BaseException.__dict__["__traceback__"]
 
 
 def clean(text: str, limit: int = LIMIT) -> str:
@@ -49,7 +51,7 @@ def describe(error: BaseException, others: Sequence[BaseException] = ()) -> str:
     beside = _beside(others) if others else ""
     if isinstance(error, (Permanent, Retry, Snooze, SourceError)):
         return clean(clean(said(error), LIMIT - OTHERS_LIMIT) + beside if beside else said(error))
-    frames = traceback.extract_tb(error.__traceback__, limit=-FRAMES)
+    frames = traceback.extract_tb(_trace(error), limit=-FRAMES)
     where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
     return clean(clean(said(error), LIMIT - OTHERS_LIMIT - FRAMES_LIMIT) + beside + where)
 
@@ -61,14 +63,12 @@ def _beside(others: Sequence[BaseException]) -> str:
 
 
 def traced(error: BaseException) -> str:
-    """Its traceback for the log, with those of its causes where they can be shown."""
-    for lines in (traceback.format_exception, _own_trace):
-        try:
-            return clean("".join(lines(error)), TRACE_LIMIT)
-        except BaseException:
-            continue
-    return f"{kind(error)} (its traceback cannot be shown)"
+    """Its traceback for the log. Without those of its causes: a chain may be made to have no end."""
+    frames = traceback.format_tb(_trace(error), limit=-TRACE_FRAMES)
+    return clean("".join(["Traceback (most recent call last):\n", *frames, f"{kind(error)}: {said(error)}"]))
 
 
-def _own_trace(error: BaseException) -> list[str]:
-    return ["Traceback (most recent call last):\n", *traceback.format_tb(error.__traceback__), kind(error)]
+def _trace(error: BaseException) -> TracebackType | None:
+    """The traceback itself, whatever the exception's class makes of the attribute."""
+    found: TracebackType | None = TRACE.__get__(error)
+    return found

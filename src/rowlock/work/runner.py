@@ -173,7 +173,7 @@ class Runner(ABC):
             task = self._app.registry.all().get(running.job.task)
             return classify(running.job, task.options.rules if task else {}, error, picked)
         except BaseException as broken:
-            return internal(running.job, "what the attempt raised could not be understood", broken)
+            return internal(running.job, "what the attempt raised could not be understood", broken, error)
 
     def _tell_hooks(self, running: Running, error: BaseException) -> None:
         for hook in self._app.error_hooks:
