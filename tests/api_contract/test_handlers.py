@@ -51,6 +51,12 @@ def test_an_unknown_handler_is_an_error_that_names_it() -> None:
         get_handler("no such handler here")
 
 
+@pytest.mark.parametrize("option", [{"max_attempts": 0}, {"rules": {KeyError: "discard"}}, {"runs_in": "thread"}])
+def test_a_bad_option_is_refused_where_it_is_given(name: str, option: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArguments):
+        handler(name, **option)
+
+
 def test_base_handler_is_abstract() -> None:
     class Empty(BaseHandler):
         pass

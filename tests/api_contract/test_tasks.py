@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -178,6 +180,26 @@ def test_a_bad_option_is_refused_with_its_name_and_value(app: Rowlock, option: s
 
     assert option in str(refused.value)
     assert repr(value) in str(refused.value)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("rule", ["discard", -1, float("nan"), float("inf"), 1e300, True, None, [5], timedelta.max])
+def test_a_bad_rule_is_refused_with_its_exception_and_value(app: Rowlock, rule: Any) -> None:
+    with pytest.raises(InvalidArguments, match="the rule for KeyError") as refused:
+
+        @app.task(rules={ValueError: "dead", OSError: fixed(5), KeyError: rule})
+        async def one() -> None: ...
+
+    assert repr(rule) in str(refused.value)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("rules", [[KeyError], "dead", {"KeyError": "dead"}, {int: "dead"}, {KeyError("x"): "dead"}])
+def test_rules_that_are_no_mapping_of_exception_classes_are_refused(app: Rowlock, rules: Any) -> None:
+    with pytest.raises(InvalidArguments, match="rules"):
+
+        @app.task(rules=rules)
+        async def one() -> None: ...
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

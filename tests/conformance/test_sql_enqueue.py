@@ -5,7 +5,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from rowlock import Rowlock
+from rowlock import Rowlock, exponential, fixed
+from rowlock.core.policy import DEFAULT_BACKOFF, Backoff
 from support.stores import template
 
 __all__ = ["template"]
@@ -99,6 +100,18 @@ async def test_it_commits_with_the_transaction_around_it(database: str) -> None:
         ("'t', priority => 101", "priority must be from -100"),
         ("'t', max_attempts => 0", "max_attempts must be from 1"),
         ("'t', timeout_seconds => -1", "timeout_seconds must be above 0"),
+        ("'t', backoff => '5'", "backoff must be like .*; not 5"),
+        ('\'t\', backoff => \'[{"kind": "fixed", "base": 5}]\'', "backoff must be like"),
+        ("'t', backoff => '{\"kind\": \"fixed\"}'", "backoff must be like"),
+        ('\'t\', backoff => \'{"kind": "linear", "base": 5}\'', "backoff must be like .* not .*linear"),
+        ('\'t\', backoff => \'{"kind": "fixed", "base": "5"}\'', "backoff must be like"),
+        ('\'t\', backoff => \'{"kind": "fixed", "base": [5]}\'', "backoff must be like"),
+        ('\'t\', backoff => \'{"kind": "fixed", "base": -1}\'', "backoff must be like"),
+        ('\'t\', backoff => \'{"kind": "fixed", "base": 1e300}\'', "backoff must be like"),
+        ('\'t\', backoff => \'{"kind": "exponential", "base": 5, "cap": 1e300}\'', "backoff must be like"),
+        ('\'t\', backoff => \'{"kind": "exponential", "base": 5, "cap": null}\'', "backoff must be like"),
+        ('\'t\', backoff => \'{"kind": "exponential", "base": 5, "factor": 1e200}\'', "a factor from 1 to 100"),
+        ('\'t\', backoff => \'{"kind": "fixed", "base": 5, "step": 1}\'', "backoff must be like"),
         ("'t', source => ':x'", "a source is named like api:ebay"),
         ("'t', source => 'api:'", "a source is named like api:ebay"),
     ],
@@ -107,3 +120,18 @@ async def test_bad_input_is_refused_with_the_reason(database: str, call: str, me
     with pytest.raises(psycopg.Error, match=message):
         sql(database, f"SELECT rowlock.enqueue({call})")
     assert sql(database, "SELECT count(*) FROM rowlock.jobs") == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ('{"kind": "fixed", "base": 5}', fixed(5)),
+        ('{"kind": "exponential", "base": 2}', exponential(2)),
+        ('{"kind": "exponential", "base": 2, "cap": 60, "factor": 3}', exponential(2, 60, 3)),
+        ("null", DEFAULT_BACKOFF),
+    ],
+)
+async def test_a_backoff_from_sql_means_what_it_means_in_python(database: str, given: str, meant: Backoff) -> None:
+    job_id = sql(database, "SELECT rowlock.enqueue('t', backoff => CAST(%s AS jsonb))", given)
+    stored = sql(database, "SELECT CAST(backoff AS text) FROM rowlock.jobs WHERE id = %s", job_id)
+    assert Backoff.from_json(stored) == meant

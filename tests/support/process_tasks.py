@@ -83,6 +83,11 @@ def reports(ctx: Context, calls: int) -> None:
     ctx.progress(100, message="counted")
 
 
+class BrokenCode:
+    def __str__(self) -> str:
+        raise SystemExit("no code")
+
+
 @app.task(runs_in="process")
 def raises(kind: str) -> None:
     if kind == "exit":
@@ -95,6 +100,10 @@ def raises(kind: str) -> None:
         raise Retry("busy", after=7)
     if kind == "snooze":
         raise Snooze(9, "later")
+    if kind == "group":
+        raise ExceptionGroup("g", [ValueError("beside"), Permanent("no such page", code="HTTP_404")])
+    if kind == "not understood":
+        raise Permanent("odd", code=BrokenCode())  # type: ignore[arg-type]
     raise ValueError("boom \ud800")
 
 

@@ -187,6 +187,28 @@ def test_a_retry_after_that_says_nothing_is_none(bad: str) -> None:
     assert verdict(Httpx.HTTPStatusError(503, {"Retry-After": bad})) == SOURCE
 
 
+ABSURD = [
+    "Wed, 21 Oct 2026 07:28:00 +999999999999",
+    "Wed, 21 Oct 2026 07:28:00 +99999999999999999999",
+    "Wed, 21 Oct 2026 07:28:00 -99999",
+    "Mon, 01 Jan 0001 00:00:00 +2359",
+    "Fri, 31 Dec 9999 23:59:59 -2359",
+    "Wed, 21 Oct 99999999999 07:28:00 GMT",
+    "9" * 5000,
+    "²",
+    "٣",
+]
+
+
+@pytest.mark.parametrize("told", ABSURD, ids=range(len(ABSURD)))
+@pytest.mark.parametrize("name", ["Retry-After", "Date"])
+def test_whatever_a_server_writes_into_its_headers_the_verdict_is_a_delay_within_a_day(told: str, name: str) -> None:
+    headers = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT", name: told}
+    fault, delay = verdict(Httpx.HTTPStatusError(429, headers))
+    assert fault == "source"
+    assert delay is None or 0 < delay <= 86_400
+
+
 def test_a_retry_after_in_the_past_is_none_and_one_of_a_year_is_cut() -> None:
     past = format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True)
     assert verdict(Httpx.HTTPStatusError(503, {"Retry-After": past})) == SOURCE

@@ -136,6 +136,37 @@ def test_a_backoff_survives_its_row(backoff: Backoff) -> None:
     assert Backoff.from_json(None) == DEFAULT_BACKOFF
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("fixed"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+)
+STORED = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["fixed", "exponential", "fixed", 7]) | JSON, "base": st.floats() | st.integers() | JSON},
+    optional={"cap": st.floats() | JSON, "factor": st.floats() | JSON, "else": JSON},
+)
+
+
+@given(stored=STORED.map(json.dumps) | JSON.map(json.dumps) | st.text(), tries=st.integers(-5, 10**6))
+def test_whatever_is_stored_as_a_backoff_its_delays_can_be_stored(stored: str, tries: int) -> None:
+    for draw in DRAWS:
+        assert 0 <= Backoff.from_json(stored).delay(tries, draw) <= 1.2 * 3_200_000_000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Backoff("linear", 1, 1),
+        lambda: Backoff("fixed", 1e300, 1),
+        lambda: Backoff("exponential", 1, float("nan")),
+        lambda: Backoff("exponential", 1, 1, 1e200),
+        lambda: Backoff("exponential", 1, 1, True),
+    ],
+)
+def test_a_backoff_that_cannot_be_computed_cannot_be_made(wrong) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InvalidArguments):
+        wrong()
+
+
 def test_the_rows_own_backoff_decides() -> None:
     assert fails(Job(backoff=fixed(minutes=5).to_json()), draw=0.0) == (State.RETRYABLE, 300)
     assert fails(Job(), draw=0.0) == (State.RETRYABLE, 5)

@@ -111,6 +111,23 @@ async def test_handlers_say_what_happens_next(children: Children) -> None:
     assert failed(await run(children, "raises_by_rule", final=False), "OSError").backoff == fixed(3).to_json()
 
 
+async def test_a_group_ends_as_the_gravest_of_its_members_says(children: Children) -> None:
+    end = failed(await run(children, "raises", kind="group"), "HTTP_404")
+    assert end.permanent
+    assert end.message == "no such page\n  beside it: ValueError: beside"
+
+
+async def test_what_cannot_be_understood_is_a_failure_and_the_child_survives_it(
+    children: Children, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = await run(children, "pid")
+    end = failed(await run(children, "raises", kind="not understood"), "INTERNAL")
+    assert "SystemExit: no code" in end.message
+    assert any("Traceback" in message for message in caplog.messages)
+    assert any("in raises" in message for message in caplog.messages), "the handler's own traceback is missing"
+    assert before == await run(children, "pid"), "the child did not survive it"
+
+
 async def test_exits_and_cancels_from_inside_are_failures(children: Children) -> None:
     before = await run(children, "pid")
     failed(await run(children, "raises", kind="exit"), "SystemExit")

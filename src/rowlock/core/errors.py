@@ -85,7 +85,12 @@ class KeyConflict(RowlockError):
 
 
 class LeaseLost(RowlockError):
-    """This attempt no longer owns its job: another one does, or it was cancelled."""
+    """This attempt no longer owns its job: another one does, or it was cancelled. `job_id` and `token` are of the lease
+    that it speaks of."""
+
+    def __init__(self, message: str, job_id: str | None = None, token: str | None = None) -> None:
+        super().__init__(message)
+        self.job_id, self.token = job_id, token
 
 
 class JobDead(RowlockError):
@@ -151,6 +156,9 @@ def at_most(limit: int) -> int:
 class Retry(Exception):
     """Raise to fail this attempt and try again after the given time, if tries are left."""
 
+    after: float | None = None  # here too, for a subclass that does not call our `__init__`
+    code: str = "RETRY"
+
     def __init__(
         self, reason: str = "retry asked for", *, after: float | timedelta | None = None, code: str = "RETRY"
     ) -> None:
@@ -170,6 +178,8 @@ class Snooze(Exception):
 class Permanent(Exception):
     """Raise to make this job dead at once: no later try could succeed."""
 
+    code: str = "PERMANENT"
+
     def __init__(self, reason: str, *, code: str = "PERMANENT") -> None:
         super().__init__(reason)
         self.code = code
@@ -178,6 +188,9 @@ class Permanent(Exception):
 class SourceError(Exception):
     """Raise when the job's source failed, not the handler: the attempt failed, and it counts against the source's
     circuit breaker. `retry_after` is how long the source asks to be left alone by everybody."""
+
+    code: str = "SOURCE_ERROR"
+    retry_after: float | None = None
 
     def __init__(
         self, reason: str, *, code: str = "SOURCE_ERROR", retry_after: float | timedelta | None = None

@@ -19,12 +19,21 @@ MAX_LOSSES = 10
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next try. Jitter never makes a fixed delay shorter than it says."""
+    """How long to wait before the next try. Jitter never makes a fixed delay shorter than it says. One that exists can
+    be computed for every try, and its delays can be stored."""
 
     kind: str
     base: float
     cap: float
     factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("fixed", "exponential"):
+            raise InvalidArguments(f"a backoff is 'fixed' or 'exponential', not {self.kind!r:.100}")
+        for name in ("base", "cap"):
+            object.__setattr__(self, name, seconds(getattr(self, name), f"the {name} of a backoff"))
+        if isinstance(self.factor, bool) or not isinstance(self.factor, (int, float)) or not 1 <= self.factor <= 100:
+            raise InvalidArguments(f"the factor of a backoff must be between 1 and 100, not {self.factor!r:.100}")
 
     def delay(self, tries: int, draw: float) -> float:
         """Seconds before the next try after `tries` tries; `draw` in [0, 1) is the jitter."""
@@ -40,13 +49,16 @@ class Backoff:
 
     @staticmethod
     def from_json(text: str | None) -> Backoff:
-        """Read from the row; nothing stored means the default, and so does what another program wrote there."""
-        try:
-            read = Backoff(**json.loads(text)) if text else DEFAULT_BACKOFF
-            read.delay(1, 0.5)
-        except (TypeError, ValueError, ArithmeticError):
+        """Read from the row; nothing stored means the default, and so does what another program wrote there and we
+        cannot use: the job must end all the same."""
+        if not text:
             return DEFAULT_BACKOFF
-        return read
+        try:
+            given = json.loads(text)
+            cap = given["base"] if given["kind"] == "fixed" else DAY
+            return Backoff(**({"cap": cap} | given))
+        except (TypeError, ValueError, LookupError, RecursionError):
+            return DEFAULT_BACKOFF
 
 
 def fixed(seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> Backoff:
@@ -58,8 +70,6 @@ def fixed(seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float
 
 def exponential(base: float | timedelta = 10, cap: float | timedelta = DAY, factor: float = 2.0) -> Backoff:
     """`base`, then `factor` times as long after each try, at most `cap`; jittered over the upper half."""
-    if not 1 <= factor <= 100:
-        raise InvalidArguments(f"exponential(factor=) must be between 1 and 100, not {factor!r}")
     return Backoff("exponential", _positive(base, "exponential(base=)"), _positive(cap, "exponential(cap=)"), factor)
 
 

@@ -82,7 +82,7 @@ class JobLog:
                 transition.outcome,
                 transition.state,
                 after,
-                code,
+                one_line(code),
                 one_line(message),
                 extra={"job_duration_ms": round(seconds * 1000, 3), "attempt": job.attempt},
             )

@@ -124,7 +124,7 @@ def enqueue_once(
 def _check_held(lease: tuple[str, str] | None) -> Steps[None]:
     """An attempt makes jobs only as long as it holds its own."""
     if lease is not None and not (yield Call("lock_held", mine=[lease])):
-        raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued")
+        raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued", *lease)
 
 
 @operation(single=True, hot=True, size=lambda worker, token, lanes, n, lease: n)

@@ -200,7 +200,9 @@ def to_json(value: Any, what: str, limit: int) -> str:
     try:
         plain = value if value is None else to_jsonable_python(value, inf_nan_mode="constants")
         text = ENCODE(plain)
-    except (TypeError, ValueError, RecursionError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a model's own serialiser may raise anything
         raise InvalidArguments(f"{what} must be JSON: {error}") from None
     return _within(text, what, limit)
 

@@ -203,7 +203,7 @@ class Host:
         except asyncio.CancelledError:
             return runner.stopped(running)
         except BaseException as error:
-            return runner.classify(running, error)
+            return runner.end_of(running, error)
 
 
 class ChildRunner(Runner):

@@ -70,7 +70,7 @@ class Context:
         if percent is not None and not 0 <= percent <= 100:
             raise InvalidArguments(f"progress must be between 0 and 100, not {percent!r}")
         if self._lost:
-            raise LeaseLost(f"job {self.job_id} is no longer held by this attempt")
+            raise LeaseLost(f"job {self.job_id} is no longer held by this attempt", self.job_id, self.token)
         if self._report:
             self._report(None if percent is None else int(percent), phase, message)
         return Told()

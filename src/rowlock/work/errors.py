@@ -1,17 +1,27 @@
-"""Errors as text that any database takes: no NUL, no lone surrogate, at most 8 KiB, most telling part first."""
+"""Errors as text that any database takes: no NUL, no lone surrogate, at most 8 KiB, most telling part first.
+
+An exception is somebody's code: `said`, `kind` and `traced` answer whatever its own methods do.
+"""
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
+from types import TracebackType
 
-from rowlock.core.errors import Permanent, Retry, SourceError
+from rowlock.core.errors import Permanent, Retry, Snooze, SourceError
 
 LIMIT = 8 * 1024
 CODE_LIMIT = 100
+OTHERS, OTHERS_LIMIT = 5, 1024  # of a group: how many are named, in how many bytes
+FRAMES, FRAMES_LIMIT = 6, 2048
+TRACE_FRAMES = 30
+TRACE = BaseException.__dict__["__traceback__"]
 
 
 def clean(text: str, limit: int = LIMIT) -> str:
     """Storable text of at most `limit` bytes."""
+    text = str.__str__(text)  # a subclass may have methods of its own
     text = text[: limit * 2].replace("\x00", "\\x00")
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= limit:
@@ -19,15 +29,46 @@ def clean(text: str, limit: int = LIMIT) -> str:
     return data[: limit - 20].decode("utf-8", "ignore") + " …(cut)"
 
 
-def describe(error: BaseException) -> str:
-    """The message (the code says which exception it was) and where it was raised, unless it was raised on purpose: then
-    the message says it all. Never raises, whatever the exception's own `__str__` does."""
+def kind(error: BaseException) -> str:
+    """The name of its class."""
     try:
-        head = str(error) or type(error).__name__
-    except Exception as broken:
-        head = f"<its message cannot be shown: {type(broken).__name__}>"
-    if isinstance(error, (Permanent, Retry, SourceError)):
-        return clean(head)
-    frames = traceback.extract_tb(error.__traceback__)[-6:]
+        return clean(type(error).__name__, CODE_LIMIT)
+    except BaseException:
+        return "an exception without a name"
+
+
+def said(error: BaseException) -> str:
+    """Its message; if it has none, its class."""
+    try:
+        return clean(str(error)) or kind(error)
+    except BaseException as broken:
+        return f"<its message cannot be shown: {kind(broken)}>"
+
+
+def describe(error: BaseException, others: Sequence[BaseException] = ()) -> str:
+    """The message (the code says which exception it was), what else was raised beside it, and where it was raised,
+    unless it was raised on purpose: then the message says it all."""
+    beside = _beside(others) if others else ""
+    if isinstance(error, (Permanent, Retry, Snooze, SourceError)):
+        return clean(clean(said(error), LIMIT - OTHERS_LIMIT) + beside if beside else said(error))
+    frames = traceback.extract_tb(_trace(error), limit=-FRAMES)
     where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
-    return clean(clean(head, LIMIT - 2048) + where)
+    return clean(clean(said(error), LIMIT - OTHERS_LIMIT - FRAMES_LIMIT) + beside + where)
+
+
+def _beside(others: Sequence[BaseException]) -> str:
+    named = [f"{kind(other)}: {clean(said(other), OTHERS_LIMIT // OTHERS)}" for other in others[:OTHERS]]
+    more = [f"{len(others) - OTHERS} more"] if len(others) > OTHERS else []
+    return clean("\n  beside it: " + "; ".join(named + more), OTHERS_LIMIT)
+
+
+def traced(error: BaseException) -> str:
+    """Its traceback for the log. Without those of its causes: a chain may be made to have no end."""
+    frames = traceback.format_tb(_trace(error), limit=-TRACE_FRAMES)
+    return clean("".join(["Traceback (most recent call last):\n", *frames, f"{kind(error)}: {said(error)}"]))
+
+
+def _trace(error: BaseException) -> TracebackType | None:
+    """The traceback itself, whatever the exception's class makes of the attribute."""
+    found: TracebackType | None = TRACE.__get__(error)
+    return found

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rowlock.core.errors import TaskNotFound
 from rowlock.core.outcome import AttemptEnd
 from rowlock.core.policy import decide
+from rowlock.work.classify import NotRegistered, Overran, internal
 from rowlock.work.context import Context, Report
-from rowlock.work.runner import Overran, Runner
+from rowlock.work.runner import Runner
 from rowlock.work.running import Running
 from rowlock.work.settler import Settler
 from rowlock.work.threads import Threads
@@ -55,7 +57,7 @@ class Executor(Runner):
         except asyncio.CancelledError:
             end = self.stopped(running)
         except BaseException as error:
-            end = self.classify(running, error)
+            end = self.end_of(running, error)
         running.ended = True
         try:
             if end is not None and not running.abandoned:
@@ -64,12 +66,20 @@ class Executor(Runner):
             self._returned(running)  # not in a callback of the task, which would be one more turn of the loop per job
 
     def settle(self, running: Running, end: AttemptEnd) -> None:
-        """Decide what follows and hand it to the settler."""
-        self._settler.put(running, decide(running.job, end, random.random()))
+        """Decide what follows and hand it to the settler. Something follows in any case."""
+        try:
+            transition = decide(running.job, end, random.random())
+        except Exception as broken:
+            failed = internal(running.job, "what follows the attempt could not be decided", broken)
+            transition = decide(running.job._replace(backoff=None), failed, random.random())
+        self._settler.put(running, transition)
 
     def _attempt(self, running: Running) -> Coroutine[Any, Any, AttemptEnd | None]:
         job = running.job
-        task = self._app.registry.get(job.task)
+        try:
+            task = self._app.registry.get(job.task)
+        except TaskNotFound as error:
+            raise NotRegistered(str(error)) from None
         if job.losses > 0:
             return self._quarantine.run(running, task, self)
         return self.run_here(running, task)

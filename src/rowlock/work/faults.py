@@ -116,7 +116,7 @@ def _retry_after(error: BaseException) -> float | None:
                 told = _header(headers, "Date")
                 now = parsedate_to_datetime(told).timestamp() if told else time.time()
                 delay = parsedate_to_datetime(value).timestamp() - now
-        except (TypeError, ValueError):
+        except Exception:  # it is the text of a server: whatever is in it, it must not end anything here
             return None
         return min(max(delay, 0.0), LONGEST_RETRY_AFTER) or None
     return None

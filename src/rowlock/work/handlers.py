@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rowlock.core.errors import HandlerNotFoundError, InvalidArguments, NotAllowed
+from rowlock.work.options import task_options
 
 if TYPE_CHECKING:
     from rowlock.work.context import Context
@@ -36,6 +37,8 @@ _registry: dict[str, tuple[type[BaseHandler], dict[str, Any]]] = {}
 
 def handler(name: str, **options: Any) -> Callable[[H], H]:
     """Register a handler class under `name`; options are those of `@app.task`."""
+    if task_options(**options).runs_in == "thread":
+        raise InvalidArguments(f"handler {name!r} is async; use runs_in='async' or 'process'")
 
     def register(cls: H) -> H:
         if not (isinstance(cls, type) and issubclass(cls, BaseHandler)):

@@ -63,14 +63,14 @@ class Lease:
         """Hold it for `lease_seconds` from now on."""
         sent = boottime()
         if not await (await self._app.store()).run(jobs.beat_waiting(self.job_id, self.token, self._seconds)):
-            raise LeaseLost(f"job {self.job_id} is no longer held by this attempt")
+            raise self._lost("is no longer held by this attempt")
         self._renewed = sent
 
     async def run(self) -> State:
         """Run the job's task here, as a worker would, with heartbeats, context, timeout and settlement; answers the
         job's new state. If the caller is cancelled, the job is given back and uses up no try."""
         if self._over:
-            raise LeaseLost(f"job {self.job_id} is settled already")
+            raise self._lost("is settled already")
         self._app.registry.get(self.task)  # says which tasks there are, if this is none of them
         self._over = True  # whatever comes now, the settlement is the worker's
         beat = min(self._app.settings.worker.heartbeat_seconds, self._seconds / 4)
@@ -106,15 +106,18 @@ class Lease:
 
     async def _settle(self, end: AttemptEnd) -> State:
         if self._over:  # the database would say `duplicate`: it is this very lease that settled it, but otherwise
-            raise LeaseLost(f"job {self.job_id} is settled already")
+            raise self._lost("is settled already")
         transition = decide(self._job, end, random.random())
         settlement = Settlement(self.job_id, self.token, transition, follow_ups(self._job, transition))
         store = await self._app.store()
         answer = (await store.run(jobs.settle([settlement], self._app.keep)))[self.job_id]
         if answer == "lost":
-            raise LeaseLost(f"job {self.job_id} is no longer held by this attempt")
+            raise self._lost("is no longer held by this attempt")
         self._over = True
         if self._job.batch_id is not None and transition.state in FINAL:
             complete = await store.run(batches.complete([self._job.batch_id]))
             await store.run(batches.end(complete))
         return (await self._app.job(self.job_id)).state  # not the transition's: a cancel may have come first
+
+    def _lost(self, why: str) -> LeaseLost:
+        return LeaseLost(f"job {self.job_id} {why}", self.job_id, self.token)

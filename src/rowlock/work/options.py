@@ -65,9 +65,6 @@ def task_options(
     memory = rest.get("memory_mb")
     if memory is not None and (not isinstance(memory, int) or memory < 16 or rest.get("runs_in") != "process"):
         raise InvalidArguments("memory_mb must be a whole number from 16, on a task with runs_in='process'")
-    for kind in rules or {}:
-        if not isinstance(kind, type) or not issubclass(kind, BaseException):
-            raise InvalidArguments(f"rules maps exception classes, not {kind!r}")
     return TaskOptions(
         queue=name(queue, "queue"),
         max_attempts=attempts(max_attempts),
@@ -75,9 +72,25 @@ def task_options(
         timeout=None if timeout is None else seconds(timeout, "timeout"),
         priority=priority(rest.pop("priority", priority_)),
         keep=None if keep is None else seconds(keep, "keep"),
-        rules=dict(rules or {}),
+        rules=checked_rules({} if rules is None else rules),
         **rest,
     )
+
+
+def checked_rules(given: Any) -> dict[type[BaseException], Rule]:
+    """What follows which exception; a delay as seconds."""
+    if not isinstance(given, Mapping):
+        raise InvalidArguments(f"rules must be a mapping of exception classes, not {given!r:.100}")
+    rules: dict[type[BaseException], Rule] = {}
+    for kind, rule in given.items():
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise InvalidArguments(f"rules maps exception classes, not {kind!r}")
+        if isinstance(rule, str) and rule != "dead":
+            known = "'dead', fixed(…), exponential(…), seconds or a timedelta"
+            raise InvalidArguments(f"the rule for {kind.__name__} must be {known}, not {rule!r:.100}")
+        plain = isinstance(rule, (str, Backoff))
+        rules[kind] = rule if plain else seconds(rule, f"the rule for {kind.__name__}")
+    return rules
 
 
 def name(value: Any, what: str) -> str:

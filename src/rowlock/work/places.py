@@ -11,7 +11,7 @@ from typing import Any
 from rowlock.work import handlers
 from rowlock.work.app import Rowlock
 from rowlock.work.arguments import RawArguments
-from rowlock.work.errors import clean
+from rowlock.work.errors import clean, kind, said
 from rowlock.work.tasks import Task
 
 PLACES = 10
@@ -46,7 +46,7 @@ def find(name: str, where: list[list[str]]) -> Task[..., Any, Any]:
         try:
             value = operator.attrgetter(attribute)(importlib.import_module(module))
         except BaseException as error:  # whatever a module does when it is imported, the process serves on
-            problems.append(f"{module}.{attribute}: {type(error).__name__}: {error}")
+            problems.append(f"{module}.{attribute}: {kind(error)}: {said(error)}")
             continue
         if isinstance(value, Task) and value.name == name:
             return value

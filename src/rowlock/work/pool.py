@@ -291,7 +291,6 @@ class WorkerPool:
 
     def take(self, claimed: list[Claimed], sent: float) -> None:
         """Own these jobs from the moment their claim was sent, and start what has a slot."""
-        self.log.claimed(claimed)
         running, buffer = self.running, self._buffer
         if fresh := {job.batch_id for job in claimed if job.batch_id is not None} - self._batches:
             self._batches = self._batches | fresh if len(self._batches) < KNOWN_BATCHES else fresh
@@ -303,6 +302,7 @@ class WorkerPool:
             else:
                 buffer.append(attempt)
         self._start_waiting()
+        self.log.claimed(claimed)
 
     def _start_waiting(self) -> None:
         buffer, size = self._buffer, self.settings.pool_size

@@ -80,7 +80,7 @@ class Children:
             case ["stopped"]:
                 return Released(random.random(), "shutdown")
             case ["lost"]:
-                raise LeaseLost(f"job {job.id} is no longer held by this attempt")
+                raise LeaseLost(f"job {job.id} is no longer held by this attempt", job.id, job.token)
         return None
 
     async def close(self) -> None:

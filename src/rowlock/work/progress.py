@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
+from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.store import jobs
 from rowlock.store.engine import Store
 from rowlock.work.context import Report
@@ -58,7 +58,7 @@ class ProgressBook:
                 self._on_lost([(row[0], row[1]) for row in batch if row[0] not in held])
             except (StoreUnavailable, StorageFull) as error:
                 self._store.outage.failed(f"progress (of {len(batch)} jobs, not written)", error)
-            except StoreError as error:
+            except Exception as error:  # the next report is a new chance; without this loop there would be none
                 log.warning("progress of %d jobs was not written: %s", len(batch), error)
             await asyncio.sleep(PERIOD)
 

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rowlock.core.errors import (
-    InvalidArguments,
-    LeaseLost,
-    Permanent,
-    Retry,
-    Snooze,
-    SourceError,
-    StoreUnavailable,
-    TaskNotFound,
-    seconds,
-)
+from rowlock.core.errors import InvalidArguments, LeaseLost, Snooze, StoreUnavailable
 from rowlock.core.job import MAX_RESULT_BYTES, Settlement
-from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded, TimedOut
-from rowlock.core.policy import Backoff, decide
+from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded
+from rowlock.core.policy import decide
 from rowlock.store import jobs
 from rowlock.store.follow_ups import follow_ups
 from rowlock.work.arguments import to_json
+from rowlock.work.classify import ArgumentsMisfit, InvalidResult, NotRegistered, Overran, classify, internal
 from rowlock.work.context import Context, Report
-from rowlock.work.errors import CODE_LIMIT, clean, describe
-from rowlock.work.faults import verdict
+from rowlock.work.errors import said, traced
+from rowlock.work.groups import pick, speaks_of
 from rowlock.work.running import Running
 from rowlock.work.transactions import AttemptTransaction, given_back
 
@@ -65,7 +57,10 @@ class Runner(ABC):
     async def call(self, running: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
         """Unpack, call, check the result. None when the attempt's own transaction has settled it."""
         job, app = running.job, self._app
-        arguments = task.arguments.unpack(job.args)
+        try:
+            arguments = task.arguments.unpack(job.args)
+        except InvalidArguments as error:
+            raise ArgumentsMisfit(said(error)) from None
         running.blocking = not task.is_async
         ctx = running.ctx
         if task.takes_context or app.middlewares or running.blocking:
@@ -81,7 +76,7 @@ class Runner(ABC):
                 value = await self._wrapped(running, task, ctx, arguments, call)
             if running.reason in ("cancel", "timeout"):
                 raise asyncio.CancelledError  # it was told to stop, and returning is how a thread obeys
-            text = None if value is None else to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES)
+            text = None if value is None else _result_text(task, value)
         except BaseException as error:
             if ctx is not None:
                 ctx.own_transaction.close()
@@ -139,7 +134,8 @@ class Runner(ABC):
             await transaction.check()
             answers = await transaction.run(jobs.settle([settlement], self._app.keep))
             if answers[job.id] == "lost":
-                raise LeaseLost(f"job {job.id} is no longer held by this attempt; its transaction was rolled back")
+                lost = f"job {job.id} is no longer held by this attempt; its transaction was rolled back"
+                raise LeaseLost(lost, job.id, job.token)
         except BaseException as error:
             await transaction.roll_back(error)
             if isinstance(error, StoreUnavailable):
@@ -168,75 +164,41 @@ class Runner(ABC):
             return Failed("CANCELLED_ITSELF", "the handler's own task was cancelled from inside")
         return None if running.reason == "lost" else running.end(running.reason)
 
-    def classify(self, running: Running, error: BaseException) -> AttemptEnd | None:
-        """How an attempt that raised has ended."""
-        if running.reason == "lost" or isinstance(error, LeaseLost):
-            running.reason = "lost"
-            self.settled(running)
-            return None
-        if not isinstance(error, (Snooze, TaskNotFound)):
-            self._tell_hooks(running, error)
-        match error:
-            case Snooze():
-                return Released(error.after, clean(str(error)))
-            case Retry():
-                code = clean(str(error.code), CODE_LIMIT)
-                return Failed(code, describe(error), after=error.after, **self._verdict(running, error))
-            case Permanent():
-                code = clean(str(error.code), CODE_LIMIT)
-                return Failed(code, describe(error), permanent=True, **self._verdict(running, error))
-            case Overran():
-                return TimedOut(error.timeout)
-            case TaskNotFound():
-                return Released(30.0, clean(str(error)))
-            case InvalidArguments() if not _raised_by_handler(error):
-                large = "bytes of JSON" in str(error) or "must be JSON" in str(error)
-                return Failed("INVALID_RESULT" if large else "INVALID_ARGUMENTS", describe(error), permanent=large)
-        return self._by_rule(running, error)
-
-    def _by_rule(self, running: Running, error: BaseException) -> Failed:
-        code, message = type(error).__name__, describe(error)
-        if isinstance(error, SourceError):
-            code = clean(str(error.code), CODE_LIMIT)
-        said = self._verdict(running, error)
-        rules = self._app.registry.get(running.job.task).options.rules
-        for kind in type(error).__mro__:
-            rule = rules.get(kind)
-            if rule == "dead":
-                return Failed(code, message, permanent=True, **said)
-            if isinstance(rule, Backoff):
-                return Failed(code, message, backoff=rule.to_json(), **said)
-            if rule is not None:
-                return Failed(code, message, after=seconds(rule, "rules"), **said)
-        return Failed(code, message, **said)
-
-    def _verdict(self, running: Running, error: BaseException) -> dict[str, Any]:
-        """What the failure says about the job's source; nothing for a job without one."""
-        return verdict(error)._asdict() if running.job.source is not None else {}
+    def end_of(self, running: Running, error: BaseException) -> AttemptEnd | None:
+        """How an attempt that raised has ended; None when it has nothing to settle. Never raises: exceptions and hooks
+        are other people's code, and an attempt without an end would keep its job and its slot."""
+        try:
+            picked = pick(error, running.job)
+            if isinstance(picked.cause, asyncio.CancelledError):
+                return self.stopped(running)
+            if running.reason == "lost" or speaks_of(picked.cause, running.job):
+                running.reason = "lost"
+                self.settled(running)
+                return None
+            if not isinstance(picked.cause, (Snooze, NotRegistered)):
+                self._tell_hooks(running, picked.cause)
+            task = self._app.registry.all().get(running.job.task)
+            return classify(running.job, task.options.rules if task else {}, error, picked)
+        except BaseException as broken:
+            return internal(running.job, "what the attempt raised could not be understood", broken, error)
 
     def _tell_hooks(self, running: Running, error: BaseException) -> None:
         for hook in self._app.error_hooks:
             try:
-                hook(running.ctx or Context(self._app, running.job), error)
-            except Exception:
-                log.exception("an error hook raised")
-
-
-class Overran(Exception):
-    def __init__(self, timeout: float) -> None:
-        super().__init__(f"timed out after {timeout:g} s")
-        self.timeout = timeout
+                answer: Any = hook(running.ctx or Context(self._app, running.job), error)
+                if inspect.iscoroutine(answer):
+                    answer.close()
+                    log.error("an error hook must be a plain function: what %r returned is not awaited", hook)
+            except BaseException as broken:
+                log.error("an error hook raised:\n%s", traced(broken))
 
 
 def _layer(middleware: Any, ctx: Context | None, inner: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: middleware(ctx, inner)
 
 
-def _raised_by_handler(error: BaseException) -> bool:
-    """Whether user code is on the traceback: then it is a failure of the task, not of its arguments."""
-    trace = error.__traceback__
-    while trace is not None:
-        if not trace.tb_frame.f_globals.get("__name__", "").startswith("rowlock."):
-            return True
-        trace = trace.tb_next
-    return False
+def _result_text(task: Task[..., Any, Any], value: Any) -> str:
+    try:
+        return to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES)
+    except InvalidArguments as error:
+        raise InvalidResult(said(error)) from None

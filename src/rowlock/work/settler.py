@@ -10,8 +10,9 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from rowlock.core.errors import LeaseLost, StorageFull, StoreError, StoreUnavailable
+from rowlock.core.errors import LeaseLost, RowlockError, StorageFull, StoreError, StoreUnavailable
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition, decide
@@ -24,7 +25,10 @@ from rowlock.work.running import Running
 log = logging.getLogger("rowlock.worker")
 
 SUCCEEDED = State.SUCCEEDED
+# Not to be repeated as they are: the database refuses, or a value cannot even be sent to it.
+REFUSED = (RowlockError, TypeError, ValueError, ArithmeticError, RecursionError)
 BATCH = 1000
+UNSTORABLE = "UNSTORABLE"
 Answered = Callable[[Running, Transition, jobs.Answer], None]
 
 
@@ -90,13 +94,14 @@ class Settler:
             except Exception as error:
                 # Nothing is lost: the leases are still ours, and a repeat of what was written answers `duplicate`.
                 delay = min(2.0, delay * 2 or 0.1)
-                if isinstance(error, (StoreUnavailable, StorageFull)):
-                    self._store.outage.failed(f"settler ({len(batch)} outcomes wait)", error)
-                else:
-                    log.warning("%d outcomes wait for the database: %r", len(batch), error, exc_info=True)
                 self._pending = batch + self._pending
                 self._arrived.set()
                 self._writing = 0
+                with suppress(Exception):  # a filter of the log is somebody's code
+                    if isinstance(error, (StoreUnavailable, StorageFull)):
+                        self._store.outage.failed(f"settler ({len(batch)} outcomes wait)", error)
+                    else:
+                        log.warning("%d outcomes wait for the database: %r", len(batch), error, exc_info=True)
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             finally:
                 self._writing = 0
@@ -107,13 +112,14 @@ class Settler:
             answers = await self._settle(batch)
         except (StoreUnavailable, StorageFull):
             raise
-        except StoreError as error:
-            log.error("a batch of %d outcomes was refused (%s); writing them one by one", len(batch), error)
+        except REFUSED as error:
+            with suppress(Exception):
+                log.error("a batch of %d outcomes was refused (%s); writing them one by one", len(batch), error)
             for one in batch:
                 await self._write_alone(*one)
             return
         for running, transition in batch:
-            self._answered(running, transition, answers[running.job.id])
+            self._tell(running, transition, answers[running.job.id])
         await self.end_batches({r.job.batch_id for r, t in batch if r.job.batch_id is not None and t.state in FINAL})
 
     async def _settle(self, batch: list[tuple[Running, Transition]]) -> dict[str, jobs.Answer]:
@@ -168,18 +174,36 @@ class Settler:
         except (StoreUnavailable, StorageFull):
             self.put(running, transition)
             return
-        except StoreError as error:
-            log.error("the outcome of job %s cannot be stored: %s", running.job.id, error)
-            if transition.error_code == "UNSTORABLE":
-                self._answered(running, transition, "lost")
-                return
-            self.put(running, unstorable(running.job, transition))
+        except REFUSED as error:
+            with suppress(Exception):
+                log.error("the outcome of job %s cannot be stored: %s", running.job.id, error)
+            self._put_instead(running, transition)
             return
-        self._answered(running, transition, answers[running.job.id])
+        self._tell(running, transition, answers[running.job.id])
+
+    def _put_instead(self, running: Running, refused: Transition) -> None:
+        """Less with each refusal; at last nothing, and the job is somebody's again when its lease runs out."""
+        job = running.job
+        if refused.error_code != UNSTORABLE:
+            self.put(running, unstorable(job, refused))
+        elif job.on_dead is not None:
+            log.error("job %s ends without its follow-up", job.id)
+            running.job = job._replace(on_success=None, on_dead=None)
+            self.put(running, refused)
+        else:
+            self._tell(running, refused, "lost")
+
+    def _tell(self, running: Running, transition: Transition, answer: jobs.Answer) -> None:
+        """An outcome that is written must not be written again for what is done with the news of it."""
+        try:
+            self._answered(running, transition, answer)
+        except Exception:
+            with suppress(Exception):
+                log.exception("Job %s is settled; what follows in its worker failed", running.job.id)
 
 
 def unstorable(job: Claimed, refused: Transition) -> Transition:
     """What is written instead of an outcome that the database refused."""
     permanent = refused.outcome is Outcome.SUCCEEDED
-    end = Failed("UNSTORABLE", "the outcome of this attempt could not be stored", permanent=permanent)
+    end = Failed(UNSTORABLE, "the outcome of this attempt could not be stored", permanent=permanent)
     return decide(job, end, random.random())

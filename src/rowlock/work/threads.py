@@ -27,8 +27,8 @@ class Threads:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         if self._free == 0 and self._started < self._size:
-            self._started += 1
             threading.Thread(target=self._work, args=(loop,), name="rowlock-slot", daemon=True).start()
+            self._started += 1  # not before: the system may refuse, and nobody would then serve who counts on it
         else:
             self._free -= 1
         self._inbox.put((answer, function))
