@@ -61,6 +61,7 @@ class Store(Protocol):
     async def fetch(self, sql: str, *args: Any) -> list[Row]: ...  # the user's own query, which changes nothing
     async def execute(self, sql: str) -> None: ...  # one statement of the store's own, not in a transaction of ours
     async def close(self) -> None: ...
+    def abandon(self) -> None: ...  # close, where the event loop that it belongs to has ended
     async def describe(self) -> dict[str, str]: ...
 
 

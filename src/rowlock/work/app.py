@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import inspect
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
@@ -31,8 +29,10 @@ from rowlock.work.context import Context, joined, joining
 from rowlock.work.enqueuer import Enqueuer
 from rowlock.work.handle import JobHandle
 from rowlock.work.options import Rule, name, task_options
+from rowlock.work.portal import Portal
 from rowlock.work.schedules import Schedules, schedule_of
 from rowlock.work.settings import read_settings
+from rowlock.work.stores import Stores
 from rowlock.work.tasks import AsyncTask, Bound, Registry, ScheduleDecorator, Task, TaskDecorator
 
 if TYPE_CHECKING:
@@ -71,9 +71,8 @@ class Rowlock:
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self.error_hooks: list[ErrorHook] = []
-        self._stores: dict[asyncio.AbstractEventLoop, asyncio.Task[Store]] = {}
-        self._portal: asyncio.AbstractEventLoop | None = None
-        self._portal_lock = threading.Lock()
+        self._stores = Stores(self._open)
+        self._portal = Portal()
 
     @property
     def settings(self) -> Settings:
@@ -206,22 +205,12 @@ class Rowlock:
         return dataclasses.replace(options, **changes)
 
     def opened_store(self) -> Store | None:
-        """The same if it is open already: nothing to wait for."""
-        opening = self._stores.get(asyncio.get_running_loop())
-        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
-            return None
-        return opening.result()
+        """The store of the running event loop if it is open already: nothing to wait for."""
+        return self._stores.opened()
 
     async def store(self) -> Store:
-        """The open store of the running event loop; opened on first use."""
-        loop = asyncio.get_running_loop()
-        opening = self._stores.get(loop)
-        if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
-            for old in [old for old in self._stores if old.is_closed()]:
-                del self._stores[old]  # a loop that ended took its connections with it
-            opening = loop.create_task(self._open())
-            self._stores[loop] = opening
-        return await asyncio.shield(opening)
+        """The open store of the running event loop; opened on first use, closed with the loop."""
+        return await self._stores.get()
 
     async def _open(self, migrate: bool | None = None) -> Store:
         store = await open_store(self.settings.database, self.store_options(migrate=migrate))
@@ -240,9 +229,7 @@ class Rowlock:
 
     async def close(self) -> None:
         """Close the database; it opens again on the next use."""
-        opening = self._stores.pop(asyncio.get_running_loop(), None)
-        if opening is not None:
-            await (await opening).close()
+        await self._stores.close()
 
     async def __aenter__(self) -> Rowlock:
         return await self.open()
@@ -276,11 +263,7 @@ class Rowlock:
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of this app from sync code, with or without an event loop running in this thread."""
-        with self._portal_lock:
-            if self._portal is None:
-                self._portal = asyncio.new_event_loop()
-                threading.Thread(target=self._portal.run_forever, name="rowlock-sync", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(work, self._portal).result()
+        return self._portal.run(work)
 
     # --- transactions, reading, repairing
 
