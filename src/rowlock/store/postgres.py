@@ -263,6 +263,9 @@ class _PostgresSession(BaseSession):
             except TROUBLE as error:
                 failure = self.failed = _translate(error, "transaction")
                 raise failure from error
+            except asyncio.CancelledError:  # the server undoes the transaction, and would answer COMMIT all the same
+                self.failed = self.failed or StoreError("a statement was cancelled")
+                raise
 
 
 def _translate(error: BaseException, doing: str) -> StoreError:

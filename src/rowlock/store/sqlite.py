@@ -11,28 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import apsw
 
 from rowlock.core.errors import ConfigError, StoreError, UnsupportedFilesystem
 from rowlock.store import migrate
 from rowlock.store.bells import DatagramBell
-from rowlock.store.engine import Bell, Session, StoreOptions
+from rowlock.store.engine import Bell, Session, StoreOptions, file_of
 from rowlock.store.filesystem import network_filesystem
 from rowlock.store.operation import Operation, Row, drive
 from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_values
 from rowlock.store.sqlite_writer import BUSY_SECONDS, Writer
 
 T = TypeVar("T")
-
-
-def file_of(url: str) -> Path:
-    """The file that a sqlite:/// URL names."""
-    path = unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else ""
-    if not path or path == ":memory:":
-        raise ConfigError(f"{url!r} names no file; write sqlite:///jobs.db (or sqlite:////absolute/jobs.db)")
-    return Path(path).absolute()
 
 
 class SqliteStore:

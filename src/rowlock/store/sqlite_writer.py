@@ -65,9 +65,10 @@ class _Work:
         """The answer. Who is cancelled before it has begun takes it back; afterwards the cancellation waits."""
         try:
             return await self.answer
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             if withdraw and self.take():
                 self.withdrawn = True
+                cancelled.may_have_happened = False  # type: ignore[attr-defined]
             else:
                 await self._wait_to_the_end()
             raise

@@ -20,7 +20,7 @@ from rowlock.core.states import State
 from rowlock.governance.sources import Sources
 from rowlock.store import batches, jobs, reads
 from rowlock.store.app_schema import Migrations, prepare
-from rowlock.store.engine import Session, Store, StoreOptions, open_store
+from rowlock.store.engine import Session, Store, StoreOptions, absolute, here, open_store
 from rowlock.store.explain import Explanation, explain
 from rowlock.store.ids import valid_id
 from rowlock.work import follow_ups
@@ -60,8 +60,10 @@ class Rowlock:
         clock: FakeClock | None = None,
         migrations: Migrations | None = None,
     ) -> None:
+        self._folder = here()  # where relative paths start, wherever the process goes later
         self._given = (database, config)
         self._settings = settings
+        self._found: tuple[Settings, str] | None = None  # the database that these settings mean
         self.clock = clock
         self.migrations = migrations
         self.registry = Registry(self)
@@ -78,12 +80,21 @@ class Rowlock:
     def settings(self) -> Settings:
         """Flags, environment, file and defaults, read when first needed."""
         if self._settings is None:
-            self._settings = read_settings(*self._given)
+            self._settings = read_settings(*self._given, folder=self._folder)
         return self._settings
 
-    def configure(self, settings: Settings) -> None:
-        """Use these settings from now on; for the command line, before anything is opened."""
-        self._settings = settings
+    def configure(self, settings: Settings, folder: str | None = None) -> None:
+        """Use these settings from now on; for the command line, before anything is opened. A relative path in them
+        starts at `folder`, or where this app was made."""
+        self._settings, self._folder = settings, folder or self._folder
+
+    @property
+    def database(self) -> str:
+        """The database's URL, a file's with its path from the root: found once, and the same for all who open it."""
+        settings = self.settings
+        if self._found is None or self._found[0] is not settings:
+            self._found = (settings, absolute(settings.database, self._folder))
+        return self._found[1]
 
     @property
     def keep(self) -> jobs.Keep:
@@ -213,7 +224,7 @@ class Rowlock:
         return await self._stores.get()
 
     async def _open(self, migrate: bool | None = None) -> Store:
-        store = await open_store(self.settings.database, self.store_options(migrate=migrate))
+        store = await open_store(self.database, self.store_options(migrate=migrate))
         if self.migrations is not None:
             try:
                 store.migrated += await prepare(store, self.migrations, migrate)
