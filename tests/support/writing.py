@@ -7,11 +7,15 @@ from rowlock import Rowlock, Session
 from rowlock.core.config import Settings, WorkerSettings
 
 
+def patient(url: str) -> Settings:
+    """Settings with which a transaction on SQLite may last for half a minute."""
+    return Settings(database=url, worker=WorkerSettings(lease_seconds=300, heartbeat_seconds=90))
+
+
 @asynccontextmanager
 async def nobody_else_writes(url: str) -> AsyncIterator[tuple[Rowlock, Session]]:
     """An app on the database in a transaction for which every other write to jobs waits, until the block ends."""
-    patient = WorkerSettings(lease_seconds=300, heartbeat_seconds=90)
-    async with Rowlock(settings=Settings(database=url, worker=patient)) as other, other.transaction() as tx:
+    async with Rowlock(settings=patient(url)) as other, other.transaction() as tx:
         if url.startswith("postgresql"):
             await tx.execute("LOCK TABLE rowlock.jobs_live IN EXCLUSIVE MODE")
         yield other, tx

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import threading
 from collections.abc import Coroutine
@@ -13,6 +14,8 @@ from rowlock.store import forking
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock")
+
+INTERRUPT_SECONDS = 2.0  # that somebody who is interrupted waits for the work to be called off
 
 
 class Portal:
@@ -29,19 +32,27 @@ class Portal:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The coroutine's value. Who is interrupted while it waits takes the work back."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise InvalidArguments("this code runs in the loop that sync calls wait for: await the async call instead")
         try:
-            if threading.current_thread() is self._thread:
-                raise InvalidArguments(
-                    "this code runs in the loop that sync calls wait for: await the async call instead"
-                )
-            answer = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+            loop = self._running_loop()
         except BaseException:
             work.close()
             raise
+        tasks: list[asyncio.Task[Any] | None] = []
+
+        async def carry_out() -> T:
+            tasks.append(asyncio.current_task())
+            return await work
+
+        answer = asyncio.run_coroutine_threadsafe(carry_out(), loop)
         try:
             return answer.result()
         except BaseException:
-            answer.cancel()  # nothing, if the exception is its own
+            if not answer.done():  # interrupted: by Ctrl-C, or whatever a signal handler raises
+                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks if task])
+                concurrent.futures.wait([answer], INTERRUPT_SECONDS)
             raise
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
