@@ -35,7 +35,7 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure this machine and database: Rowlock beside the bare SQL that a queue needs. Your jobs are not touched."""
-    url = Target(None, config, database).open().settings.database
+    url = Target(None, config, database).open().database
     found = run_async(_measure(url, jobs, rounds))
     if as_json:
         show_json(found)
@@ -170,7 +170,7 @@ async def _scratch(url: str) -> AsyncIterator[tuple[str, Raw]]:
 @asynccontextmanager
 async def _scratch_file(url: str) -> AsyncIterator[tuple[str, Raw]]:
     from rowlock.cli.bench_raw import RawSqlite
-    from rowlock.store.sqlite import file_of
+    from rowlock.store.engine import file_of
 
     folder = file_of(url).parent
     if not folder.is_dir():

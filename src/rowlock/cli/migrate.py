@@ -44,7 +44,7 @@ def _check(opened: Rowlock, as_json: bool) -> None:
     from rowlock.store.migrate import check, pending
     from rowlock.store.schema import applied
 
-    url = opened.settings.database
+    url = opened.database
     engine, there = run_async(applied(url))
     missing = [f"{migration.number:04d}_{migration.name}" for migration in pending(engine, there)]
     if not missing:
@@ -60,7 +60,7 @@ def _print_script(opened: Rowlock) -> None:
     from rowlock.store.migrate import pending, script
     from rowlock.store.schema import applied
 
-    engine, there = run_async(applied(opened.settings.database))
+    engine, there = run_async(applied(opened.database))
     own = pending(engine, there)
     parts = [script(engine, there)] if own else []
     if opened.migrations is not None and (files := _of_the_app(opened, engine, bool(own))):
@@ -79,7 +79,7 @@ def _of_the_app(opened: Rowlock, engine: str, behind: bool) -> list[File]:
         return list(migrations.files(engine))
 
     async def ask() -> list[File]:
-        async with opened_store(opened.settings.database, opened.store_options(migrate=False)) as store:
+        async with opened_store(opened.database, opened.store_options(migrate=False)) as store:
             return await pending(store, migrations)
 
     return run_async(ask())

@@ -31,13 +31,16 @@ class Target:
 
     def open(self, flags: Mapping[str, Any] | None = None) -> Rowlock:
         """Your app if one is named, else one without tasks; with the settings of this command."""
+        from rowlock.store.engine import here
         from rowlock.work.app import Rowlock
         from rowlock.work.settings import read_settings
 
-        name = self.code
+        name, folder = self.code, here()
         app = load_app(name) if name else Rowlock()
         url, config = app._given
-        app.configure(read_settings(self.database or url, self.config or config, flags))
+        settings = read_settings(self.database or url, self.config or config, flags, folder)
+        # Paths start where the command was given, to which folder the code may go; those in the code where it says so.
+        app.configure(settings, folder if self.database or url is None else None)
         return app
 
     def open_code(self, verb: str, flags: Mapping[str, Any] | None = None) -> Rowlock:

@@ -8,12 +8,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
 import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+log = logging.getLogger("rowlock.store")
+
+WARN_SECONDS = 60.0
+_warned = -WARN_SECONDS  # when
 
 
 def _folder(file: Path) -> Path:
@@ -35,18 +42,15 @@ class DatagramBell:
         """Bind a bell for a worker on `file`; where the platform has no such sockets, polling must do."""
         if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
             return SilentBell()
-        folder = _folder(file)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        _take_down_the_dead(folder)
-        address = str(folder / f"{uuid.uuid4().hex[:12]}.bell")
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        sock.setblocking(False)
         try:
-            sock.bind(address)
-        except OSError:
-            sock.close()
+            folder = _folder(file)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _take_down_the_dead(folder)
+            address = str(folder / f"{uuid.uuid4().hex[:12]}.bell")
+            return cls(_bound(address), address, heard)
+        except OSError as error:  # no temporary folder that we may write to, a path too long, no descriptor left
+            log.warning("no wake-ups, new jobs are found by polling: %s", error)
             return SilentBell()
-        return cls(sock, address, heard)
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError, OSError):
@@ -64,10 +68,21 @@ class DatagramBell:
                 os.rmdir(os.path.dirname(self.address))
 
 
+def _bound(address: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 def _take_down_the_dead(folder: Path) -> None:
     """Remove the bells of processes that were killed; nobody else does."""
     for bell in folder.glob("*.bell"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             try:
                 sock.connect(str(bell))
             except ConnectionRefusedError:
@@ -84,9 +99,20 @@ class SilentBell:
 
 
 def ring(addresses: Iterable[str], what: str) -> None:
-    """Say `what` ("work" or "cancel") to these bells; one that is gone or full is passed over."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
-        for address in addresses:
-            with contextlib.suppress(OSError):
-                sock.sendto(what.encode(), address)
+    """Say `what` ("work" or "cancel") to these bells. One that is gone or full is passed over; and whoever has no
+    descriptor left to ring with has committed all the same."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            for address in addresses:
+                with contextlib.suppress(OSError):
+                    sock.sendto(what.encode(), address)
+    except OSError as error:
+        _warn_now_and_then("workers are not woken and find new jobs by polling: %s", error)
+
+
+def _warn_now_and_then(text: str, *args: object) -> None:
+    global _warned
+    if time.monotonic() > _warned + WARN_SECONDS:
+        _warned = time.monotonic()
+        log.warning(text, *args)

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from rowlock.core.errors import StoreError
+from rowlock.store import forking
 from rowlock.store.connector import Connector
 
 IDLE_SECONDS = 300.0  # an unused connection is closed after this
 CLOSE_SECONDS = 5.0
+CALL_OFF_SECONDS = 1.0  # for a server to say that it has stopped a statement
 
 
 class Connections:
@@ -30,6 +34,8 @@ class Connections:
         self._idle: deque[tuple[float, Any]] = deque()  # (since, connection), the longest idle first
         self._open: set[Any] = set()
         self._closing: set[asyncio.Task[None]] = set()
+        self._over: str | None = None  # why there are no more
+        forking.watch(self)
 
     def widen(self, size: int) -> None:
         """Let there be so many, if there may not be more already."""
@@ -44,6 +50,8 @@ class Connections:
 
     async def take(self, timeout: float) -> Any:
         """A connection for the caller alone; TimeoutError when none is to be had in time."""
+        if self._over is not None:
+            raise StoreError(self._over)
         if self._room.locked():
             await self._wait_for_room(timeout)
         else:
@@ -54,10 +62,18 @@ class Connections:
                 return connection
             self._open.discard(connection)
         try:
-            connection = await self._connector.connect(timeout)
+            if self._over is not None:  # closed while this one stood in line
+                raise StoreError(self._over)
+            return await self._connect(timeout)
         except BaseException:
             self._room.release()
             raise
+
+    async def _connect(self, timeout: float) -> Any:
+        connection = await self._connector.connect(timeout)
+        if self._over is not None:
+            connection.terminate()
+            raise StoreError(self._over)
         self._open.add(connection)
         return connection
 
@@ -106,8 +122,32 @@ class Connections:
         except Exception:  # a server that is gone; nothing is left to be polite to
             connection.terminate()
 
+    def before_fork(self) -> None:
+        """Nothing is done in the parent."""
+
+    def after_fork(self, child: bool) -> None:
+        """A child has the same sockets: whatever its copies of the connections do must not reach the server."""
+        if child:
+            self._over = "this store was opened before a fork; open it again in the child"
+            self.cut()
+
+    def cut(self) -> None:
+        """Let go of every socket without a word, and without an event loop."""
+        for connection in self._open:
+            cut(connection)
+
+    def abandon(self) -> None:
+        """Close without an event loop: the one that these belonged to has ended."""
+        self._over = "this store is closed"
+        self.cut()
+        self._open.clear()
+        self._idle.clear()
+
     async def close(self) -> None:
         """Wait a little for those in use, then close all; never hangs on a dead server."""
+        if self._over is not None:
+            return
+        self._over = "this store is closed"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 while len(self._idle) < len(self._open):
@@ -118,3 +158,23 @@ class Connections:
         await asyncio.gather(*(self._close(connection) for _, connection in self._idle), *self._closing)
         self._idle.clear()
         self._open.clear()
+
+
+async def call_off(connection: Any, timeout: float) -> None:
+    """Close a connection that was left in the middle of a statement, and have the server stop that: it would go on by
+    itself, and happen when nobody expects it any more. A server that does not answer is not waited for."""
+    try:
+        await connection.close(timeout=min(timeout, CALL_OFF_SECONDS))
+    except Exception:
+        connection.terminate()
+
+
+def cut(connection: Any) -> None:
+    """Put nothing in the place of a connection's socket. Its number stays taken until the connection is collected, so
+    that what it does then (it would write a farewell, and end the watching for its parent's loop) hits no other file.
+    """
+    sock = connection._transport.get_extra_info("socket") if connection._transport is not None else None
+    if sock is not None and sock.fileno() >= 0:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(nothing, sock.fileno(), inheritable=False)
+        os.close(nothing)

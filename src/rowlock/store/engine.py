@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import ConfigError
@@ -70,6 +73,7 @@ class Store(Protocol):
     async def fetch(self, sql: str, *args: Any) -> list[Row]: ...  # the user's own query, which changes nothing
     async def execute(self, sql: str) -> None: ...  # one statement of the store's own, not in a transaction of ours
     async def close(self) -> None: ...
+    def abandon(self) -> None: ...  # close, where the event loop that it belongs to has ended
     async def describe(self) -> dict[str, str]: ...
 
 
@@ -100,6 +104,41 @@ async def opened(url: str, options: StoreOptions | None = None) -> AsyncIterator
         yield store
     finally:
         await store.close()
+
+
+def file_of(url: str, folder: str | None = None) -> Path:
+    """The file that a sqlite:/// URL names: from the root, without symbolic links on the way."""
+    path = _path_of(url)
+    if not path:
+        raise ConfigError(f"{url!r} names no file; write sqlite:///jobs.db (or sqlite:////absolute/jobs.db)")
+    try:
+        return Path(os.path.realpath(os.path.join(folder or "", path)))
+    except OSError as error:
+        raise ConfigError(
+            f"{url!r}: the current folder cannot be read ({error}); write sqlite:////absolute/jobs.db"
+        ) from error
+
+
+def _path_of(url: str) -> str | None:
+    path = unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else ""
+    return path if path != ":memory:" else None
+
+
+def absolute(url: str, folder: str | None = None) -> str:
+    """The same database for as long as the process lives, whatever its current folder and symbolic links become. A
+    relative path starts at `folder`, or at the current one. What is no URL of a file stays as it is."""
+    path = _path_of(str(url))
+    if not path or path == (file := str(file_of(url, folder))):
+        return url
+    return "sqlite:///" + file.replace("%", "%25")
+
+
+def here() -> str | None:
+    """The current folder, if it still exists."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def redact(url: str) -> str:

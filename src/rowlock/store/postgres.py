@@ -16,7 +16,7 @@ import asyncpg
 
 from rowlock.core.errors import RowlockError, StoreError, StoreUnavailable
 from rowlock.store import jobs, migrate
-from rowlock.store.connections import Connections
+from rowlock.store.connections import Connections, call_off
 from rowlock.store.connector import Connector, place
 from rowlock.store.engine import Bell, StoreOptions, redact
 from rowlock.store.listener import Listener, NoBell
@@ -145,12 +145,14 @@ class PostgresStore:
                     again = undone or (op.repeatable and isinstance(failure, StoreUnavailable))
                     if isinstance(failure, StoreUnavailable):
                         failure.may_have_happened = True
-                    if not isinstance(error, asyncpg.PostgresError):
+                    if isinstance(error, TimeoutError):
+                        await call_off(connection, patience / 10)
+                    elif not isinstance(error, asyncpg.PostgresError):
                         connection.terminate()  # whatever state it is in, nobody else must get it
                 except RowlockError:
                     raise  # the operation's own answer: its transaction was rolled back
                 except BaseException:
-                    connection.terminate()  # cut off in the middle: waiting for it to be usable may take for ever
+                    await call_off(connection, patience / 10)  # cut off in the middle
                     raise
                 finally:
                     connections.give_back(connection)
@@ -279,6 +281,11 @@ class PostgresStore:
     async def close(self) -> None:
         """Close all connections; never hangs on a dead server."""
         await asyncio.gather(*(connections.close() for connections in self._connections.values()))
+
+    def abandon(self) -> None:
+        """Close without an event loop: the one that this store belonged to has ended."""
+        for connections in self._connections.values():
+            connections.abandon()
 
 
 async def _in_transaction(connection: Any, work: Callable[[], Awaitable[T]], readonly: bool = False) -> T:

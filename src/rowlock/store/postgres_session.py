@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable
@@ -75,6 +76,9 @@ class PostgresSession(BaseSession):
                 failure = self.too_long()
             self.failed = failure
             raise failure from error
+        except asyncio.CancelledError:  # the server undoes the transaction, and would answer COMMIT all the same
+            self.failed = self.failed or StoreError("a statement was cancelled")
+            raise
         finally:
             self._at_work, self._quiet_since = False, time.monotonic()
 

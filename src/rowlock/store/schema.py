@@ -16,7 +16,7 @@ async def applied(url: str) -> tuple[str, dict[int, bool]]:
 def _sqlite(url: str) -> dict[int, bool]:
     import apsw
 
-    from rowlock.store.sqlite import file_of
+    from rowlock.store.engine import file_of
 
     file = file_of(url)
     if not file.exists():

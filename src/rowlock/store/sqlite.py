@@ -11,14 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import apsw
 
 from rowlock.core.errors import ConfigError, StoreError, UnsupportedFilesystem
 from rowlock.store import migrate
 from rowlock.store.bells import DatagramBell
-from rowlock.store.engine import Bell, StoreOptions
+from rowlock.store.engine import Bell, StoreOptions, file_of
 from rowlock.store.filesystem import network_filesystem
 from rowlock.store.operation import Operation, Row, drive
 from rowlock.store.outage import outage_of
@@ -27,14 +26,6 @@ from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_rows,
 from rowlock.store.sqlite_writer import BUSY_SECONDS, Writer
 
 T = TypeVar("T")
-
-
-def file_of(url: str) -> Path:
-    """The file that a sqlite:/// URL names."""
-    path = unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else ""
-    if not path or path == ":memory:":
-        raise ConfigError(f"{url!r} names no file; write sqlite:///jobs.db (or sqlite:////absolute/jobs.db)")
-    return Path(path).absolute()
 
 
 class SqliteStore:
@@ -47,6 +38,7 @@ class SqliteStore:
         self.file, self._options, self.clock = file, options, options.clock
         self._writer = Runner(file, options.clock)
         self._reader: Runner | None = None
+        self._has_read = False
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="rowlock-reader")
         self._pid = os.getpid()
         self._writes = Writer(self._writer, options.transaction_seconds)
@@ -63,7 +55,11 @@ class SqliteStore:
         if kind := network_filesystem(file.parent):
             raise UnsupportedFilesystem(f"{file} is on a {kind} filesystem, where SQLite's locks do not hold")
         store = await asyncio.to_thread(cls._open, file, options)
-        store._writes.start()
+        try:
+            store._writes.start()
+        except BaseException:  # no thread to be had
+            store._writer.close()
+            raise
         return store
 
     @classmethod
@@ -72,9 +68,10 @@ class SqliteStore:
         while True:
             try:
                 store = cls(file, options)
-                if options.migrate is not False:
-                    store.migrated = store._migrate()
-                migrate.check("sqlite", store._applied(), str(file))
+                with store._writer.turn:
+                    if options.migrate is not False:
+                        store.migrated = store._migrate()
+                    migrate.check("sqlite", store._applied(), str(file))
                 return store
             except (apsw.BusyError, apsw.LockedError) as error:
                 if time.monotonic() > deadline:
@@ -148,10 +145,12 @@ class SqliteStore:
     async def _read(self, do: Callable[[Runner], T]) -> T:
         def work() -> T:
             if self._reader is None:
-                self._reader = Runner(self.file, self.clock)
-                self._reader.connection.execute("PRAGMA query_only=ON").fetchall()
-            return do(self._reader)
+                self._reader = Runner(self.file, self.clock, read_only=True)
+            with self._reader.turn:
+                self._reader.open()
+                return do(self._reader)
 
+        self._has_read = True
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reads, work)
         except apsw.Error as error:
@@ -168,9 +167,9 @@ class SqliteStore:
             await block.finish()
         except BaseException:
             block.close()
-            await asyncio.shield(session.end("ROLLBACK"))
+            await session.end("ROLLBACK")
             raise
-        await asyncio.shield(session.end("COMMIT"))
+        await session.end("COMMIT")
 
     def expect_transactions(self, number: int) -> None:
         """They all share one connection."""
@@ -192,10 +191,27 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish what is waiting and close."""
-        if self._closed:
+        if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
-        await asyncio.to_thread(self._writes.stop)
-        self._reads.shutdown()
+        self._stop_reading()
+        await self._writes.close()
+        await asyncio.to_thread(self._reads.shutdown)
+
+    def abandon(self) -> None:
+        """Close without an event loop: the one that this store belonged to has ended."""
+        if not self._closed and os.getpid() == self._pid:
+            self._closed = True
+            self._stop_reading()
+            self._writes.stop()
+
+    def _stop_reading(self) -> None:
+        """What reads now ends first."""
+        if self._has_read:
+            self._reads.submit(self._close_reader)
+        self._reads.shutdown(wait=False)
+
+    def _close_reader(self) -> None:
         if self._reader is not None:
-            self._reader.close()
+            with self._reader.turn:
+                self._reader.close()

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import random
+import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import apsw
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, StorageFull, StoreError, StoreUnavailable
+from rowlock.store import forking
 from rowlock.store.operation import Call, Row
 from rowlock.store.queries import Query, load
 
 BUSY_SECONDS = 5.0
+FORK_SECONDS = 1.0  # that a fork waits for a statement to end
 BUSY_LOOK_SECONDS = 0.002  # between looks whether the other writer is done. SQLite's own way, up to 100 ms, starves
 CHECKPOINT_PAGES = 1000
 
@@ -62,26 +66,66 @@ _batch = json.JSONEncoder(default=bindable).encode
 
 
 class Runner:
-    """Executes statements on one apsw connection. Used by one thread at a time."""
+    """Executes statements on one apsw connection. Used by one thread at a time: the one that holds `turn`."""
 
-    def __init__(self, file: Path, clock: FakeClock | None) -> None:
+    _carried: ClassVar[dict[Path, Any]] = {}  # open in our parent when it forked, with the connection: see `after_fork`
+
+    def __init__(self, file: Path, clock: FakeClock | None, *, read_only: bool = False) -> None:
         self.pid = os.getpid()
         self.clock = clock
         self.queries: dict[str, Query] = load("sqlite")
-        self.connection = apsw.Connection(str(file))
+        self.turn = threading.Lock()
+        self._file, self._read_only = file, read_only
+        self.connection: apsw.Connection
+        self._is_open = self._let_go = False
         self._busy_since = 0.0
-        self.connection.set_busy_handler(self._wait)
-        for pragma in (
-            "journal_mode=WAL",
-            "synchronous=FULL",
-            "foreign_keys=ON",
-            "journal_size_limit=67108864",
-            "temp_store=MEMORY",  # each claim needs a few small tables of its own: half its time, if they are files
-        ):
-            self.connection.execute(f"PRAGMA {pragma}").fetchall()
-        self.connection.convert_binding = lambda cursor, number, value: bindable(value)  # what SQLite does not know
         self.log_pages = 0  # of the write-ahead log, after the last commit
-        self.connection.set_wal_hook(self._committed)  # instead of SQLite's own checkpoints, inside of a COMMIT
+        forking.watch(self)
+        with self.turn:
+            self.open()
+
+    def open(self) -> None:
+        """Open the file, unless it is open."""
+        if self._is_open:
+            return
+        if self._file in self._carried:
+            raise StoreError(
+                f"{self._file} was being written when this process was forked, so it cannot be used here: "
+                "fork outside of transactions, or start processes by spawn"
+            )
+        connection = apsw.Connection(str(self._file))
+        try:
+            connection.set_busy_handler(self._wait)
+            for pragma in (
+                "journal_mode=WAL",
+                "synchronous=FULL",
+                "foreign_keys=ON",
+                "journal_size_limit=67108864",
+                "temp_store=MEMORY",  # each claim needs a few small tables of its own: half its time, if they are files
+                *(["query_only=ON"] if self._read_only else []),
+            ):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            connection.convert_binding = lambda cursor, number, value: bindable(value)  # what SQLite does not know
+            connection.set_wal_hook(self._committed)  # instead of SQLite's own checkpoints, inside of a COMMIT
+        except BaseException:
+            connection.close()
+            raise
+        self.connection, self._is_open = connection, True
+
+    def before_fork(self) -> None:
+        """Close the file, for a child must not inherit it; not in the middle of a transaction that goes on."""
+        self._let_go = os.getpid() == self.pid and self.turn.acquire(timeout=FORK_SECONDS)
+        if self._let_go:
+            self.close()
+
+    def after_fork(self, child: bool) -> None:
+        """In the parent whoever is next opens it again. A child that got it open must not use it, nor any other
+        connection to the file, nor close it: SQLite would take its parent's locks for its own."""
+        if self._let_go:
+            self.turn.release()
+        elif child and self._is_open:
+            self._carried[self._file] = self.connection
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.connection))  # not even when the interpreter ends
 
     def _committed(self, connection: Any, database: str, pages: int) -> int:
         self.log_pages = pages
@@ -130,7 +174,10 @@ class Runner:
         return list[Row](self.connection.execute(query.sql, values).fetchall())
 
     def close(self) -> None:
-        self.connection.close()
+        """Close the file; `open` opens it again."""
+        if self._is_open:
+            self._is_open = False
+            self.connection.close()
 
 
 def roll_back(connection: apsw.Connection) -> None:

@@ -6,17 +6,21 @@ the thread to itself until it ends, or until its time is up.
 
 A small operation that comes alone is written by its caller's own thread: waking the writer and being woken by it costs
 as much as the fsync. That blocks the caller's event loop for one commit, so it is done only while commits are quick.
+
+Nothing happens behind a caller's back: who is cancelled while its request waits takes it back, and who is cancelled
+while it is being written waits for the end of it. Every request is answered, also by a writer that is being closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import apsw
@@ -31,6 +35,7 @@ T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
 BUSY_SECONDS = 30.0
+CLOSE_SECONDS = 10.0
 GROUP = 256  # operations in one commit, at most
 SMALL = 100  # jobs that an operation may touch to be written by its caller
 QUICK_SECONDS = 0.001  # while a commit takes longer on average, all go to the thread
@@ -43,15 +48,43 @@ Answer = tuple[Any, BaseException | None]  # what it gave, or how it failed
 class _Work:
     """One request to the writer thread, and the future that its caller waits on."""
 
-    __slots__ = ("answer", "do", "loop", "session")
+    __slots__ = ("_once", "answer", "answered", "do", "loop", "session", "withdrawn")
 
     def __init__(self, do: Do, session: SqliteSession | None = None) -> None:
         self.do, self.session = do, session
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
+        self.answered = self.withdrawn = False
+        self._once = threading.Lock()
+
+    def take(self) -> bool:
+        """True for the first who asks: the thread that begins it, or the caller who takes it back."""
+        return self._once.acquire(blocking=False)
+
+    async def wait(self, *, withdraw: bool = True) -> Any:
+        """The answer. Who is cancelled before it has begun takes it back; afterwards the cancellation waits."""
+        try:
+            return await self.answer
+        except asyncio.CancelledError as cancelled:
+            if withdraw and self.take():
+                self.withdrawn = True
+                cancelled.may_have_happened = False  # type: ignore[attr-defined]
+            else:
+                await self._wait_to_the_end()
+            raise
+
+    async def _wait_to_the_end(self) -> None:
+        if self.answered:
+            return
+        self.answer = self.loop.create_future()
+        while not self.answer.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({self.answer})
+        self.answer.exception()
 
     def resolve(self, value: Any = None, error: BaseException | None = None) -> None:
         def done() -> None:
+            self.answered = True
             if not self.answer.done():
                 if error is None:
                     self.answer.set_result(value)
@@ -69,11 +102,12 @@ class Writer:
 
     def __init__(self, runner: Runner, transaction_seconds: float) -> None:
         self.runner, self._transaction_seconds = runner, transaction_seconds
-        self._turn = threading.Lock()  # who has it may use the connection
+        self._turn = runner.turn  # who has it may use the connection
         self._unanswered = self._arriving = 0  # given to the thread; about to be written by their callers
         self._commit_seconds = 0.0  # mean of late
         self._inbox: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write_loop, name="rowlock-writer", daemon=True)
+        self._closing = self._over = False
+        self._thread = threading.Thread(target=self._write_until_closed, name="rowlock-writer", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
@@ -90,13 +124,18 @@ class Writer:
             if failure is not None:
                 raise failure
             return value  # type: ignore[no-any-return]
-        work = _Work(do)
         self._unanswered += 1
         try:
-            self._inbox.put(work)
-            return await work.answer  # type: ignore[no-any-return]
+            return await self._hand_over(_Work(do)).wait()  # type: ignore[no-any-return]
         finally:
             self._unanswered -= 1
+
+    def _hand_over(self, work: _Work) -> _Work:
+        """Give a request to the thread. One that comes after its end is answered here."""
+        self._inbox.put(work)
+        if self._over:
+            self._refuse_the_rest()
+        return work
 
     async def _alone(self) -> bool:
         """Whether nobody else in this loop wants to write at this moment: a crowd does better in one group."""
@@ -113,7 +152,7 @@ class Writer:
         if runner.log_is_long or not self._turn.acquire(blocking=False):
             return None
         try:
-            if not runner.begin_at_once():
+            if self._closing or not self._begin_at_once():
                 return None
             answers, rings = self._write([do])
         finally:
@@ -121,60 +160,114 @@ class Writer:
         _ring(rings)
         return answers[0]
 
+    def _begin_at_once(self) -> bool:
+        try:
+            self.runner.open()
+            return self.runner.begin_at_once()
+        except (apsw.Error, StoreError):  # the thread meets it too, and says what it is
+            return False
+
     async def begin(self) -> SqliteSession:
         """Wait for the writer lock and open a transaction of its own."""
         session = SqliteSession()
         opening = _Work(lambda runner, rings: None, session)
-        self._inbox.put(opening)
         try:
-            await opening.answer
+            await self._hand_over(opening).wait()
         except asyncio.CancelledError:
-            await asyncio.shield(session.end("ROLLBACK"))
+            if not opening.withdrawn:
+                await session.end("ROLLBACK")
             raise
         return session
 
     def stop(self) -> None:
-        """Finish what is waiting and close."""
+        """Take no more; the thread finishes what is waiting and closes the file."""
+        self._closing = True
         self._inbox.put(None)
-        self._thread.join(10)
-        self.runner.close()
 
-    def _write_loop(self) -> None:
-        while (first := self._inbox.get()) is not None:
-            group = [first]
-            while first.session is None and len(group) < GROUP:
-                try:
-                    work = self._inbox.get_nowait()
-                except queue.Empty:
-                    break
-                if work is None or work.session is not None:
-                    self._commit(group)
-                    if work is None:
-                        return
-                    group = [work]
-                    break
-                group.append(work)
-            session = group[0].session
-            if session is not None:
+    async def close(self) -> None:
+        """Stop, and wait for it; not for ever, where another process keeps the file locked."""
+        while self._arriving:  # they have begun, and hand over in this turn of the loop
+            await asyncio.sleep(0)
+        self.stop()
+        await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+
+    def _write_until_closed(self) -> None:
+        for group in self._groups():
+            try:
                 with self._turn:
-                    self._serve(session, group[0])
+                    self._carry_out(group)
+            except BaseException as error:  # whatever it was: without this thread everybody would wait for ever
+                log.exception("a write failed in an unexpected way")
+                failure = StoreError(f"write: {error!r}")
+                for work in group:
+                    if work.session is not None:
+                        work.session.end_with(failure)
+                    work.resolve(error=failure)
+        with self._turn:
+            self.runner.close()
+        self._over = True
+        self._refuse_the_rest()
+
+    def _groups(self) -> Iterator[list[_Work]]:
+        """What is to be written together: all that waits, at most GROUP; a user's transaction for itself."""
+        group: list[_Work] = []
+        while True:
+            try:
+                work = self._inbox.get(block=not group)
+            except queue.Empty:
+                yield group
+                group = []
+                continue
+            if group and (work is None or work.session is not None or len(group) == GROUP):
+                yield group
+                group = []
+            if work is None:
+                return
+            if work.session is not None:
+                yield [work]
+            else:
+                group.append(work)
+
+    def _refuse_the_rest(self) -> None:
+        """Answer what came too late."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                work = self._inbox.get_nowait()
+                if work is not None:
+                    work.resolve(error=StoreError("this store is closed"))
+
+    def _carry_out(self, group: list[_Work]) -> None:
+        try:
+            if (session := group[0].session) is not None:
+                self._serve(session, group[0])
             else:
                 self._commit(group)
+        finally:
+            self._undo()  # nothing, where all went well
+
+    def _undo(self) -> None:
+        """Roll back what is open. Where not even that works, the next write opens the file anew."""
+        try:
+            roll_back(self.runner.connection)
+        except apsw.Error:
+            log.exception("a transaction could not be rolled back; the file is opened again")
+            with contextlib.suppress(apsw.Error):
+                self.runner.close()
 
     def _commit(self, group: list[_Work]) -> None:
         """Run a group of requests in one transaction; answer each only after the commit."""
-        with self._turn:
-            answers, rings = list[Answer](), list[Ring]()
-            try:
-                self._begin()
-            except apsw.Error as error:
-                answers = [(None, translate(error, "write"))] * len(group)
-            else:
-                answers, rings = self._write([work.do for work in group])
-            _ring(rings)
-            for work, (value, failure) in zip(group, answers, strict=True):
-                work.resolve(value, failure)
-            self.runner.checkpoint()
+        answers, rings = list[Answer](), list[Ring]()
+        try:
+            self._begin()
+        except (apsw.Error, StoreError) as error:
+            answers = [(None, translate(error, "write"))] * len(group)
+        else:
+            group = [work for work in group if work.take()]  # after the wait: some may have given up
+            answers, rings = self._write([work.do for work in group])
+        _ring(rings)
+        for work, (value, failure) in zip(group, answers, strict=True):
+            work.resolve(value, failure)
+        self.runner.checkpoint()
 
     def _write(self, group: list[Do]) -> tuple[list[Answer], list[Ring]]:
         """Run a group in the open transaction and commit it; the answer of each, and who is to be rung."""
@@ -186,7 +279,7 @@ class Writer:
             self.runner.connection.execute("COMMIT")
             self._commit_seconds += 0.05 * (time.monotonic() - began - self._commit_seconds)
         except BaseException as error:
-            roll_back(self.runner.connection)
+            self._undo()
             cause = translate(error, "write") if isinstance(error, apsw.Error) else error
             return [(None, cause)] * len(group), []
         return answers, rings
@@ -208,6 +301,7 @@ class Writer:
 
     def _begin(self) -> None:
         """BEGIN IMMEDIATE, so that a busy database is met here and not in the middle; own retry with jitter on top."""
+        self.runner.open()
         deadline = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -220,40 +314,45 @@ class Writer:
 
     def _serve(self, session: SqliteSession, first: _Work) -> None:
         """Give the writer to one user's transaction until it ends or its time is up."""
-        connection = self.runner.connection
         try:
             self._begin()
-        except apsw.Error as error:
-            session.over = translate(error, "transaction")
+        except (apsw.Error, StoreError) as error:
+            session.end_with(translate(error, "transaction"))
             first.resolve(error=session.over)
+            return
+        connection = self.runner.connection
+        if not first.take():  # its caller did not wait for it
+            roll_back(connection)
             return
         first.resolve()
         deadline = time.monotonic() + self._transaction_seconds
-        while True:
+        while connection.in_transaction:
             try:
                 work = session.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 roll_back(connection)
-                session.over = TransactionTooLong(
-                    f"the transaction was open for {self._transaction_seconds:g} s and was rolled back: "
-                    "on SQLite it holds the only writer lock; do slow work before it, or raise the setting"
-                    " worker.heartbeat_seconds, a third of which it may take"
+                session.end_with(
+                    TransactionTooLong(
+                        f"the transaction was open for {self._transaction_seconds:g} s and was rolled back: "
+                        "on SQLite it holds the only writer lock; do slow work before it, or raise the setting"
+                        " worker.heartbeat_seconds, a third of which it may take"
+                    )
                 )
                 return
+            if not work.take():
+                continue
             try:
                 value = work.do(self.runner, session.rings)
             except Exception as error:
-                ended = not connection.in_transaction
                 failure = translate(error, "transaction") if isinstance(error, apsw.Error) else error
-                if ended:
-                    session.over = failure if isinstance(failure, RowlockError) else StoreError(str(failure))
+                if not connection.in_transaction:
+                    session.end_with(failure if isinstance(failure, RowlockError) else StoreError(str(failure)))
                 work.resolve(error=failure)
             else:
                 work.resolve(value)
-                if not connection.in_transaction:
-                    _ring(session.rings)
-            if not connection.in_transaction:
-                return
+        if session.over is None:
+            _ring(session.rings)
+        session.end_with(StoreError("this transaction has ended"))
 
 
 def _ring(rings: list[Ring]) -> None:
@@ -270,18 +369,29 @@ class SqliteSession(BaseSession):
         self.rings: list[Ring] = []
         self.over: RowlockError | None = None
 
-    async def _do(self, do: Callable[[Runner, list[Ring]], T]) -> T:
+    def end_with(self, why: RowlockError) -> None:
+        """It is over: whatever still comes is told why."""
+        self.over = self.over or why
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.inbox.get_nowait().resolve(error=self.over)
+
+    async def _do(self, do: Callable[[Runner, list[Ring]], T], *, withdraw: bool = True) -> T:
         if self.over is not None:
             raise self.over
         work = _Work(do)
         self.inbox.put(work)
-        while True:
-            done, _ = await asyncio.wait({work.answer}, timeout=0.5)
-            if done:
-                self.failed = self.failed or work.answer.exception()
-                return work.answer.result()  # type: ignore[no-any-return]
-            if self.over is not None:  # its time ran out between the check and the put
-                raise self.over
+        if self.over is not None:  # it ended between the check and the put
+            self.end_with(self.over)
+        try:
+            return await work.wait(withdraw=withdraw)  # type: ignore[no-any-return]
+        except Exception as error:
+            self.failed = self.failed or error
+            raise
+        except asyncio.CancelledError:
+            # As on PostgreSQL, where a statement that is cut off undoes its transaction.
+            self.failed = self.failed or StoreError("a statement was cancelled")
+            raise
 
     def seconds_left(self) -> float:
         """How long to wait before looking again whether its time is up."""
@@ -306,7 +416,7 @@ class SqliteSession(BaseSession):
         return await self._do(lambda runner, rings: user_rows(runner.connection, sql, values))
 
     async def end(self, how: str) -> None:
-        """COMMIT or ROLLBACK."""
+        """COMMIT or ROLLBACK, to its end even if its caller is cancelled meanwhile."""
         if self.over is not None:
             if how == "COMMIT":
                 raise self.over
@@ -314,6 +424,7 @@ class SqliteSession(BaseSession):
         failed = self.failed if how == "COMMIT" else None
         if how == "ROLLBACK" or failed is not None:
             self.rings.clear()
-        await self._do(lambda runner, rings: runner.connection.execute("ROLLBACK" if failed else how).fetchall())
+        sql = "ROLLBACK" if failed else how
+        await self._do(lambda runner, rings: runner.connection.execute(sql).fetchall(), withdraw=False)
         if failed is not None:  # as on PostgreSQL, where a failed statement undoes its whole transaction
             raise self.undone()

@@ -32,6 +32,7 @@ from rowlock.store.reads import JobFilter
 from rowlock.work.app import Rowlock
 from rowlock.work.context import Context
 from rowlock.work.handle import JobHandle
+from rowlock.work.stores import Stores
 from rowlock.work.tasks import Task
 
 __all__ = ["Ran", "Testing", "run", "testing"]
@@ -90,13 +91,13 @@ async def testing(
     with tempfile.TemporaryDirectory(prefix="rowlock-test-") as folder:
         url = database or f"sqlite:///{Path(folder) / 'jobs.db'}"
         app.configure(app.settings.model_copy(update={"database": url}))
-        app.clock, app._stores = FakeClock(start), {}
+        app.clock, app._stores = FakeClock(start), Stores(app._open)
         try:
             if database is not None:
                 await app.migrate()
             yield Testing(app, app.clock)
         finally:
-            await app.close()
+            await app._stores.close_everywhere()
             app._settings, app._given, app.clock, app._stores = before
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import inspect
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
@@ -22,7 +20,7 @@ from rowlock.core.states import State
 from rowlock.governance.sources import Sources
 from rowlock.store import batches, jobs, reads
 from rowlock.store.app_schema import Migrations, prepare
-from rowlock.store.engine import Session, Store, StoreOptions, open_store
+from rowlock.store.engine import Session, Store, StoreOptions, absolute, here, open_store
 from rowlock.store.explain import Explanation, explain
 from rowlock.store.ids import valid_id
 from rowlock.work import follow_ups
@@ -31,8 +29,10 @@ from rowlock.work.context import Context
 from rowlock.work.enqueuer import Enqueuer
 from rowlock.work.handle import JobHandle
 from rowlock.work.options import Rule, name, task_options
+from rowlock.work.portal import Portal
 from rowlock.work.schedules import Schedules, schedule_of
 from rowlock.work.settings import read_settings
+from rowlock.work.stores import Stores
 from rowlock.work.tasks import AsyncTask, Bound, Registry, ScheduleDecorator, Task, TaskDecorator
 from rowlock.work.transactions import joined, joining
 
@@ -61,8 +61,10 @@ class Rowlock:
         clock: FakeClock | None = None,
         migrations: Migrations | None = None,
     ) -> None:
+        self._folder = here()  # where relative paths start, wherever the process goes later
         self._given = (database, config)
         self._settings = settings
+        self._found: tuple[Settings, str] | None = None  # the database that these settings mean
         self.clock = clock
         self.migrations = migrations
         self.registry = Registry(self)
@@ -72,20 +74,28 @@ class Rowlock:
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self.error_hooks: list[ErrorHook] = []
-        self._stores: dict[asyncio.AbstractEventLoop, asyncio.Task[Store]] = {}
-        self._portal: asyncio.AbstractEventLoop | None = None
-        self._portal_lock = threading.Lock()
+        self._stores = Stores(self._open)
+        self._portal = Portal()
 
     @property
     def settings(self) -> Settings:
         """Flags, environment, file and defaults, read when first needed."""
         if self._settings is None:
-            self._settings = read_settings(*self._given)
+            self._settings = read_settings(*self._given, folder=self._folder)
         return self._settings
 
-    def configure(self, settings: Settings) -> None:
-        """Use these settings from now on; for the command line, before anything is opened."""
-        self._settings = settings
+    def configure(self, settings: Settings, folder: str | None = None) -> None:
+        """Use these settings from now on; for the command line, before anything is opened. A relative path in them
+        starts at `folder`, or where this app was made."""
+        self._settings, self._folder = settings, folder or self._folder
+
+    @property
+    def database(self) -> str:
+        """The database's URL, a file's with its path from the root: found once, and the same for all who open it."""
+        settings = self.settings
+        if self._found is None or self._found[0] is not settings:
+            self._found = (settings, absolute(settings.database, self._folder))
+        return self._found[1]
 
     @property
     def keep(self) -> jobs.Keep:
@@ -212,25 +222,15 @@ class Rowlock:
         return dataclasses.replace(options, **changes)
 
     def opened_store(self) -> Store | None:
-        """The same if it is open already: nothing to wait for."""
-        opening = self._stores.get(asyncio.get_running_loop())
-        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
-            return None
-        return opening.result()
+        """The store of the running event loop if it is open already: nothing to wait for."""
+        return self._stores.opened()
 
     async def store(self) -> Store:
-        """The open store of the running event loop; opened on first use."""
-        loop = asyncio.get_running_loop()
-        opening = self._stores.get(loop)
-        if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
-            for old in [old for old in self._stores if old.is_closed()]:
-                del self._stores[old]  # a loop that ended took its connections with it
-            opening = loop.create_task(self._open())
-            self._stores[loop] = opening
-        return await asyncio.shield(opening)
+        """The open store of the running event loop; opened on first use, closed with the loop."""
+        return await self._stores.get()
 
     async def _open(self, migrate: bool | None = None) -> Store:
-        store = await open_store(self.settings.database, self.store_options(migrate=migrate))
+        store = await open_store(self.database, self.store_options(migrate=migrate))
         if self.migrations is not None:
             try:
                 store.migrated += await prepare(store, self.migrations, migrate)
@@ -246,9 +246,7 @@ class Rowlock:
 
     async def close(self) -> None:
         """Close the database; it opens again on the next use."""
-        opening = self._stores.pop(asyncio.get_running_loop(), None)
-        if opening is not None:
-            await (await opening).close()
+        await self._stores.close()
 
     async def __aenter__(self) -> Rowlock:
         return await self.open()
@@ -282,11 +280,7 @@ class Rowlock:
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of this app from sync code, with or without an event loop running in this thread."""
-        with self._portal_lock:
-            if self._portal is None:
-                self._portal = asyncio.new_event_loop()
-                threading.Thread(target=self._portal.run_forever, name="rowlock-sync", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(work, self._portal).result()
+        return self._portal.run(work)
 
     # --- transactions, reading, repairing
 

@@ -250,6 +250,11 @@ class Filler:
             self._slots.take(claimed, sent)
         return len(claimed), more
 
+    @property
+    def has_lost_claims(self) -> bool:
+        """Whether there are claims of which nobody knows what they took."""
+        return bool(self._lost_claims)
+
     async def adopt_lost_claims(self) -> None:
         """Claims whose reply was lost hold jobs that nobody runs: ask for them by their tokens."""
         while self._lost_claims:

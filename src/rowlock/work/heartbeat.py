@@ -82,6 +82,7 @@ class Heart:
 
     def start(self) -> None:
         """Begin to beat."""
+        self._own_loop = asyncio.new_event_loop()  # here, so that a worker which cannot have one does not start
         self._tick()
         self._thread.start()
 
@@ -103,7 +104,8 @@ class Heart:
             self._loop.call_soon_threadsafe(what, leases)
 
     def _run(self) -> None:
-        asyncio.run(self._live())
+        with asyncio.Runner(loop_factory=lambda: self._own_loop) as runner:
+            runner.run(self._live())
 
     async def _live(self) -> None:
         loop, over = asyncio.get_running_loop(), asyncio.Event()
@@ -159,7 +161,7 @@ class Heart:
         options = self._app.store_options(
             connections=LOCKED_ROWS + 1, name="rowlock-heart", command_timeout=self._beat_seconds, repeats=1
         )
-        return await open_store(self._app.settings.database, options)
+        return await open_store(self._app.database, options)
 
     async def _beat(self, store: Store) -> None:
         """One beat: renew what is older than a beat, then ask about everything."""

@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rowlock.core.errors import InvalidArguments, JobNotFound, LeaseLost, NotAllowed
+from rowlock.core.errors import (
+    InvalidArguments,
+    JobNotFound,
+    LeaseLost,
+    NotAllowed,
+    RowlockError,
+    StoreUnavailable,
+)
 from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded, TimedOut
 from rowlock.core.policy import decide
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
 
 RUN_LOOK_SECONDS = 0.01
+GIVE_BACK_SECONDS = 2.0
 
 
 async def claim_by_hand(app: Rowlock, job_id: str, worker: str | None, lease: float | timedelta | None) -> Lease | None:
@@ -35,8 +44,13 @@ async def claim_by_hand(app: Rowlock, job_id: str, worker: str | None, lease: fl
     if seconds <= 0:
         raise InvalidArguments(f"lease_seconds must be above 0, not {lease!r}")
     name = worker_id() if worker is None else options.name(worker, "worker")
-    store, sent = await app.store(), boottime()
-    claimed = await store.run(jobs.claim_one(job_id, name, new_token(), seconds))
+    store, token, sent = await app.store(), new_token(), boottime()
+    try:
+        claimed = await store.run(jobs.claim_one(job_id, name, token, seconds))
+    except (StoreUnavailable, asyncio.CancelledError) as error:
+        if getattr(error, "may_have_happened", True):
+            await _give_back(app, name, token, seconds)
+        raise
     if claimed is not None:
         return Lease(app, claimed, seconds, sent)
     row = await store.run(reads.get(job_id))
@@ -45,6 +59,14 @@ async def claim_by_hand(app: Rowlock, job_id: str, worker: str | None, lease: fl
     if row.source is not None and row.state in (State.QUEUED, State.RETRYABLE):
         raise NotAllowed(f"job {job_id} has the source {row.source}, whose limits only workers keep")
     return None
+
+
+async def _give_back(app: Rowlock, worker: str, token: str, seconds: float) -> None:
+    """Release what a claim took whose caller does not learn of it; if that fails, the lease runs out."""
+    with suppress(RowlockError, TimeoutError):
+        async with asyncio.timeout(GIVE_BACK_SECONDS):
+            for job in await (await app.store()).run(jobs.adopt(worker, token)):
+                await Lease(app, job, seconds, boottime()).release()
 
 
 class Lease:

@@ -204,10 +204,7 @@ class WorkerPool:
         self._stopping, self._deadline = True, time.monotonic() + grace
         self._filler.close()
         await self._loops.finish("fill", timeout=min(grace, 10.0))
-        with suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(LEAVE_SECONDS):
-                await self._filler.adopt_lost_claims()
-        self._give_back_waiting()
+        await self._give_back_waiting(LEAVE_SECONDS)
         while self._occupied and time.monotonic() < self._deadline:
             await asyncio.sleep(0.02)
         self._stops.all_now()
@@ -215,7 +212,9 @@ class WorkerPool:
         while self._occupied and time.monotonic() < late:
             await asyncio.sleep(0.02)
         self._stops.give_up_all()
-        await self.settler.drain(max(2.0, self.settings.lease_seconds - self.settings.heartbeat_seconds))
+        leases_end = time.monotonic() + max(2.0, self.settings.lease_seconds - self.settings.heartbeat_seconds)
+        await self._give_back_waiting(leases_end - time.monotonic())
+        await self.settler.drain(leases_end - time.monotonic())
         with suppress(TimeoutError):  # this may be the last worker: nobody else would notice that they are complete
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.settler.end_batches(set(self._ending))
@@ -225,8 +224,17 @@ class WorkerPool:
         """End the grace of a stop that is under way."""
         self._deadline = time.monotonic()
 
-    def _give_back_waiting(self) -> None:
-        """Claimed but not started: back to the queue, unharmed."""
+    async def _give_back_waiting(self, seconds: float) -> None:
+        """Claimed but not started: back to the queue, unharmed. A claim that was cut off may have taken jobs, too: the
+        database is asked until it answers, or the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._filler.has_lost_claims:
+                    try:
+                        await self._filler.adopt_lost_claims()
+                    except StoreError as error:
+                        log.warning("whether a claim that was cut off has taken jobs is not known yet: %s", error)
+                        await asyncio.sleep(random.uniform(0.2, 0.5))
         while self._buffer:
             self._give_back(self._buffer.popleft(), Released(random.random(), "shutdown"))
         self._suspects.close()

@@ -127,7 +127,8 @@ class Children:
             if child.alive:
                 return child
             await self._end(child)
-        child = Child(self._app.settings.model_dump_json())
+        app = self._app
+        child = Child(app.settings.model_copy(update={"database": app.database}).model_dump_json())
         self._all.add(child)
         try:
             await child.start()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rowlock.core.errors import InvalidArguments, LeaseLost, Snooze, StoreUnavailable
 from rowlock.core.job import MAX_RESULT_BYTES, Settlement
-from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded
+from rowlock.core.outcome import AttemptEnd, Failed, Succeeded
 from rowlock.core.policy import decide
 from rowlock.store import jobs
 from rowlock.store.follow_ups import follow_ups

@@ -12,15 +12,20 @@ from rowlock.core.errors import ConfigError
 
 
 def read_settings(
-    database: str | None = None, config: str | Path | None = None, flags: Mapping[str, Any] | None = None
+    database: str | None = None,
+    config: str | Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    folder: str | None = None,
 ) -> Settings:
-    """Settings from flags, the environment and a config file (given, ROWLOCK_CONFIG, or ./rowlock.yaml)."""
+    """Settings from flags, the environment and a config file (given, ROWLOCK_CONFIG, or ./rowlock.yaml), whose path
+    starts at `folder`, or at the current one."""
     given = config or os.environ.get("ROWLOCK_CONFIG")
     path = Path(given) if given else Path("rowlock.yaml")
+    file = Path(folder or ".", path)
     text = None
-    if given or path.is_file():
+    if given or file.is_file():
         try:
-            text = path.read_text("utf-8")
+            text = file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the config file {path}: {error}") from error
     merged = dict(flags or {})
