@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
+from rowlock.core.outcome import Failed
 from rowlock.store.ids import new_id
 from support import hostile
 from support.contract_tasks import attempts_of, count_jobs, execute, fetch, in_state, row_of, until, working
@@ -112,7 +113,8 @@ async def test_five_hundred_hostile_attempts_all_end_and_no_slot_is_lost(
             await tasks[n % len(tasks)].enqueue(n=n)
         await until(lambda: all_ended(app), timeout=90)
         await every_slot_is_free(app, together)
-        assert (len(pool.running), pool.stale_refused, pool.reclaimed) == (0, 0, 0)
+        await until(lambda: not pool.running)
+        assert (pool.stale_refused, pool.reclaimed) == (0, 0)
 
     rows = await fetch(app, "SELECT id, state, error_code FROM {t}jobs WHERE task LIKE 'hostile-%'")
     assert len(rows) == count
@@ -322,3 +324,20 @@ async def test_a_thread_that_the_system_refuses_is_a_failure_and_loses_no_slot(
         for _ in range(3):
             await in_state(app, (await work.enqueue()).id, "dead")
         assert await (await work.enqueue()).wait(timeout=10) == "done"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_an_end_that_nothing_can_be_decided_from_is_an_internal_failure(
+    app: Rowlock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(max_attempts=2, backoff=fixed(3600))
+    async def work(ctx: Context) -> None:
+        attempt = pool.running[ctx.job_id]
+        pool.executor.settle(attempt, Failed("ODD", "odd", after="soon"))  # type: ignore[arg-type]
+        attempt.abandoned = True  # that was its outcome
+
+    async with working(app, pool_size=1) as pool:
+        job = await work.enqueue()
+        await in_state(app, job.id, "retryable")
+    assert await attempts_of(app, job.id) == [(1, "failed", "INTERNAL")]
+    assert any("could not be decided" in text and "Traceback" in text for text in caplog.messages)

@@ -15,7 +15,7 @@ LIMIT = 8 * 1024
 CODE_LIMIT = 100
 OTHERS, OTHERS_LIMIT = 5, 1024  # of a group: how many are named, in how many bytes
 FRAMES, FRAMES_LIMIT = 6, 2048
-TRACE_FRAMES = 30
+TRACE_FRAMES, TRACE_LIMIT = 30, 64 * 1024  # in the log
 TRACE = BaseException.__dict__["__traceback__"]
 
 
@@ -49,11 +49,12 @@ def describe(error: BaseException, others: Sequence[BaseException] = ()) -> str:
     """The message (the code says which exception it was), what else was raised beside it, and where it was raised,
     unless it was raised on purpose: then the message says it all."""
     beside = _beside(others) if others else ""
+    room = LIMIT - len(beside.encode())
     if isinstance(error, (Permanent, Retry, Snooze, SourceError)):
-        return clean(clean(said(error), LIMIT - OTHERS_LIMIT) + beside if beside else said(error))
+        return clean(said(error), room) + beside
     frames = traceback.extract_tb(_trace(error), limit=-FRAMES)
     where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
-    return clean(clean(said(error), LIMIT - OTHERS_LIMIT - FRAMES_LIMIT) + beside + where)
+    return clean(clean(said(error), room - FRAMES_LIMIT) + beside + where)
 
 
 def _beside(others: Sequence[BaseException]) -> str:
@@ -65,7 +66,8 @@ def _beside(others: Sequence[BaseException]) -> str:
 def traced(error: BaseException) -> str:
     """Its traceback for the log. Without those of its causes: a chain may be made to have no end."""
     frames = traceback.format_tb(_trace(error), limit=-TRACE_FRAMES)
-    return clean("".join(["Traceback (most recent call last):\n", *frames, f"{kind(error)}: {said(error)}"]))
+    lines = ["Traceback (most recent call last):\n", *frames, f"{kind(error)}: {said(error)}"]
+    return clean("".join(lines), TRACE_LIMIT)
 
 
 def _trace(error: BaseException) -> TracebackType | None:
