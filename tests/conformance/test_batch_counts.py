@@ -224,9 +224,12 @@ async def test_a_cancelled_batch_stays_cancelled_when_one_of_its_jobs_is_retried
     app: Rowlock, t: Any, rig: Rig
 ) -> None:
     async with app.batch("b") as batch:
-        one, two = await t.using(batch=batch).enqueue_many([{"n": 1}, {"n": 2}])
+        dead, one, two = await t.using(batch=batch).enqueue_many([{"n": n} for n in range(3)])
+    await rig.settle(*await rig.claim(), DEAD)
     await batch.cancel()
-    for job, state in ((one, "cancelled"), (two, "succeeded")):
+    await exact(rig, batch)
+    assert (batch.state, batch.dead, batch.cancelled) == ("cancelled", 1, 2)
+    for job, state in ((one, "cancelled"), (two, "failed"), (dead, "succeeded")):
         await app.retry(job.id)
         await exact(rig, batch)
         assert batch.state == "running"
@@ -234,7 +237,7 @@ async def test_a_cancelled_batch_stays_cancelled_when_one_of_its_jobs_is_retried
         await rig.succeed(again)
         await sweep(rig)
         await exact(rig, batch)
-        assert batch.state == state, "only with the last of them has nothing been cancelled"
+        assert batch.state == state, "cancelled until the last cancelled job was retried"
 
 
 async def test_a_retried_job_of_a_cancelled_batch_may_add_to_it_until_the_batch_is_cancelled_again(

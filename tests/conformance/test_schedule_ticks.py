@@ -455,3 +455,13 @@ async def test_a_schedule_by_hand_that_would_never_fire_is_refused(rig: Rig) -> 
     await fire(rig)
     await declare(rig, once, origin="runtime")  # again, by a script that runs again
     assert len(await fired(rig, "once")) == 1
+
+
+async def test_resume_of_a_pause_that_a_clock_ahead_wrote_fires_nothing_of_the_future(rig: Rig) -> None:
+    await declare(rig, schedule(rule="every 1h"))
+    rig.clock.move(DAY)
+    await rig.store.run(schedules.pause("s"))
+    rig.clock.move(3700 - DAY)
+    await rig.store.run(schedules.resume("s"))
+    assert await fired(rig) == [at(3600)]
+    assert (await shown(rig)).next_tick == at(7200)

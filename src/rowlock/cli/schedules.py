@@ -76,7 +76,7 @@ def add_schedule(
     missed: Annotated[str, typer.Option("--missed", help="Missed ticks: latest, skip or all")] = "latest",
     missed_most: Annotated[int, typer.Option("--missed-most", min=1, help="With all: at most so many")] = 100,
     missed_window: Annotated[str, typer.Option("--missed-window", metavar="TIME", help="None older than this")] = "1h",
-    overlap: Annotated[str, typer.Option("--overlap", help="While the last job is at work: allow or skip")] = "allow",
+    overlap: Annotated[str, typer.Option("--overlap", help="While a job of it is at work: allow or skip")] = "allow",
     jitter: Annotated[str, typer.Option("--jitter", metavar="TIME", help="Start up to so much later")] = "0s",
     start: Annotated[str | None, typer.Option("--start", metavar="ISO", help="No tick before")] = None,
     end: Annotated[str | None, typer.Option("--end", metavar="ISO", help="No tick after")] = None,
@@ -192,7 +192,7 @@ def resume_schedule(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fire ticks again, from now on."""
+    """Fire ticks again, from now on; what was owed before the pause fires now."""
     _say(_with(Target(app, config, database), lambda opened: opened.schedules.resume(name)), as_json)
 
 

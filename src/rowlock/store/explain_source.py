@@ -40,7 +40,7 @@ def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
         own = yield Call("source_closed", source=source)
         group = class_of(source)
         whole = (yield Call("class_closed", group=group)) if group != source else []
-        return _paused(source, own, whole, broken=gate.opened)
+        return _paused(source, own, whole, broken=gate.opened) if own or whole else None  # over since the first look
     return _closed(source, gate, admission, now)
 
 

@@ -235,7 +235,7 @@ class _Due:
         self.overlap, self._jitter = row[6], row[7]
         self._starts_at, self._ends_at, self.next_tick = moment(row[8]), moment(row[9]), moment(row[10])
         self._now = moment(row[13])
-        self._looked_at = paused_at or self._now
+        self._looked_at = min(paused_at or self._now, self._now)  # a clock that was ahead may have written the pause
 
     def ticks(self) -> tuple[list[datetime], str | None]:
         """The ticks to fire now, and what is wrong with the rule if another version wrote one we cannot read."""
