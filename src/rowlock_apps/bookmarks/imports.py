@@ -120,7 +120,8 @@ async def _place(app: Rowlock, import_id: str, user_id: str, portion: list[Item]
 
 async def read_import(app: Rowlock, user_id: str, import_id: str) -> Import:
     """How an import of this user stands. Of anybody else's nothing is said, not even that there is one."""
-    row = await tables.find_import(app, import_id) if _valid(import_id) else None
+    known = _known(import_id)
+    row = await tables.find_import(app, known) if known else None
     if row is None or row["user_id"] != user_id:
         raise ImportNotFound(f"no import with id {import_id}")
     return Import(**row | {"id": str(row["id"])})
@@ -132,21 +133,20 @@ async def cancel_import(app: Rowlock, user_id: str, import_id: str) -> Import:
     if found.over:
         raise NotAllowed(f"import {import_id} is already {found.status}")
     try:
-        await (await app.find_batch(import_id)).cancel()
+        await (await app.find_batch(found.id)).cancel()
     except NotAllowed:  # its own jobs are over: it waits for those of others
         async with app.transaction() as tx:
-            await tables.cancel_import(tx, import_id, shared.now(app))
-    return await read_import(app, user_id, import_id)
+            await tables.cancel_import(tx, found.id, shared.now(app))
+    return await read_import(app, user_id, found.id)
 
 
 def _storable(text: str) -> bool:
     return not any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text)
 
 
-def _valid(import_id: str) -> bool:
-    """PostgreSQL has no answer to what is not an id."""
+def _known(import_id: str) -> str | None:
+    """An id as the database has it; None for what is none, to which PostgreSQL has no answer."""
     try:
-        uuid.UUID(import_id)
+        return str(uuid.UUID(import_id))
     except ValueError:
-        return False
-    return True
+        return None

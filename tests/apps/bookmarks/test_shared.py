@@ -239,6 +239,7 @@ async def test_nobody_can_read_or_cancel_the_import_of_another_user_or_learn_tha
             await cancel_import(it.app, "ben", wanted)
         assert str(read.value) == str(cancelled.value) == f"no import with id {wanted}"
     assert await stands(it, ana) == ("queued", 0, 0, 1)
+    assert (await it.read(ana.upper(), "ana")).id == ana
 
 
 @pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: there is no such moment
