@@ -251,6 +251,10 @@ class PostgresStore:
                 f"{doing}: a statement took longer than {limit:g} s and was cancelled;"
                 " the setting transactions.statement_seconds says how long one may take"
             )
+        return await self.failure(error, doing, connection)
+
+    async def failure(self, error: BaseException, doing: str, connection: Any) -> StoreError:
+        """What a statement of ours failed of."""
         return translate(error, doing, self._place, connection)
 
     async def _answers(self) -> bool:

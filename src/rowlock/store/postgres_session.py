@@ -37,7 +37,8 @@ class PostgresSession(BaseSession):
 
     async def commit(self) -> None:
         """COMMIT."""
-        await self._do(self.connection.execute("COMMIT"))
+        # One whose answer is lost may have happened; only what was never sent is sure to have not.
+        await self._do(self.connection.execute("COMMIT"), sent=not self.connection.is_closed())
         self.over = True
 
     async def roll_back(self) -> None:
@@ -58,21 +59,22 @@ class PostgresSession(BaseSession):
 
     async def execute(self, sql: str, *args: Any) -> None:
         """The user's own statement; parameters are $1, $2, …"""
-        await self._do(self.connection.execute(sql, *args, timeout=self._options.statement_seconds))
+        await self._do(self.connection.execute(sql, *args, timeout=self._options.statement_seconds), users=True)
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The user's own query."""
-        return await self._do(self.connection.fetch(sql, *args, timeout=self._options.statement_seconds))
+        return await self._do(self.connection.fetch(sql, *args, timeout=self._options.statement_seconds), users=True)
 
-    async def _do(self, work: Awaitable[T]) -> T:
+    async def _do(self, work: Awaitable[T], *, users: bool = False, sent: bool = False) -> T:
         # The server began to count a little earlier: when it had sent its last answer.
         ended_by_limit = self.seconds_left() < min(1.0, 0.1 * self._options.idle_seconds)
         self._at_work = True
         try:
             return await work
         except TROUBLE as error:
-            failure = await self._store.users_failure(error, "transaction", self.connection)
-            if ended_by_limit and isinstance(failure, StoreUnavailable):
+            explain = self._store.users_failure if users else self._store.failure
+            failure = await explain(error, "transaction", self.connection)
+            if ended_by_limit and not sent and isinstance(failure, StoreUnavailable):
                 failure = self.too_long()
             self.failed = failure
             raise failure from error

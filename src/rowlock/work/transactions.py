@@ -277,5 +277,5 @@ def given_back(job: Claimed, error: BaseException) -> Released:
     so no try is used up. Not for ever: it may be the job's own SQL that takes the server down."""
     if job.releases >= MOST_GIVEN_BACK:
         raise error
-    after = random.uniform(0.5, 1.0) * min(60.0, 2.0**job.releases)
+    after = random.uniform(0.5, 1.0) * (1 + job.releases)
     return Released(after, clean(f"its transaction was rolled back: {describe(error)}"))

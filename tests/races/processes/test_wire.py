@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rowlock.core.errors import StoreUnavailable
+from rowlock.store import open_store
+from rowlock.store.engine import StoreOptions
 from support.race_ledger import boottime, unfaulted
 from support.race_proxy import Proxy
 from support.race_rig import BEAT, GRACE, LEASE, POLL, Race, until
@@ -104,6 +107,19 @@ async def test_effects_happen_once_when_the_reply_to_their_commit_is_lost(postgr
     assert sorted(race.query("SELECT job, attempt FROM effects")) == sorted((job, race.row(job).attempt) for job in ids)
     assert await worker.stop() == 0
     assert worker.counters()["stale_refused"] == 0, worker.log()
+
+
+async def test_a_commit_that_is_not_answered_in_time_may_have_happened(postgres: str, proxy: Proxy) -> None:
+    """Not a statement that takes too long, which would be known to have failed."""
+    store = await open_store(proxy.url, StoreOptions(command_timeout=2))
+    dropped = proxy.drop_reply(b"COMMIT", late=True)
+    with pytest.raises(StoreUnavailable):
+        async with store.transaction() as tx:
+            await tx.execute("CREATE TABLE kept (n integer)")
+    assert dropped.done.is_set()
+    dropped.let_go.set()
+    assert await store.fetch("SELECT * FROM kept") == []
+    await store.close()
 
 
 async def test_effects_happen_once_when_sessions_are_ended_around_their_commit(postgres_race: Race) -> None:
