@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from rowlock.core.errors import StoreError
 from rowlock.core.job import NewJob
-from rowlock.store import jobs
+from rowlock.store import jobs, sqlite_writer
 from rowlock.store.engine import StoreOptions, open_store
 from rowlock.store.ids import new_id
 from rowlock.store.sqlite_runner import CHECKPOINT_PAGES
@@ -154,3 +155,73 @@ async def test_a_writer_that_waits_for_another_looks_often(store: Any, monkeypat
     other.execute("COMMIT")
     other.close()
     await asyncio.wait_for(writing, 10)
+
+
+async def test_whatever_goes_wrong_in_the_thread_it_goes_on(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end would leave everybody waiting who comes later."""
+
+    def broken(self: object) -> None:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "_begin", broken)
+        store._writes._commit_seconds = 1.0  # so that it goes to the thread
+        with pytest.raises(StoreError, match="no room"):
+            await asyncio.wait_for(store.run(one()), 10)
+        with pytest.raises(StoreError, match="no room"):
+            async with asyncio.timeout(10), store.transaction():
+                pass
+    await asyncio.wait_for(store.run(one()), 10)
+    assert await count(store) == 1
+
+
+async def test_a_transaction_that_cannot_be_rolled_back_is_left_by_opening_the_file_anew(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(connection: apsw.Connection) -> None:
+        if connection.in_transaction:
+            raise apsw.IOError("disk I/O error")
+
+    taken = new_id()
+    await store.run(one(taken))
+    store._writes._commit_seconds = 0.0  # by the caller's own thread …
+    for seconds in (0.0, 1.0):  # … and by the writer's
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite_writer, "roll_back", broken)
+            store._writes._commit_seconds = seconds
+            with pytest.raises(StoreError, match="UNIQUE"):
+                await asyncio.wait_for(store.run(one(taken)), 10)
+        await asyncio.wait_for(store.run(one()), 10)
+    assert await count(store) == 3
+
+
+async def test_a_statement_after_the_end_of_its_transaction_is_told_so(store: Any) -> None:
+    async with store.transaction() as session:
+        await session.execute("CREATE TABLE mine (n)")
+    with pytest.raises(StoreError, match="this transaction has ended"):
+        await asyncio.wait_for(session.execute("INSERT INTO mine VALUES (1)"), 10)
+
+
+async def test_who_is_cancelled_while_it_is_written_waits_for_the_end_of_it(store: Any) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow(steps: Any) -> Any:
+        began.set()
+        go_on.wait(20)
+        return (yield from steps)
+
+    op = one()
+    start = op.start
+    op.start = lambda: slow(start())
+    store._writes._commit_seconds = 1.0  # to the thread
+    writing = asyncio.create_task(store.run(op))
+    assert await asyncio.to_thread(began.wait, 20)
+    writing.cancel()
+    await asyncio.sleep(0.05)
+    writing.cancel()
+    await asyncio.sleep(0.05)
+    assert not writing.done()
+    go_on.set()
+    await asyncio.wait({writing}, timeout=20)
+    assert writing.cancelled()
+    assert await count(store) == 1, "it has happened before its caller went on, not after"

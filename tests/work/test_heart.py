@@ -1,6 +1,7 @@
 """The heart of a worker: a thread of its own that ends with it, and what it does while somebody has locked a row."""
 
 import asyncio
+import resource
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -171,3 +172,16 @@ async def test_a_heart_that_is_refused_a_locked_row_at_once_asks_again_only_now_
             assert asked < 20, "it asks without a pause"
             job.renewed = 0.0
         await until(lambda: job.renewed > 0.0)
+
+
+async def test_a_worker_whose_heart_cannot_begin_does_not_start(tmp_path: Path) -> None:
+    """Without a descriptor for its loop the thread would end, and every lease with it, in silence."""
+    async with Rowlock(f"sqlite:///{tmp_path}/jobs.db") as app, app.worker() as pool:
+        await pool.heart.stop()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                pool.heart.start()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import queue
 import random
 import threading
@@ -368,6 +369,7 @@ class SqliteSession(BaseSession):
         self.inbox: queue.SimpleQueue[_Work] = queue.SimpleQueue()
         self.rings: list[Ring] = []
         self.over: RowlockError | None = None
+        self._pid = os.getpid()
 
     def end_with(self, why: RowlockError) -> None:
         """It is over: whatever still comes is told why."""
@@ -377,6 +379,8 @@ class SqliteSession(BaseSession):
                 self.inbox.get_nowait().resolve(error=self.over)
 
     async def _do(self, do: Callable[[Runner, list[Ring]], T], *, withdraw: bool = True) -> T:
+        if os.getpid() != self._pid:
+            raise StoreError("this transaction was opened before a fork; it is its parent's alone")
         if self.over is not None:
             raise self.over
         work = _Work(do)
