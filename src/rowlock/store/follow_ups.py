@@ -22,7 +22,7 @@ def follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, Ne
     """The jobs (id, arguments, options) to be written together with this transition."""
     try:
         return _follow_ups(job, transition)
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         # The row was written by another program. The job must end all the same.
         log.error("job %s has a follow-up that cannot be understood, and gets none: %r", job.id, error)
         return ()

@@ -11,12 +11,12 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
-from rowlock.core.errors import LeaseLost, StorageFull, StoreError, StoreUnavailable
+from rowlock.core.errors import LeaseLost, StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition, decide
 from rowlock.core.states import FINAL, Outcome, State
-from rowlock.store import batches, jobs
+from rowlock.store import aside, batches, jobs
 from rowlock.store.engine import Store
 from rowlock.store.follow_ups import follow_ups
 from rowlock.work.running import Running
@@ -103,9 +103,9 @@ class Settler:
         try:
             await self._before([running.job.id for running, _ in batch])
             answers = await self._settle(batch)
-        except (StoreUnavailable, StorageFull):
+        except aside.OUTAGE:
             raise
-        except StoreError as error:
+        except Exception as error:
             log.error("a batch of %d outcomes was refused (%s); writing them one by one", len(batch), error)
             for one in batch:
                 await self._write_alone(*one)
@@ -154,28 +154,43 @@ class Settler:
         try:
             if complete := await self._store.run(batches.complete(sorted(ids))):
                 await self._store.run(batches.end(complete))
-        except StoreError as error:
+        except Exception as error:
             log.warning("batches wait for the next sweep to end: %s", error)
 
     async def _write_alone(self, running: Running, transition: Transition) -> None:
-        """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it."""
+        """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its row
+        takes not even that, it is set aside, and not run again by itself."""
         try:
             answers = await self._settle([(running, transition)])
-        except (StoreUnavailable, StorageFull):
+        except aside.OUTAGE:
             self.put(running, transition)
             return
-        except StoreError as error:
+        except Exception as error:
             log.error("the outcome of job %s cannot be stored: %s", running.job.id, error)
-            if transition.error_code == "UNSTORABLE":
-                self._answered(running, transition, "lost")
-                return
-            self.put(running, unstorable(running.job, transition))
+            instead = unstorable(running.job, transition)
+            if instead is None:
+                await self._set_aside(running, transition, error)
+            else:
+                self.put(running, instead)
             return
         self._answered(running, transition, answers[running.job.id])
 
+    async def _set_aside(self, running: Running, transition: Transition, error: Exception) -> None:
+        try:
+            await aside.put(self._store, running.job.id, "settle", error, again=None)
+        except aside.OUTAGE:
+            self.put(running, transition)
+            return
+        self._answered(running, transition, "lost")
 
-def unstorable(job: Claimed, refused: Transition) -> Transition:
-    """What is written instead of an outcome that the database refused."""
+
+def unstorable(job: Claimed, refused: Transition) -> Transition | None:
+    """What is written instead of an outcome that the database refused; None when that was tried, or cannot be told."""
+    if refused.error_code == "UNSTORABLE":
+        return None
     permanent = refused.outcome is Outcome.SUCCEEDED
     end = Failed("UNSTORABLE", "the outcome of this attempt could not be stored", permanent=permanent)
-    return decide(job, end, random.random())
+    try:
+        return decide(job, end, random.random())
+    except Exception:  # its row holds what no rule can be applied to
+        return None
