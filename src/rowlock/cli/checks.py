@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rowlock.cli.doctor import Finding
 from rowlock.core.states import State
-from rowlock.store import migrate, reads, workers
+from rowlock.store import aside, migrate, reads, workers
 from rowlock.store.engine import Store
 from rowlock.store.explain import unknown_tasks
 from rowlock.store.operation import Call, Ring, Steps, operation
@@ -26,6 +26,7 @@ RING_SECONDS = 5.0
 AGAIN_SECONDS = 0.2
 SKEW_WARN, SKEW_FAIL = 1.0, 30.0
 RUNNING_LOOKED_AT = 10_000
+ROWS_SHOWN = 20
 
 
 def engine(about: dict[str, str]) -> Finding:
@@ -117,6 +118,24 @@ async def work(store: Store) -> list[Finding]:
     for queue, since in (await store.run(workers.paused_queues())).items():
         found.append(Finding("warn", "queues", f"{queue!r} has been paused since {since:%Y-%m-%d %H:%M} UTC"))
     return found
+
+
+async def rows(store: Store) -> list[Finding]:
+    """Are there jobs or batches that something cannot be done for, or that wait for a time that never comes?"""
+    found = [
+        Finding("fail", "rows", f"{one.id} is set aside: {one.doing} failed for it, {one.error}; {_mend(store, one)}")
+        for one in await store.run(aside.listed(ROWS_SHOWN))
+    ]
+    for job_id, task in await store.run(reads.never_due(ROWS_SHOWN)):
+        text = f"{job_id} ({task}) waits for a time after 2199: set its run_after, or: rowlock jobs cancel {job_id}"
+        found.append(Finding("warn", "rows", text))
+    return found or [Finding("ok", "rows", "none is set aside")]
+
+
+def _mend(store: Store, one: aside.Aside) -> str:
+    table = {"postgres": "rowlock.set_aside", "sqlite": "rowlock_set_aside"}[store.engine]
+    again = f" (else it is tried again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
+    return f"mend its row, then: DELETE FROM {table} WHERE id = '{one.id}'{again}"
 
 
 async def leases(store: Store, now: datetime, sweep: float) -> Finding:

@@ -158,8 +158,8 @@ class Settler:
             log.warning("batches wait for the next sweep to end: %s", error)
 
     async def _write_alone(self, running: Running, transition: Transition) -> None:
-        """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its row
-        takes not even that, it is set aside, and not run again by itself."""
+        """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its
+        row takes not even that, it is set aside, and not run again by itself."""
         try:
             answers = await self._settle([(running, transition)])
         except aside.OUTAGE:
