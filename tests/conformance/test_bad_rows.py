@@ -98,7 +98,7 @@ async def test_the_table_refuses_what_could_not_be_read(rig: Rig, column: str) -
         for statement in (insert, f"UPDATE {{t}}jobs_live SET {column} = {_sql(rig, value)}"):
             if rig.store.engine == "sqlite" and statement is not insert and column == "args":
                 continue  # digits are counted when a row is new
-            with pytest.raises(Exception, match=r"(?i)constraint|1970 to 2199|4300 digits"):
+            with pytest.raises(Exception, match="constraint"):
                 await rig.fetch(statement)
         assert await rig.everything() == before
 
