@@ -666,7 +666,7 @@ async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:
         jobs.enqueue_once(*rows[0], new),
         reads.get(new_id()),
     )
-    assert len(names) == 4
+    assert len(names) == 5
     connection = await asyncpg.connect(url)
     for name in names:
         statement = await connection.prepare(_as_text(load("postgres")[name]))

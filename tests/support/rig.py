@@ -16,7 +16,7 @@ from rowlock.store.jobs import Keep, Lane
 
 KEEP = Keep()
 LEASE = 60.0
-TABLES = ("jobs_live", "jobs_finished", "attempts", "job_keys", "workers", "queues")
+TABLES = ("jobs_live", "jobs_finished", "attempts", "job_keys", "workers", "queues", "set_aside")
 JSON_COLUMNS = ("args", "tags", "backoff", "result")
 
 # The columns of `jobs`, in the order of the contract.

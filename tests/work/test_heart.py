@@ -18,6 +18,7 @@ from rowlock.store import jobs
 from rowlock.store.engine import Store
 from rowlock.store.ids import new_token
 from rowlock.store.jobs import Keep, Lane
+from rowlock.store.outage import Outage
 from rowlock.work import heartbeat
 from rowlock.work.heartbeat import Heart, Lease, boottime
 from rowlock.work.running import Running
@@ -52,7 +53,7 @@ class Held:
         self.heart = Heart(
             app, "w", {running.job.id: running for running in claimed}, beat=beat, lease=100.0,
             on_lost=self.lost.extend, on_cancel=nothing, on_fence=nothing, on_forgotten=nothing,
-            running=lambda: 0, names=str,
+            outage=Outage(), running=lambda: 0, names=str,
         )  # fmt: skip
         self.store: Store
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rowlock.cli.doctor import Finding
 from rowlock.core.states import State
-from rowlock.store import migrate, reads, workers
+from rowlock.store import aside, migrate, reads, workers
 from rowlock.store.engine import Store
 from rowlock.store.explain import unknown_tasks
 from rowlock.store.operation import Call, Ring, Steps, operation
@@ -27,6 +27,7 @@ RING_SECONDS = 5.0
 AGAIN_SECONDS = 0.2
 SKEW_WARN, SKEW_FAIL = 1.0, 30.0
 RUNNING_LOOKED_AT = 10_000
+ROWS_SHOWN = 20
 
 
 def engine(about: dict[str, str]) -> Finding:
@@ -127,6 +128,23 @@ async def left_over_limits(app: Rowlock) -> list[Finding]:
     return (
         [Finding("warn", "sources", f"set by another config than this one: {', '.join(left)}; {lift}")] if left else []
     )
+
+
+async def rows(store: Store) -> list[Finding]:
+    """Are there jobs or batches that something cannot be done for, or that wait for a time that never comes?"""
+    found = [
+        Finding("fail", "rows", f"{one.id} is set aside: {one.doing} failed for it, {one.error}; {_mend(one)}")
+        for one in await store.run(aside.listed(ROWS_SHOWN))
+    ]
+    for job_id, task in await store.run(reads.never_due(ROWS_SHOWN)):
+        text = f"{job_id} ({task}) waits for a time after 2199: set its run_after, or: rowlock jobs cancel {job_id}"
+        found.append(Finding("warn", "rows", text))
+    return found or [Finding("ok", "rows", "none is set aside")]
+
+
+def _mend(one: aside.Aside) -> str:
+    again = f" (else it is tried again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
+    return f"mend its row, then delete its row in the table set_aside{again}"
 
 
 async def leases(store: Store, now: datetime, sweep: float) -> Finding:

@@ -66,7 +66,7 @@ async def _findings(app: Rowlock) -> AsyncIterator[Finding]:
     yield finding
     for finding in await checks.work(store):
         yield finding
-    for finding in await checks.left_over_limits(app):
+    for finding in [*await checks.left_over_limits(app), *await checks.rows(store)]:
         yield finding
     yield await checks.leases(store, now, app.settings.worker.sweep_seconds)
 

@@ -11,7 +11,7 @@ from rowlock.cli import queues
 from rowlock.cli.database import ask
 from rowlock.cli.failures import FAILED, complain
 from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
-from rowlock.cli.output import record, show, show_json
+from rowlock.cli.output import cell, record, show, show_json, words
 from rowlock.cli.target import Target
 from rowlock.cli.times import duration
 
@@ -77,6 +77,8 @@ def _show(found: Stats, lately: float) -> None:
             for task, states in found.finished_tasks.items():
                 if state in states:
                     print(f"           {states[state].count} of {task}{_mean(states[state])}")
+    for one in found.set_aside:
+        print(f"set aside  {one.id} since {words(one.since)}: {one.doing} failed: {cell(one.error)}")
     if not found.exact:
         print("There is so much that these numbers are lower bounds.")
     print()

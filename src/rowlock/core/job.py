@@ -135,6 +135,9 @@ class Job:
     started_at: datetime | None
     finished_at: datetime | None
     updated_at: datetime
+    # Columns that hold what cannot be read, such as a time after the year 9999. They are shown as they are stored, but
+    # times as the nearest one that there is.
+    unreadable: tuple[str, ...] = ()
 
     @property
     def final(self) -> bool:

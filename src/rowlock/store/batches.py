@@ -10,6 +10,7 @@ Lock order: jobs, then batches.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Collection, Sequence
@@ -20,12 +21,15 @@ from typing import NamedTuple, NotRequired
 from typing_extensions import TypedDict
 
 from rowlock.core.errors import BatchNotFound, NotAllowed
+from rowlock.core.job import NewJob
 from rowlock.core.states import State
 from rowlock.store.adding import add
 from rowlock.store.follow_ups import follow_up
 from rowlock.store.ids import valid_id
 from rowlock.store.operation import Call, Row, Steps, operation
 from rowlock.store.times import moment
+
+log = logging.getLogger("rowlock.store")
 
 SHARDS = 16
 OVER = frozenset({"succeeded", "failed", "cancelled"})
@@ -208,9 +212,18 @@ def end_complete(ids: Collection[str]) -> Steps[list[str]]:
     for batch_id, on_end in (yield Call("end_batches", asked=complete)):
         if on_end is not None and batch_id in fresh:
             batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
-            job_id, args, new = follow_up(on_end, batch.owner, {"batch": _told(batch)})
-            yield from add([(job_id, args)], new)
+            for job_id, args, new in _on_end(on_end, batch):
+                yield from add([(job_id, args)], new)
     return [batch_id for (batch_id,) in complete]
+
+
+def _on_end(stored: str, batch: BatchRow) -> list[tuple[str, str, NewJob]]:
+    try:
+        return [follow_up(stored, batch.owner, {"batch": _told(batch)})]
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        # The row was written by another program. The batch must end all the same.
+        log.error("batch %s has an on_end that cannot be understood, and gets none: %r", batch.id, error)
+        return []
 
 
 def _told(batch: BatchRow) -> EndedBatch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +9,13 @@ from datetime import UTC, datetime
 
 from rowlock.core.job import Job
 from rowlock.core.states import State
+from rowlock.store import aside
 from rowlock.store.batches import BatchRow, batch_of
 from rowlock.store.explain_source import held_up_by_source
 from rowlock.store.ids import valid_id
 from rowlock.store.operation import Call, Row, Steps, operation
 from rowlock.store.reads import COUNT_LIMIT, LANES, job_of
+from rowlock.store.stored_json import names
 from rowlock.store.times import moment
 
 PLACES = 1_000  # places in line that are counted exactly
@@ -51,6 +52,7 @@ class Explanation:
     unknown     no live worker of its queue knows its task
     line        other ready jobs come first, or take turns with it
     next        none comes first: it waits for a free slot
+    aside       something failed for it that would fail again; its row must be mended
     batch       (of a batch's id) the batch waits for its jobs
     """
 
@@ -78,13 +80,15 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     job = job_of(rows[0])
     if job.final:
         return _finished(job)
+    if (left_alone := (yield from aside.found(job.id))) is not None:
+        return _set_aside(job, left_alone)
     ((clock,),) = yield Call("clock")
     now = moment(clock)
     if job.state is State.RUNNING:
         return _running(job, now)
     paused = yield Call("queue_paused", queue=job.queue)
-    serving = [row for row in (yield Call("live_workers")) if job.queue in json.loads(row[1])]
-    knowing = [row for row in serving if job.task in json.loads(row[2])]
+    serving = [row for row in (yield Call("live_workers")) if job.queue in (names(row[1]) or ())]
+    knowing = [row for row in serving if job.task in (names(row[2]) or ())]
     if job.run_after > now and (yield Call("is_ready", job_id=job.id)):
         job = replace(job, run_after=now)  # a clock that was ahead has made it claimable, and it stays so
     found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row[0]) for row in paused], serving, knowing)]
@@ -106,7 +110,7 @@ def explain(job_id: str) -> Steps[Explanation | None]:
             busy_with=held_up.busy_with,
             error=_error(job),
         )
-    served = {(queue, task) for row in knowing for queue in json.loads(row[1]) for task in json.loads(row[2])}
+    served = _served(knowing)
     place = {"lane": sorted(served), "priority": job.priority, "id": job.id, "n": PLACES + 1}
     line = Call("line", **place) if job.source is None else Call("line_of_source", source=job.source, **place)
     ((same, other, turns),) = yield line
@@ -137,6 +141,15 @@ def _ends(batch: BatchRow) -> str:
     ways = ("succeeded", "dead", "cancelled", "expired")
     counted = [f"{number} {way}" for way in ways if (number := getattr(batch, way))]
     return f"of {_many(batch.total, 'job')} {', '.join(counted)}" if counted else "it had no jobs"
+
+
+def _set_aside(job: Job, aside_: aside.Aside) -> Explanation:
+    again = f"it is tried again at {_when(aside_.again_at)}" if aside_.again_at else "it is not tried again by itself"
+    text = (
+        f"It is set aside since {_when(aside_.since)}, because {aside_.doing} failed for it: {aside_.error}."
+        f" Mend its row, then delete its row in set_aside; {again}."
+    )
+    return Explanation(job.id, job.state, "aside", text, waits_until=aside_.again_at, error=aside_.error)
 
 
 def _finished(job: Job) -> Explanation:
@@ -223,6 +236,10 @@ def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: boo
     return Explanation(job.id, job.state, reason, text, place=place, place_exact=exact, error=_error(job))
 
 
+def _served(workers: Sequence[Row]) -> set[tuple[str, str]]:
+    return {(queue, task) for row in workers for queue in names(row[1]) or () for task in names(row[2]) or ()}
+
+
 def _many(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
@@ -239,7 +256,7 @@ def _error(job: Job) -> str | None:
 def unknown_tasks() -> Steps[list[tuple[str, str, int]]]:
     """(queue, task, how many up to 10,000) of waiting jobs that no live worker can take."""
     workers = yield Call("live_workers")
-    known = {(queue, task) for row in workers for queue in json.loads(row[1]) for task in json.loads(row[2])}
+    known = _served(workers)
     heads = yield Call("lane_heads", n=LANES)
     lanes = sorted({(row[0], row[1]) for row in heads} - known)
     counted = Counter[tuple[str, str]]()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rowlock.core.source import Admission, Gate, admit, class_of, show_rate
 from rowlock.store.operation import Call, Row, Steps
-from rowlock.store.times import moment
+from rowlock.store.times import LATEST, moment
 from rowlock.store.turns import gate_of
 
 JOBS_NAMED = 10
@@ -72,7 +72,8 @@ def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> Hel
     """Open, but with no token left, or tried out by another job."""
     if admission.why == "probe":
         return HeldUp("probe", f"Its source {source!r} is tried out by one job; if that succeeds, all go on.")
-    until = now + timedelta(seconds=admission.wait or 0.0)
+    # A row that another program wrote may make it wait for ever.
+    until = now + timedelta(seconds=min(admission.wait or 0.0, (LATEST - now).total_seconds()))
     rate = f"Its source {source!r} gives {show_rate(gate.rate or 0.0)}"
     if gate.ahead:
         return HeldUp(

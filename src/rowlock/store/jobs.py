@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from rowlock.core.errors import LeaseLost
+from rowlock.core.errors import LeaseLost, RowlockError, StoreError
 from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.outcome import Lost
 from rowlock.core.policy import DAY, Transition, decide
@@ -19,6 +19,7 @@ from rowlock.store import batches, health, keys
 from rowlock.store.adding import NewRow, add, add_rows, ring
 from rowlock.store.follow_ups import follow_ups
 from rowlock.store.operation import Call, Ring, Row, Steps, operation
+from rowlock.store.times import moment
 
 Answer = Literal["applied", "duplicate", "lost"]
 CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
@@ -103,11 +104,11 @@ def enqueue_once(
     own: tuple[str, str] | None = None,
     under: tuple[str, str] | None = None,
 ) -> Steps[bool | str]:
-    """Insert a job under a client-chosen id; False when that id was used before, finished or not, and the id of the
+    """Insert a job under a client-chosen id; False when any job has or had that id, whoever chose it, and the id of the
     other job when that one has its key. `own` and `under` as for many."""
     yield from _check_held(under)
     taken = yield Call("take_id", key=job_id, job_id=job_id)
-    if not taken:
+    if not taken or (yield Call("known_id", job_id=job_id)):
         return False
     row = NewRow(job_id, args, key, new.source)
     if new.unique is not None:
@@ -321,18 +322,27 @@ def progress(told: Sequence[tuple[str, str, int | None, str | None, str | None]]
 
 
 @operation()
-def reclaim(draws: Sequence[float], guard: float, keep: Keep) -> Steps[list[Reclaimed]]:
-    """End leases that ran out, one for each jitter value in `draws` at most. The server must have been up for
-    `guard` seconds, so that an outage does not look like the death of every worker."""
-    rows = yield Call("expired", n=len(draws), guard=guard)
+def reclaim(draws: Sequence[float], guard: float, keep: Keep, only: str | None = None) -> Steps[list[Reclaimed]]:
+    """End leases that ran out, one for each jitter value in `draws` at most; with `only`, that of one job. The server
+    must have been up for `guard` seconds, so that an outage does not look like the death of every worker."""
+    rows = yield Call("expired", n=len(draws), guard=guard, job_id=only)
     lost = [Claimed._make(row) for row in rows]
     settlements = []
     for job, draw in zip(lost, draws, strict=False):
         transition = decide(job, Lost(worker=job.worker), draw)
         settlements.append(Settlement(job.id, job.token, transition, follow_ups(job, transition)))
     if settlements:
-        yield from _settle(settlements, keep, by_holder=False)
+        answers = yield from _settle(settlements, keep, by_holder=False)
+        if left := [job_id for job_id, answer in answers.items() if answer != "applied"]:
+            # Nobody else can have had it in between: its row is locked. Without an error it would be tried for ever.
+            raise StoreError(f"the lease of job {left[0]} cannot be ended: its row has no lease_token")
     return [Reclaimed(job, s.transition) for job, s in zip(lost, settlements, strict=False)]
+
+
+@operation()
+def lapsed_ids(n: int, guard: float) -> Steps[list[str]]:
+    """The jobs that `reclaim` takes."""
+    return [row[0] for row in (yield Call("expired", n=n, guard=guard))]
 
 
 @operation(single=True, repeatable=True)
@@ -347,6 +357,39 @@ def promote(n: int) -> Steps[tuple[int, float | None]]:
 
 
 @operation(read=True)
+def due_ids(n: int) -> Steps[list[str]]:
+    """The jobs that `promote` takes."""
+    return [row[0] for row in (yield Call("due_ids", n=n))]
+
+
+@operation(single=True, repeatable=True)
+def promote_one(job_id: str) -> Steps[tuple[int, float | None]]:
+    """Make one job claimable if it is due; answers as `promote` does."""
+    yield Call("promote_one", job_id=job_id)
+    return 1, 0.0
+
+
+@operation(read=True)
+def ready_ids(lanes: Sequence[tuple[str, str]], n: int) -> Steps[list[str]]:
+    """The first `n` claimable jobs of these (queue, task), with a source or without one."""
+    return [row[0] for row in (yield Call("ready_ids", lane=lanes, n=n))]
+
+
+class Undone(RowlockError):
+    """What was tried works, and was rolled back."""
+
+
+@operation()
+def try_claim(job_id: str) -> Steps[None]:
+    """Whether this job can be claimed at all: claims it and raises `Undone`; another error when it cannot."""
+    picked, under = [(job_id,)], {"worker": "nobody", "token": NO_ID, "lease": 0.0, "epoch": 0}
+    ((at,),) = yield Call("clock")
+    rows = (yield Call("take", picked=picked, at=moment(at), **under)) or (yield Call("taken", picked=picked))
+    in_claim_order(rows, NO_ID, "nobody")
+    raise Undone
+
+
+@operation(read=True)
 def to_sweep() -> Steps[tuple[bool, bool, bool]]:
     """Whether there are leases that ran out, waiting jobs that are past their latest start, and open batches."""
     ((lapsed, overdue, batched),) = yield Call("to_sweep")
@@ -354,9 +397,9 @@ def to_sweep() -> Steps[tuple[bool, bool, bool]]:
 
 
 @operation()
-def expire(n: int, keep: Keep) -> Steps[int]:
-    """Cancel up to `n` waiting jobs whose latest start has passed."""
-    rows = yield Call("overdue", n=n)
+def expire(n: int, keep: Keep, only: str | None = None) -> Steps[int]:
+    """Cancel up to `n` waiting jobs whose latest start has passed; one of them with `only`."""
+    rows = yield Call("overdue", n=n, job_id=only)
     transition = Transition(
         State.CANCELLED,
         Outcome.CANCELLED,
@@ -367,6 +410,12 @@ def expire(n: int, keep: Keep) -> Steps[int]:
         touched = yield from _finish([_final(row[0], transition, keep) for row in rows])
         yield from batches.end_complete(touched)
     return len(rows)
+
+
+@operation()
+def overdue_ids(n: int) -> Steps[list[str]]:
+    """The jobs that `expire` takes."""
+    return [row[0] for row in (yield Call("overdue", n=n))]
 
 
 @operation()

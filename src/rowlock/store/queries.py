@@ -8,14 +8,15 @@ Tokens, all of them:
     {now}                    the database's clock, or the test's
     {after(x)}               {now} plus x seconds
     {seconds_until(x)}       seconds from {now} to x
-    {time(x)}                a time as the reader gets it (datetime, or ISO text)
+    {time(x)}                a time as the reader gets it, for `times.moment`: datetime, or ISO text
     {drop_on(x)}             the day on which a row kept for x seconds may be dropped
     {rows:g(id uuid, …)}     a batch parameter `g` (a list of tuples) as a table
     {row:g(id uuid, …)}      the parameters `id`, … as a table of one row
     {lock(j)} {skip_locked(j)}  row locks, where the engine has them; () without an alias
     {among(q)}               is one of the rows of query q, in a way that keeps the index whatever the statistics say
     {greatest(a, b)}         the larger one
-    {contains(a, b)}         the JSON array a has the text b
+    {contains(a, b, c)}      the JSON array a has a text, which is b as JSON in ASCII and c as JSON in Unicode
+    {not_aside(x)}           the job or batch x is not set aside, or it is time to try it again
     {up_for(x)}              the server has been up for x seconds (true where there is no server)
     {class(x)}               the class of a source: what stands before its colon
     {one_job(a, x)}          joins the job with the id x as `a`
@@ -72,7 +73,19 @@ GATE = """coalesce(s.concurrency, c.concurrency), c.total,
 
 # JSON as text: a caller's own connection may parse it, and then a parsed string looks like unparsed text.
 JSON = {"args", "tags", "backoff", "result"}
-JOB = ", ".join(f"CAST(j.{f.name} AS text)" if f.name in JSON else f"j.{f.name}" for f in fields(Job))
+JOB_COLUMNS = tuple(field.name for field in fields(Job) if field.name != "unreadable")
+JOB_TIMES = tuple(field.name for field in fields(Job) if "datetime" in str(field.type))
+
+
+def _job(dialect: Dialect) -> str:
+    if dialect.name == "sqlite":  # it has no type for JSON, and the view has done the times already
+        return ", ".join(f"j.{name}" for name in JOB_COLUMNS)
+    of_time = dialect.tokens["time"]
+    return ", ".join(
+        f"CAST(j.{name} AS text)" if name in JSON else of_time(f"j.{name}") if name in JOB_TIMES else f"j.{name}"
+        for name in JOB_COLUMNS
+    )
+
 
 # CASE and not OR: a plan made once for all values (PostgreSQL's generic plan) takes `:x IS NULL OR …` to leave next
 # to nothing, and would rather sort the whole table than walk an index in the order that was asked for.
@@ -83,11 +96,15 @@ FILTER = " AND ".join(
         ("queue", "text", "j.queue = :queue"),
         ("owner", "text", "j.owner = :owner"),
         ("source", "text", "j.source = :source"),
-        ("tag", "text", "{contains(j.tags, :tag)}"),
+        ("tag", "text", "{contains(j.tags, :tag, :tag_text)}"),
         ("since", "timestamptz", "j.created_at >= :since"),
         ("until", "timestamptz", "j.created_at < :until"),
     )
 )
+
+# What readers are shown for times beyond these: there Python's calendar ends, and drivers raise for the whole answer.
+EARLIEST, LATEST = "0001-01-02 00:00:00Z", "9999-12-30 00:00:00Z"
+LONGEST = 3_155_760_000  # seconds that a finished job is kept at most: a hundred years
 
 POSTGRES_ARRAYS = {
     "uuid": "text[]::uuid[]",  # sent as text: half the driver's time for it
@@ -158,15 +175,25 @@ def _of(alias: str) -> str:
     return f" OF {alias}" if alias else ""
 
 
+def _not_aside(prefix: str, x: str) -> str:
+    # A scalar sub-select is one probe for each row; NOT EXISTS may become a join that reads all of them first.
+    return f"(SELECT 1 FROM {prefix}set_aside a WHERE a.id = {x} AND coalesce(a.again_at > {{now}}, TRUE)) IS NULL"
+
+
 POSTGRES = Dialect(
     "postgres",
     "rowlock.",
     {
         "now": lambda _: "coalesce(:now, statement_timestamp())",
         "after": lambda x: f"({{now}} + ({x}) * interval '1 second')",
-        "seconds_until": lambda x: f"extract(epoch FROM {x} - {{now}})::double precision",
-        "time": lambda x: x,
-        "drop_on": lambda x: f"((({{now}} + ({x}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)",
+        # Not of the difference: PostgreSQL below 17 has none between now and infinity, and raises.
+        "seconds_until": lambda x: f"(date_part('epoch', {x}) - date_part('epoch', {{now}}))",
+        "time": lambda x: (
+            f"CASE WHEN {x} > '{LATEST}' THEN '{LATEST}' WHEN {x} < '{EARLIEST}' THEN '{EARLIEST}' ELSE {x} END"
+        ),
+        "drop_on": lambda x: (
+            f"((({{now}} + least(greatest({x}, 0), {LONGEST}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)"
+        ),
         "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
         "among": lambda x: f"= ANY(ARRAY({x}))",
@@ -180,7 +207,12 @@ POSTGRES = Dialect(
         "one_source": lambda x: (
             "LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = {1} LIMIT 1) {0} ON TRUE".format(*_alias(x))
         ),
-        "contains": lambda x: "({}::jsonb ? {})".format(*x.split(", ")),
+        # As JSON and not as text: to turn an escape like \\u0000 into a character is an error.
+        "contains": lambda x: (
+            "EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof({0}) WHEN 'array' THEN {0} END) one"
+            " WHERE one.value::text IN ({1}, {2}))".format(*x.split(", "))
+        ),
+        "not_aside": lambda x: _not_aside("rowlock.", x),
         "up_for": lambda x: (
             f"(CAST({x} AS double precision) <= 0 "
             f"OR {{now}} > pg_postmaster_start_time() + ({x}) * interval '1 second')"
@@ -198,8 +230,8 @@ SQLITE = Dialect(
         "now": lambda _: ":now",
         "after": lambda x: f"({{now}} + ({x}))",
         "seconds_until": lambda x: f"({x} - {{now}})",
-        "time": lambda x: f"strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch')",
-        "drop_on": lambda x: f"date({{now}} + ({x}), 'unixepoch', '+1 day')",
+        "time": lambda x: f"coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch'), {x})",
+        "drop_on": lambda x: f"date({{now}} + min(max({x}, 0), {LONGEST}), 'unixepoch', '+1 day')",
         "lock": lambda _: "",
         "skip_locked": lambda _: "",
         "among": lambda x: f"IN ({x})",
@@ -209,7 +241,11 @@ SQLITE = Dialect(
         "one_source": lambda x: "LEFT JOIN rowlock_sources {0}{{by_name()}} ON {0}.name = {1}".format(*_alias(x)),
         # Statistics from when there were two sources would make it read all of twenty thousand.
         "by_name": lambda _: " INDEXED BY sqlite_autoindex_rowlock_sources_1",
-        "contains": lambda x: "EXISTS (SELECT 1 FROM json_each({}) WHERE value = {})".format(*x.split(", ")),
+        "contains": lambda x: (
+            "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid({0}) THEN {0} ELSE '[]' END)"
+            " WHERE value = {1} ->> '$')".format(*x.split(", "))
+        ),
+        "not_aside": lambda x: _not_aside("rowlock_", x),
         "up_for": lambda x: f"({x} IS NOT NULL)",
     },
     _sqlite_rows,
@@ -249,7 +285,7 @@ def _texts() -> dict[tuple[str, str | None], str]:
 def fill(text: str, dialect: Dialect) -> str:
     """Replace every token by the dialect's SQL."""
     text = text.replace("{claimed}", CLAIMED).replace("{claiming}", CLAIMING)
-    text = text.replace("{job}", JOB).replace("{filter}", FILTER).replace("{gate}", GATE)
+    text = text.replace("{job}", _job(dialect)).replace("{filter}", FILTER).replace("{gate}", GATE)
     text = text.replace("{t}", dialect.prefix)
     text = _ROWS.sub(lambda m: (dialect.rows if m[1] == "rows" else dialect.row)(m[2], _columns(m[3])), text)
     while (start := _innermost_call(text)) is not None:

@@ -16,10 +16,14 @@ from typing import Any
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import State
+from rowlock.store import aside
+from rowlock.store.aside import Aside
 from rowlock.store.ids import valid_id
 from rowlock.store.jobs import NO_ID
 from rowlock.store.operation import Call, Row, Steps, operation
-from rowlock.store.times import moment
+from rowlock.store.queries import JOB_COLUMNS, JOB_TIMES
+from rowlock.store.stored_json import names, parsed
+from rowlock.store.times import EARLIEST, LATEST, moment
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 COUNT_LIMIT = 10_000
@@ -27,11 +31,13 @@ LANES = 5_000  # (queue, task, priority) with ready jobs that are looked at
 LOOKS = 20_000  # waiting rows that one reading of the numbers looks at
 LATELY_SECONDS = 300.0
 SMALL_OWNER = 2_000
+ASIDE_SHOWN = 100
 INDEXED = frozenset({State.RUNNING, State.DEAD, State.CANCELLED})  # states with an index of their own
 
-_COLUMNS = tuple(field.name for field in fields(Job))
 _JSON = ("args", "backoff", "result")
-_TIMES = tuple(field.name for field in fields(Job) if "datetime" in str(field.type))
+# What PostgreSQL's own types keep out of these columns, SQLite may have in them.
+_REQUIRED = ("run_after", "created_at", "updated_at")
+_NUMBERS = tuple(field.name for field in fields(Job) if str(field.type).startswith(("int", "float")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +93,35 @@ class Stats:
     finished_exact: bool
     workers: int
     slots: int
+    set_aside: tuple[Aside, ...]  # jobs and batches that something cannot be done for; at most ASIDE_SHOWN
 
 
 def job_of(row: Row) -> Job:
-    """A row of the columns `{job}` as a record."""
-    values: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-    values["state"] = State(values["state"])
-    values["tags"] = tuple(json.loads(values["tags"])) if values["tags"] else ()
+    """A row of the columns `{job}` as a record. What cannot be read is left as it is stored, and named: one such row
+    must not take a whole list with it."""
+    values: dict[str, Any] = dict(zip(JOB_COLUMNS, row, strict=True))
+    unreadable = [name for name, value in values.items() if isinstance(value, bytes)]
+    for name in unreadable:
+        values[name] = values[name].decode(errors="backslashreplace")
+    try:
+        values["state"] = State(values["state"])
+    except ValueError:
+        unreadable.append("state")
+    tags = names(values["tags"])
+    if tags is None:
+        unreadable.append("tags")
+    values["tags"] = tags or ()
     for name in _JSON:
-        values[name] = json.loads(values[name]) if values[name] is not None else None
-    for name in _TIMES:
-        values[name] = moment(values[name])
-    return Job(**values)
+        if values[name] is not None:
+            values[name], read = parsed(values[name])
+            unreadable += [] if read else [name]
+    for name in JOB_TIMES:
+        values[name] = at = moment(values[name])
+        if at in (EARLIEST, LATEST) or (at is None and name in _REQUIRED):
+            unreadable.append(name)
+            values[name] = at or LATEST
+    unreadable += [name for name in _NUMBERS if isinstance(values[name], str)]
+    return Job(**values, unreadable=tuple(sorted(set(unreadable))))
 
 
 @operation(read=True)
@@ -171,8 +194,17 @@ def _path(filter: JobFilter) -> Steps[str]:
 
 def _params(filter: JobFilter) -> dict[str, Any]:
     wanted: Iterable[State] = filter.states or State
-    names = ("task", "queue", "owner", "source", "tag", "since", "until")
-    return {name: getattr(filter, name) for name in names} | {str(state): state in wanted for state in State}
+    plain = ("task", "queue", "owner", "source", "since", "until")
+    states = {str(state): state in wanted for state in State}
+    return {name: getattr(filter, name) for name in plain} | _tag(filter.tag) | states
+
+
+def _tag(wanted: str | None) -> dict[str, str | None]:
+    """A tag as JSON, as rows may have it: in ASCII as we write it, or in Unicode as PostgreSQL does."""
+    if wanted is None:
+        return {"tag": None, "tag_text": None}
+    ascii_, text = json.dumps(wanted), json.dumps(wanted, ensure_ascii=False)
+    return {"tag": ascii_, "tag_text": text if text.isprintable() else ascii_}
 
 
 def _id(text: str | None, otherwise: str) -> str:
@@ -180,6 +212,12 @@ def _id(text: str | None, otherwise: str) -> str:
     if known is None:
         raise InvalidArguments(f"{text!r} is no job id")
     return known
+
+
+@operation(read=True)
+def never_due(n: int) -> Steps[list[tuple[str, str]]]:
+    """(id, task) of jobs that wait for a time after 2199, which the table refuses now and did not always."""
+    return [(row[0], row[1]) for row in (yield Call("never_due", n=n))]
 
 
 @operation(read=True)
@@ -214,17 +252,17 @@ def stats() -> Steps[Stats]:
 
     lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
     tasks = sorted({row[1] for row in lately})
-    names = paused | {queue for queue, _ in counted} | {name for row in workers for name in json.loads(row[1])}
+    served = {name for row in workers for name in names(row[1]) or ()}
+    every = sorted(paused | served | {queue for queue, _ in counted})
     return Stats(
-        queues=tuple(
-            _queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in sorted(names)
-        ),
+        queues=tuple(_queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in every),
         exact=exact,
         finished=_finished(lately),
         finished_tasks={task: _finished([row for row in lately if row[1] == task]) for task in tasks},
         finished_exact=sum(row[2] for row in lately) < COUNT_LIMIT,
         workers=len(workers),
-        slots=sum(row[3] for row in workers),
+        slots=sum(row[3] for row in workers if isinstance(row[3], int)),
+        set_aside=tuple((yield from aside.newest(ASIDE_SHOWN))),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
-from rowlock.store import batches, schedules, sources
+from rowlock.store import aside, batches, schedules, sources
 from rowlock.store.engine import Store
 from rowlock.store.jobs import NO_ID, Keep
 from rowlock.store.operation import Call, Row, Steps, operation
@@ -185,7 +185,10 @@ async def _delete(store: Store, statement: str) -> int:
     pace, total = Pace(), 0
     while True:
         began, size = time.monotonic(), pace.size
-        gone = await store.run(_batch(statement, size))
+        answers = await aside.all_or_each(
+            store, "prune", _batch(statement, size), _old_finished(size), lambda job_id: _batch("prune_one", 1, job_id)
+        )
+        gone = sum(answers)
         total += gone
         if gone < size:
             return total
@@ -235,13 +238,20 @@ def _days() -> Steps[tuple[date, set[str]]]:
 @operation(read=True)
 def _default_days(first: date) -> Steps[list[date]]:
     """Days from `first` on that have rows in the default partition."""
-    return [date.fromisoformat(row[0]) for row in (yield Call("default_days", first=str(first)))]
+    days = [row[0] for row in (yield Call("default_days", first=str(first)))]
+    return [date.fromisoformat(day) for day in days if len(day) == len("2026-01-01")]  # none of the year 20000
 
 
 @operation(single=True, repeatable=True)
-def _batch(statement: str, n: int) -> Steps[int]:
-    """Delete up to `n` rows."""
-    return len((yield Call(statement, n=n)))
+def _batch(statement: str, n: int, job_id: str | None = None) -> Steps[int]:
+    """Delete up to `n` rows, or that of one job."""
+    return len((yield Call(statement, n=n, job_id=job_id)))
+
+
+@operation(read=True)
+def _old_finished(n: int) -> Steps[list[str]]:
+    """Jobs whose day has come."""
+    return [row[0] for row in (yield Call("old_finished", n=n))]
 
 
 @operation(single=True, repeatable=True)

@@ -19,6 +19,7 @@ from rowlock.core.schedule import Missed, Schedule, chosen
 from rowlock.store.adding import ring
 from rowlock.store.ids import new_id
 from rowlock.store.operation import Call, Ring, Row, Steps, operation
+from rowlock.store.stored_json import names, parsed
 from rowlock.store.times import moment
 
 ON_TIME = timedelta(seconds=30)  # later than this, a tick was missed
@@ -335,8 +336,8 @@ def remove(schedule_id: str) -> Steps[None]:
 @operation(repeatable=True)
 def register(dispatcher: str, declares: Sequence[str], lease: float, bell: str | None = None) -> Steps[Any]:
     """A dispatcher is here; answers when it started, by the database's clock."""
-    names = json.dumps(sorted(declares))
-    rows = yield Call("register_dispatcher", id=dispatcher, declares=names, lease=lease, bell=bell)
+    listed = json.dumps(sorted(declares))
+    rows = yield Call("register_dispatcher", id=dispatcher, declares=listed, lease=lease, bell=bell)
     return rows[0][0]
 
 
@@ -368,8 +369,8 @@ def _declared(lately: float) -> Steps[tuple[Names, Names]]:
     """What living dispatchers declare, and what those do that are living or were so within the last seconds."""
     living: Names = set()
     all_of_them: Names = set()
-    for names, alive in (yield Call("declarations", ago=-lately)):
-        found = {(name,) for name in json.loads(names)}
+    for declares, alive in (yield Call("declarations", ago=-lately)):
+        found = {(name,) for name in names(declares) or ()}
         all_of_them |= found
         living |= found if alive else set()
     return living, all_of_them
@@ -397,7 +398,7 @@ def schedules(n: int, after: str = "", only: str | None = None) -> Steps[list[Sc
 def _schedule(row: Row) -> ScheduleRow:
     times = {14, 15, 17, 18, 19, 21, 24}
     values = [moment(value) if n in times else value for n, value in enumerate(row)]
-    values[2] = json.loads(values[2])
+    values[2], _ = parsed(values[2])
     return ScheduleRow(*values)
 
 

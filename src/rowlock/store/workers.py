@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rowlock.store.operation import Call, Ring, Steps, operation
+from rowlock.store.stored_json import names
 from rowlock.store.times import moment
 
 
@@ -91,8 +92,8 @@ def workers() -> Steps[list[Worker]]:
             hostname=row[1],
             pid=row[2],
             version=row[3],
-            queues=tuple(json.loads(row[4])),
-            tasks=tuple(json.loads(row[5])),
+            queues=names(row[4]) or (),
+            tasks=names(row[5]) or (),
             pool_size=row[6],
             running=row[7],
             idle=bool(row[8]),

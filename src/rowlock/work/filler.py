@@ -9,6 +9,7 @@ come in between) and sleeps until it is woken, a delayed job is due, or the poll
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from typing import Protocol, TypeVar
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed
-from rowlock.store import jobs, workers
+from rowlock.store import aside, jobs, workers
 from rowlock.store.engine import Store
 from rowlock.store.ids import new_token
 from rowlock.store.turns import Taken
@@ -27,6 +28,7 @@ from rowlock.work.lanes import LaneBook
 from rowlock.work.turns import Turns
 
 T = TypeVar("T")
+log = logging.getLogger("rowlock.worker")
 
 PREFETCH_SECONDS = 0.1
 PROMOTE_SECONDS = 0.2
@@ -35,6 +37,7 @@ PROMOTE_BATCH = 1000
 # nobody, and may take a while to commit.
 LOOKS = (0.0, 0.05, 0.5)
 BUSY_SECONDS = 1.0  # a worker that had no room for this long stops asking to be woken
+CLAIMS_TRIED = 1000  # when one fails: how many jobs are looked at for the one that makes it fail
 FULL_SECONDS = 2.0  # between looks at a full disk
 
 
@@ -137,7 +140,7 @@ class Filler:
             return await self._sleep(0.05)
         try:
             self._drained = self._passed_over = False
-            room, more = await self._claim_all()
+            room, more = await self._claim_all_or_set_aside()
             due = await self._promote()  # after the claim: whoever was woken should not wait for it
             if room <= 0:
                 await self._stop_asking()
@@ -160,6 +163,19 @@ class Filler:
             self._store.outage.failed("claims", error)
             return await self._sleep(FULL_SECONDS)
         return await self._sleep(min(due, self._settings.poll_interval_seconds))
+
+    async def _claim_all_or_set_aside(self) -> tuple[int, bool]:
+        """The same, and when a row that no claim can take makes it fail, set that one aside for the next round."""
+        try:
+            return await self._claim_all()
+        except aside.OUTAGE:
+            raise
+        except Exception as error:
+            lanes = [lane[:2] for lane in self._every.lanes(1)]
+            if not await aside.put_unclaimable(self._store, jobs.ready_ids(lanes, CLAIMS_TRIED)):
+                raise
+            log.warning("a claim failed because of a job that cannot be claimed: %s", error)
+            return 1, True
 
     async def _claim_all(self) -> tuple[int, bool]:
         """The room there was, and whether there may be more to claim for it. Jobs with a source come first where some
@@ -271,7 +287,11 @@ class Filler:
         if now < at:
             return at - now
         self._stirred = False
-        count, due = await self._store.run(jobs.promote(PROMOTE_BATCH))
+        answers = await aside.all_or_each(
+            self._store, "promote", jobs.promote(PROMOTE_BATCH), jobs.due_ids(PROMOTE_BATCH), jobs.promote_one
+        )
+        count = sum(number for number, _ in answers)
+        due = min((until for _, until in answers if until is not None), default=None)
         self._promoted = time.monotonic()
         # With the jitter of an idle worker's poll, so that one waking serves both.
         poll = self._settings.poll_interval_seconds * random.uniform(0.9, 1.0)

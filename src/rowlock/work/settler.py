@@ -12,12 +12,12 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from rowlock.core.errors import LeaseLost, RowlockError, StorageFull, StoreError, StoreUnavailable
+from rowlock.core.errors import LeaseLost, StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition, decide
 from rowlock.core.states import FINAL, Outcome, State
-from rowlock.store import batches, jobs
+from rowlock.store import aside, batches, jobs
 from rowlock.store.engine import Store
 from rowlock.store.follow_ups import follow_ups
 from rowlock.work.running import Running
@@ -25,8 +25,6 @@ from rowlock.work.running import Running
 log = logging.getLogger("rowlock.worker")
 
 SUCCEEDED = State.SUCCEEDED
-# Not to be repeated as they are: the database refuses, or a value cannot even be sent to it.
-REFUSED = (RowlockError, TypeError, ValueError, ArithmeticError, RecursionError)
 BATCH = 1000
 UNSTORABLE = "UNSTORABLE"
 Answered = Callable[[Running, Transition, jobs.Answer], None]
@@ -110,9 +108,9 @@ class Settler:
         try:
             await self._before([running.job.id for running, _ in batch])
             answers = await self._settle(batch)
-        except (StoreUnavailable, StorageFull):
+        except aside.OUTAGE:
             raise
-        except REFUSED as error:
+        except Exception as error:
             with suppress(Exception):
                 log.error("a batch of %d outcomes was refused (%s); writing them one by one", len(batch), error)
             for one in batch:
@@ -164,34 +162,35 @@ class Settler:
                 await self._store.run(batches.end(complete))
         except (StoreUnavailable, StorageFull) as error:
             self._store.outage.failed("settler (batches wait for the next sweep to end)", error)
-        except StoreError as error:
+        except Exception as error:
             log.warning("batches wait for the next sweep to end: %s", error)
 
     async def _write_alone(self, running: Running, transition: Transition) -> None:
-        """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it."""
+        """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its
+        row takes not even that, it is set aside, and not run again by itself."""
         try:
             answers = await self._settle([(running, transition)])
-        except (StoreUnavailable, StorageFull):
+        except aside.OUTAGE:
             self.put(running, transition)
             return
-        except REFUSED as error:
+        except Exception as error:
             with suppress(Exception):
                 log.error("the outcome of job %s cannot be stored: %s", running.job.id, error)
-            self._put_instead(running, transition)
+            await self._put_instead(running, transition, error)
             return
         self._tell(running, transition, answers[running.job.id])
 
-    def _put_instead(self, running: Running, refused: Transition) -> None:
-        """Less with each refusal; at last nothing, and the job is somebody's again when its lease runs out."""
+    async def _put_instead(self, running: Running, refused: Transition, error: Exception) -> None:
+        """Less with each refusal: a fixed text, then no follow-up; at last its row is set aside."""
         job = running.job
-        if refused.error_code != UNSTORABLE:
-            self.put(running, unstorable(job, refused))
+        if (instead := unstorable(job, refused)) is not None:
+            self.put(running, instead)
         elif job.on_dead is not None:
             log.error("job %s ends without its follow-up", job.id)
             running.job = job._replace(on_success=None, on_dead=None)
             self.put(running, refused)
         else:
-            self._tell(running, refused, "lost")
+            await self._set_aside(running, refused, error)
 
     def _tell(self, running: Running, transition: Transition, answer: jobs.Answer) -> None:
         """An outcome that is written must not be written again for what is done with the news of it."""
@@ -201,9 +200,22 @@ class Settler:
             with suppress(Exception):
                 log.exception("Job %s is settled; what follows in its worker failed", running.job.id)
 
+    async def _set_aside(self, running: Running, transition: Transition, error: Exception) -> None:
+        try:
+            await aside.put(self._store, running.job.id, "settle", error, again=None)
+        except aside.OUTAGE:
+            self.put(running, transition)
+            return
+        self._tell(running, transition, "lost")
 
-def unstorable(job: Claimed, refused: Transition) -> Transition:
-    """What is written instead of an outcome that the database refused."""
+
+def unstorable(job: Claimed, refused: Transition) -> Transition | None:
+    """What is written instead of an outcome that the database refused; None when that was tried, or cannot be told."""
+    if refused.error_code == UNSTORABLE:
+        return None
     permanent = refused.outcome is Outcome.SUCCEEDED
     end = Failed(UNSTORABLE, "the outcome of this attempt could not be stored", permanent=permanent)
-    return decide(job, end, random.random())
+    try:
+        return decide(job, end, random.random())
+    except Exception:  # its row holds what no rule can be applied to
+        return None

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
-from rowlock.store import batches, jobs, retention, workers
+from rowlock.store import aside, batches, jobs, retention, workers
 from rowlock.store.engine import Store
 from rowlock.work.heartbeat import Heart, boottime
 
@@ -47,7 +47,7 @@ class Sweeper:
         may_reclaim = self._may_reclaim()
         try:
             lapsed, overdue, batched = await self._store.run(jobs.to_sweep())
-            expired = await self._store.run(jobs.expire(BATCH, self._keep)) if overdue else 0
+            expired = await self._expire() if overdue else 0
             reclaimed = await self._reclaim() if lapsed and may_reclaim else []
             if batched:
                 await self._end_batches()
@@ -67,23 +67,48 @@ class Sweeper:
         return boottime() - since >= self._settings.lease_seconds
 
     async def _reclaim(self) -> list[jobs.Reclaimed]:
+        guard = self._settings.lease_seconds
         draws = [random.random() for _ in range(BATCH)]
-        reclaimed = await self._store.run(jobs.reclaim(draws, self._settings.lease_seconds, self._keep))
+        answers = await aside.all_or_each(
+            self._store,
+            "reclaim",
+            jobs.reclaim(draws, guard, self._keep),
+            jobs.lapsed_ids(BATCH, guard),
+            lambda job_id: jobs.reclaim([random.random()], guard, self._keep, job_id),
+        )
+        reclaimed = [lost for answer in answers for lost in answer]
         if reclaimed:
             self._on_reclaimed(reclaimed)
         return reclaimed
+
+    async def _expire(self) -> int:
+        answers = await aside.all_or_each(
+            self._store,
+            "expire",
+            jobs.expire(BATCH, self._keep),
+            jobs.overdue_ids(BATCH),
+            lambda job_id: jobs.expire(1, self._keep, job_id),
+        )
+        return sum(answers)
 
     async def _end_batches(self) -> None:
         """Batches whose last outcome was written by a worker that died before it could look."""
         after = jobs.NO_ID
         while found := await self._store.run(batches.still_open(after, BATCH)):
             if complete := await self._store.run(batches.complete(found)):
-                await self._store.run(batches.end(complete))
+                await aside.all_or_each(
+                    self._store,
+                    "end",
+                    batches.end(complete),
+                    batches.complete(complete),
+                    lambda batch_id: batches.end([batch_id]),
+                )
             after = found[-1]
 
     async def tidy(self) -> float:
         """Retention: partitions for the days to come, and what is past its time. Returns the delay before the next."""
         longest = max(self._keep.succeeded, self._keep.failed)
+        await self._store.run(aside.forget())
         await retention.ensure_partitions(self._store, int(longest / DAY) + 2)
         await retention.prune(self._store, self._keep)
         return TIDY_SECONDS * random.uniform(0.8, 1.2)

@@ -71,8 +71,8 @@ WHERE b.id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
 
 -- name: open_batches
 -- Batches that are not over, after :batch_id.
-SELECT CAST(id AS text) FROM {t}batches
-WHERE finished_at IS NULL AND id > :batch_id
+SELECT CAST(id AS text) FROM {t}batches b
+WHERE finished_at IS NULL AND id > :batch_id AND {not_aside(b.id)}
 ORDER BY id
 LIMIT :n;
 

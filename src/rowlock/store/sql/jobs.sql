@@ -45,6 +45,15 @@ VALUES ('id', :key, :job_id, 'id')
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING job_id;
 
+-- name: known_id
+-- Whether a job of this id is there, or a key names one that was: not every id was chosen by a client.
+SELECT 1 FROM {t}jobs_live WHERE id = :job_id
+UNION ALL
+SELECT 1 FROM {t}jobs_finished WHERE id = :job_id
+UNION ALL
+SELECT 1 FROM {t}job_keys WHERE job_id = :job_id AND scope <> 'id'
+LIMIT 1;
+
 -- name: give_id_back
 -- The same again, when the job is not made after all.
 DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
@@ -181,7 +190,7 @@ WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 -- name: promote_one
 -- One job whose time has come, where no worker has noticed yet.
 UPDATE {t}jobs_live SET ready = TRUE
-WHERE id = :job_id AND NOT ready AND state IN ('queued', 'retryable') AND run_after <= {now};
+WHERE id = :job_id AND NOT ready AND state <> 'running' AND run_after <= {now};
 
 -- name: claimable
 -- One job, locked, if it may be claimed now and nothing but its turn is in the way. One with a source is claimed in its
@@ -373,10 +382,12 @@ RETURNING {t}jobs_live.id;
 
 -- name: expired
 -- Leases that ran out, by their own lease_expires_at and the database's clock only. After a restart of
--- the server every lease looks expired, so nothing is taken before it has been up for :guard seconds.
+-- the server every lease looks expired, so nothing is taken before it has been up for :guard seconds. With :job_id, that
+-- one alone.
 SELECT {claimed}, lease_token, locked_by
-FROM {t}jobs_live
-WHERE state = 'running' AND lease_expires_at < {now} AND {up_for(:guard)}
+FROM {t}jobs_live j
+WHERE state = 'running' AND lease_expires_at < {now} AND {up_for(:guard)} AND {not_aside(j.id)}
+  AND CASE WHEN CAST(:job_id AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(:job_id AS text) END
 ORDER BY id
 LIMIT :n
 {skip_locked()};
@@ -387,8 +398,8 @@ LIMIT :n
 WITH promoted AS (
     UPDATE rowlock.jobs_live SET ready = TRUE, updated_at = {now}
     WHERE id IN (
-        SELECT id FROM rowlock.jobs_live
-        WHERE NOT ready AND state <> 'running' AND run_after <= {now}
+        SELECT id FROM rowlock.jobs_live j
+        WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {not_aside(j.id)}
         ORDER BY run_after
         LIMIT :n
         FOR UPDATE SKIP LOCKED)
@@ -404,8 +415,8 @@ SELECT (SELECT count(*) FROM promoted), (
 -- Make due jobs claimable, oldest due first, in a bounded batch.
 UPDATE rowlock_jobs_live SET ready = TRUE, updated_at = {now}
 WHERE id IN (
-    SELECT id FROM rowlock_jobs_live
-    WHERE NOT ready AND state <> 'running' AND run_after <= {now}
+    SELECT id FROM rowlock_jobs_live j
+    WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {not_aside(j.id)}
     ORDER BY run_after
     LIMIT :n);
 
@@ -417,18 +428,65 @@ SELECT changes(), (
     ORDER BY run_after
     LIMIT 1);
 
+-- name: due_ids
+-- The jobs that a promotion takes.
+SELECT CAST(id AS text) FROM {t}jobs_live j
+WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {not_aside(j.id)}
+ORDER BY run_after
+LIMIT :n;
+
+-- name: ready_ids
+-- The first claimable jobs of these lanes, with a source or without one.
+SELECT CAST(j.id AS text)
+FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
+WHERE j.ready
+ORDER BY j.priority, j.id
+LIMIT :n;
+
+-- name: hold_back
+-- A job that cannot be claimed is no longer looked at by claims.
+UPDATE {t}jobs_live SET ready = FALSE WHERE id = :job_id;
+
+-- name: put_aside
+-- Leave a job or batch alone for :again seconds, or until its row here is deleted; answers how often it has failed.
+INSERT INTO {t}set_aside (id, doing, error, since, again_at)
+VALUES (:job_id, :doing, :error, {now}, {after(:again)})
+ON CONFLICT (id) DO UPDATE
+SET doing = excluded.doing, error = excluded.error, again_at = excluded.again_at, times = {t}set_aside.times + 1
+RETURNING times;
+
+-- name: list_aside
+-- What is set aside, the latest first.
+SELECT CAST(id AS text), doing, error, times, {time(since)}, {time(again_at)}
+FROM {t}set_aside
+ORDER BY since DESC
+LIMIT :n;
+
+-- name: one_aside
+-- The same of one job or batch.
+SELECT CAST(id AS text), doing, error, times, {time(since)}, {time(again_at)} FROM {t}set_aside WHERE id = :job_id;
+
+-- name: forget_aside
+-- Rows about what has come right since: it is gone or over, or it was tried again long ago and has not failed.
+DELETE FROM {t}set_aside
+WHERE again_at < {after(-3600)}
+   OR coalesce((SELECT 1 FROM {t}jobs_live j WHERE j.id = {t}set_aside.id),
+               (SELECT 1 FROM {t}batches b WHERE b.id = {t}set_aside.id AND b.finished_at IS NULL),
+               CASE WHEN doing = 'prune' THEN (SELECT 1 FROM {t}jobs_finished f WHERE f.id = {t}set_aside.id LIMIT 1) END)
+      IS NULL;
+
 -- name: to_sweep
 -- Whether there are leases that ran out, waiting jobs whose latest start has passed, and batches that are not over: one
 -- look instead of three transactions, for most rounds find nothing.
 SELECT (
     -- The order, here and below, is that of the index: without it, a plan may read the whole table.
-    SELECT 1 FROM {t}jobs_live
-    WHERE state = 'running' AND lease_expires_at < {now}
+    SELECT 1 FROM {t}jobs_live j
+    WHERE state = 'running' AND lease_expires_at < {now} AND {not_aside(j.id)}
     ORDER BY id
     LIMIT 1
 ) IS NOT NULL, (
-    SELECT 1 FROM {t}jobs_live
-    WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now}
+    SELECT 1 FROM {t}jobs_live j
+    WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {not_aside(j.id)}
     ORDER BY expires_at
     LIMIT 1
 ) IS NOT NULL, (
@@ -436,9 +494,10 @@ SELECT (
 ) IS NOT NULL;
 
 -- name: overdue
--- Waiting jobs whose latest start has passed.
-SELECT id FROM {t}jobs_live
-WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now}
+-- Waiting jobs whose latest start has passed; with :job_id, that one alone.
+SELECT id FROM {t}jobs_live j
+WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {not_aside(j.id)}
+  AND CASE WHEN CAST(:job_id AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(:job_id AS text) END
 ORDER BY expires_at
 LIMIT :n
 {skip_locked()};
@@ -506,5 +565,5 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});
 -- Something in these lanes that runs or is due, if there is anything.
 SELECT j.id
 FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
-WHERE j.ready OR j.state = 'running' OR j.run_after <= {now}
+WHERE (j.ready OR j.state = 'running' OR j.run_after <= {now}) AND {not_aside(j.id)}
 LIMIT 1;

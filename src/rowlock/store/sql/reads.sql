@@ -290,6 +290,20 @@ FROM (
     LIMIT :n) due
 GROUP BY queue, task, state;
 
+-- name: never_due [postgres]
+-- Jobs that wait for a time after 2199.
+SELECT CAST(id AS text), task FROM rowlock.jobs_live
+WHERE NOT ready AND state <> 'running' AND run_after >= '2200-01-01Z'
+ORDER BY run_after DESC
+LIMIT :n;
+
+-- name: never_due [sqlite]
+-- Jobs that wait for a time after 2199, or for what is no time.
+SELECT CAST(id AS text), task FROM rowlock_jobs_live
+WHERE NOT ready AND state <> 'running' AND run_after >= 7258118400
+ORDER BY run_after DESC
+LIMIT :n;
+
 -- name: running_lanes
 -- Running jobs of each queue, and for how long the longest has run. They are never more than there are slots.
 SELECT queue, count(*), -{seconds_until(min(locked_at))} FROM {t}jobs_live WHERE state = 'running' GROUP BY queue;

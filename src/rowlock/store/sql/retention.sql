@@ -30,7 +30,7 @@ SELECT CAST(day AS text) FROM days WHERE day IS NOT NULL;
 DELETE FROM rowlock.jobs_finished_default
 WHERE ctid = ANY(ARRAY(
     SELECT f.ctid FROM rowlock.jobs_finished_default f
-    WHERE f.drop_on < {drop_on(0)}
+    WHERE f.drop_on < {drop_on(0)} AND {not_aside(f.id)}
     ORDER BY f.drop_on
     LIMIT :n
     FOR UPDATE SKIP LOCKED))
@@ -41,7 +41,7 @@ RETURNING id;
 DELETE FROM rowlock.jobs_finished
 WHERE drop_on < {drop_on(0)} AND id = ANY(ARRAY(
     SELECT f.id FROM rowlock.jobs_finished f
-    WHERE f.drop_on < {drop_on(0)}
+    WHERE f.drop_on < {drop_on(0)} AND {not_aside(f.id)}
     LIMIT :n
     FOR UPDATE SKIP LOCKED))
 RETURNING id;
@@ -51,10 +51,21 @@ RETURNING id;
 DELETE FROM rowlock_jobs_finished
 WHERE rowid IN (
     SELECT f.rowid FROM rowlock_jobs_finished f
-    WHERE f.drop_on < {drop_on(0)}
+    WHERE f.drop_on < {drop_on(0)} AND {not_aside(f.id)}
     ORDER BY f.drop_on
     LIMIT :n)
 RETURNING id;
+
+-- name: old_finished
+-- Jobs whose day has come.
+SELECT CAST(f.id AS text) FROM {t}jobs_finished f
+WHERE f.drop_on < {drop_on(0)} AND {not_aside(f.id)}
+ORDER BY f.drop_on
+LIMIT :n;
+
+-- name: prune_one
+-- One of them.
+DELETE FROM {t}jobs_finished WHERE id = :job_id AND drop_on < {drop_on(0)} RETURNING id;
 
 -- name: old_attempts
 -- The next :n attempts that ended more than -:ago seconds ago, and whether their job is still there. A scalar

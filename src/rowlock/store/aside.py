@@ -1,0 +1,126 @@
+"""One bad row stops nobody: what fails for a batch is done again for each row alone, and a row that fails alone, too,
+is set aside.
+
+Its own row stays as it is. A row in `set_aside` says what could not be done and why; `doctor`, `stats` and `explain`
+show it, and sweeps pass it over. After an hour it is tried again, for somebody may have mended it. A job whose outcome
+could not be stored is not, because it would run again: it waits until its row in `set_aside` is deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable
+from rowlock.store.engine import Store
+from rowlock.store.jobs import Undone, try_claim
+from rowlock.store.operation import Call, Operation, Row, Steps, operation
+from rowlock.store.times import moment
+
+T = TypeVar("T")
+log = logging.getLogger("rowlock.store")
+
+AGAIN_SECONDS = 3600.0
+ERROR_LIMIT = 500
+OUTAGE = (StoreUnavailable, StorageFull, SchemaError)  # no row is to blame for these
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A job or batch for which something cannot be done."""
+
+    id: str
+    doing: str  # claim, promote, reclaim, expire, settle, prune; end (of a batch)
+    error: str
+    times: int
+    since: datetime
+    again_at: datetime | None  # None: when its row in `set_aside` is deleted
+
+
+async def all_or_each(
+    store: Store, doing: str, batch: Operation[T], ids: Operation[list[str]], one: Callable[[str], Operation[T]]
+) -> list[T]:
+    """Run `batch`; if a row makes it fail, run `one` for each of the rows. Answers what each gave."""
+    try:
+        return [await store.run(batch)]
+    except OUTAGE:
+        raise
+    except Exception as error:
+        log.warning("%s failed for a batch (%s); doing it for each row alone", doing, error)
+    done = []
+    for row_id in await store.run(ids):
+        try:
+            done.append(await store.run(one(row_id)))
+        except OUTAGE:
+            raise
+        except Exception as error:
+            await put(store, row_id, doing, error)
+    return done
+
+
+async def put_unclaimable(store: Store, ids: Operation[list[str]]) -> int:
+    """Set aside those of the jobs that no claim can take; answers how many."""
+    count = 0
+    for job_id in await store.run(ids):
+        try:
+            await store.run(try_claim(job_id))
+        except Undone:
+            continue
+        except OUTAGE:
+            raise
+        except Exception as error:
+            await put(store, job_id, "claim", error)
+            count += 1
+    return count
+
+
+async def put(store: Store, row_id: str, doing: str, error: Exception, again: float | None = AGAIN_SECONDS) -> None:
+    """Set a row aside; said in the log when it is new."""
+    reason = f"{type(error).__name__}: {error}"[:ERROR_LIMIT].replace("\0", "")
+    try:
+        times = await store.run(_put(row_id, doing, reason, again))
+    except OUTAGE:
+        raise
+    except Exception as failure:
+        log.error("%s cannot be done for %s (%s), and it cannot be set aside: %s", doing, row_id, reason, failure)
+        return
+    if times == 1:
+        log.error("%s cannot be done for %s, which is set aside: %s; see: rowlock doctor", doing, row_id, reason)
+
+
+@operation()
+def _put(row_id: str, doing: str, error: str, again: float | None) -> Steps[int]:
+    if doing == "claim":
+        yield Call("hold_back", job_id=row_id)
+    rows = yield Call("put_aside", job_id=row_id, doing=doing, error=error, again=again)
+    return int(rows[0][0])
+
+
+@operation(read=True)
+def listed(n: int) -> Steps[list[Aside]]:
+    """What is set aside, the latest first."""
+    return (yield from newest(n))
+
+
+@operation(repeatable=True)
+def forget() -> Steps[None]:
+    """Remove rows about what has come right since."""
+    yield Call("forget_aside")
+
+
+def newest(n: int) -> Steps[list[Aside]]:
+    """The same, as part of another operation."""
+    return [_aside(row) for row in (yield Call("list_aside", n=n))]
+
+
+def found(row_id: str) -> Steps[Aside | None]:
+    """The same about one job or batch, as part of another operation."""
+    rows = yield Call("one_aside", job_id=row_id)
+    return _aside(rows[0]) if rows else None
+
+
+def _aside(row: Row) -> Aside:
+    return Aside(row[0], row[1], row[2], int(row[3]), moment(row[4]), moment(row[5]))
