@@ -278,7 +278,8 @@ async def test_a_job_whose_follow_up_cannot_be_stored_ends_without_it(app: Rowlo
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_a_filter_of_the_log_that_raises_loses_no_slot(app: Rowlock) -> None:
+async def test_a_filter_of_the_log_that_raises_loses_no_slot(app: Rowlock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rowlock.worker")
     together = meeting(app)
 
     @app.task(max_attempts=1, source="api:odd")
@@ -292,12 +293,13 @@ async def test_a_filter_of_the_log_that_raises_loses_no_slot(app: Rowlock) -> No
         return True
 
     logger = logging.getLogger("rowlock.worker")
-    async with working(app, pool_size=SLOTS):
+    async with working(app, pool_size=SLOTS) as pool:
         logger.addFilter(broken)
         try:
             jobs = [await work.using(source=f"{new_id()}:x").enqueue(fail=bool(n % 2)) for n in range(4 * SLOTS)]
             for n, job in enumerate(jobs):
                 await in_state(app, job.id, "dead" if n % 2 else "succeeded")
+            await until(lambda: not pool.unsettled)
         finally:
             logger.removeFilter(broken)
         await every_slot_is_free(app, together)

@@ -310,7 +310,8 @@ class WorkerPool:
             else:
                 buffer.append(attempt)
         self._start_waiting()
-        self.log.claimed(claimed)
+        with suppress(Exception):  # a filter of the log is somebody's code
+            self.log.claimed(claimed)
 
     def _start_waiting(self) -> None:
         buffer, size = self._buffer, self.settings.pool_size
