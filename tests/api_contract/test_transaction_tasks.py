@@ -100,7 +100,7 @@ async def test_an_enqueue_may_come_while_the_first_block_opens(ledger: Rowlock) 
         await asyncio.gather(write(ctx, 1), follow.enqueue(), ctx.enqueue(follow))
 
     async with working(ledger):
-        await (await book.enqueue()).wait(timeout=4)
+        await (await book.enqueue()).wait(timeout=20)
     assert await entries(ledger) == [1]
     assert await count_jobs(ledger, "follow") == 2
 
@@ -123,7 +123,7 @@ async def test_a_block_may_wait_for_a_task_that_reads(ledger: Rowlock) -> None:
             assert await reading == 1
 
     async with working(ledger):
-        await (await book.enqueue()).wait(timeout=4)
+        await (await book.enqueue()).wait(timeout=20)
     assert await entries(ledger) == [1]
 
 
@@ -170,12 +170,12 @@ async def test_a_block_inside_of_another_is_part_of_it_and_undone_alone(ledger: 
             await asyncio.gather(write(ctx, 4), write(ctx, 5))
 
     async with working(ledger):
-        await (await book.enqueue()).wait(timeout=4)
+        await (await book.enqueue()).wait(timeout=20)
     assert await entries(ledger) == [1, 2, 4, 5]
 
 
 async def test_the_outer_transaction_may_be_used_inside_of_the_inner_block(ledger: Rowlock) -> None:
-    async with asyncio.timeout(4), ledger.transaction() as outer:
+    async with asyncio.timeout(20), ledger.transaction() as outer:
         with suppress(ValueError):
             async with ledger.transaction() as inner:
                 await outer.execute("INSERT INTO ledger VALUES (1)")
@@ -196,14 +196,14 @@ async def test_a_block_inside_of_a_transaction_of_the_app_is_refused_at_once(led
     async with working(ledger):
         job = await book.enqueue()
         with pytest.raises(JobDead, match=r"ctx\.transaction\(\) inside of app\.transaction\(\)"):
-            await job.wait(timeout=4)
+            await job.wait(timeout=20)
 
 
 async def test_transactions_of_two_apps_may_be_open_at_once(ledger: Rowlock, tmp_path: Any) -> None:
     @ledger.task
     async def follow() -> None: ...
 
-    async with Rowlock(f"sqlite:///{tmp_path}/other.db") as other, asyncio.timeout(4):
+    async with Rowlock(f"sqlite:///{tmp_path}/other.db") as other, asyncio.timeout(20):
         with pytest.raises(ValueError, match="both"):
             async with ledger.transaction(), other.transaction():
                 await follow.enqueue()
@@ -288,7 +288,7 @@ async def test_a_block_that_begins_after_its_handler_has_returned_is_refused(led
         await (await book.enqueue()).wait(timeout=10)
         over.set()
         with pytest.raises(NotAllowed, match="has ended"):
-            await asyncio.wait_for(tasks[0], 4)
+            await asyncio.wait_for(tasks[0], 20)
     assert await entries(ledger) == []
 
 
@@ -315,7 +315,7 @@ async def test_a_transaction_is_of_no_use_after_its_end(ledger: Rowlock) -> None
         with pytest.raises(StoreError, match="has ended"):
             await part.execute("INSERT INTO ledger VALUES (2)")
     with pytest.raises(StoreError, match="has ended"):
-        await asyncio.wait_for(tx.execute("INSERT INTO ledger VALUES (3)"), 4)
+        await asyncio.wait_for(tx.execute("INSERT INTO ledger VALUES (3)"), 20)
     assert await entries(ledger) == [1]
 
 
