@@ -123,7 +123,7 @@ async def work(store: Store) -> list[Finding]:
 async def rows(store: Store) -> list[Finding]:
     """Are there jobs or batches that something cannot be done for, or that wait for a time that never comes?"""
     found = [
-        Finding("fail", "rows", f"{one.id} is set aside: {one.doing} failed for it, {one.error}; {_mend(store, one)}")
+        Finding("fail", "rows", f"{one.id} is set aside: {one.doing} failed for it, {one.error}; {_mend(one)}")
         for one in await store.run(aside.listed(ROWS_SHOWN))
     ]
     for job_id, task in await store.run(reads.never_due(ROWS_SHOWN)):
@@ -132,10 +132,9 @@ async def rows(store: Store) -> list[Finding]:
     return found or [Finding("ok", "rows", "none is set aside")]
 
 
-def _mend(store: Store, one: aside.Aside) -> str:
-    table = {"postgres": "rowlock.set_aside", "sqlite": "rowlock_set_aside"}[store.engine]
+def _mend(one: aside.Aside) -> str:
     again = f" (else it is tried again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
-    return f"mend its row, then: DELETE FROM {table} WHERE id = '{one.id}'{again}"
+    return f"mend its row, then delete its row in the table set_aside{again}"
 
 
 async def leases(store: Store, now: datetime, sweep: float) -> Finding:

@@ -70,6 +70,8 @@ def _what(job: Job) -> Iterator[tuple[str, str]]:
             yield name.removesuffix("_seconds"), words(value)
     yield "arguments", words(job.args)
     yield "created", words(job.created_at)
+    if job.unreadable:
+        yield "unreadable", f"{', '.join(job.unreadable)}: shown as stored, a time as the nearest that there is"
     if not job.final and job.run_after > job.created_at:
         yield "not before", words(job.run_after)
 

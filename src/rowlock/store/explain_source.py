@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rowlock.core.source import Admission, Gate, admit, class_of, show_rate
 from rowlock.store.operation import Call, Row, Steps
+from rowlock.store.times import LATEST
 from rowlock.store.turns import gate_of
 
 JOBS_NAMED = 10
@@ -48,7 +49,9 @@ def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
 
 def _closed(source: str, gate: Gate, admission: Admission, now: datetime, by: str) -> HeldUp:
     """`by` is whose row keeps it closed: its own, or its class's."""
-    until = None if admission.wait is None else now + timedelta(seconds=admission.wait)
+    # A pause may have no end, as another program wrote it.
+    wait = None if admission.wait is None else min(admission.wait, (LATEST - now).total_seconds())
+    until = None if wait is None else now + timedelta(seconds=wait)
     at = "" if until is None else f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     resume = f"`rowlock sources resume {by}` opens it now"
     who = f"Its source {source!r}" if by == source else f"The class {by!r} of its source {source!r}"

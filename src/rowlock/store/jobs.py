@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from rowlock.core.errors import LeaseLost, RowlockError
+from rowlock.core.errors import LeaseLost, RowlockError, StoreError
 from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.outcome import Lost
 from rowlock.core.policy import DAY, Transition, decide
@@ -332,7 +332,10 @@ def reclaim(draws: Sequence[float], guard: float, keep: Keep, only: str | None =
         transition = decide(job, Lost(worker=job.worker), draw)
         settlements.append(Settlement(job.id, job.token, transition, follow_ups(job, transition)))
     if settlements:
-        yield from _settle(settlements, keep, by_holder=False)
+        answers = yield from _settle(settlements, keep, by_holder=False)
+        if left := [job_id for job_id, answer in answers.items() if answer != "applied"]:
+            # Nobody else can have had it in between: its row is locked. Without an error it would be tried for ever.
+            raise StoreError(f"the lease of job {left[0]} cannot be ended: its row has no lease_token")
     return [Reclaimed(job, s.transition) for job, s in zip(lost, settlements, strict=False)]
 
 

@@ -194,9 +194,16 @@ def _path(filter: JobFilter) -> Steps[str]:
 def _params(filter: JobFilter) -> dict[str, Any]:
     wanted: Iterable[State] = filter.states or State
     plain = ("task", "queue", "owner", "source", "since", "until")
-    tag = None if filter.tag is None else json.dumps(filter.tag)
     states = {str(state): state in wanted for state in State}
-    return {name: getattr(filter, name) for name in plain} | {"tag": tag} | states
+    return {name: getattr(filter, name) for name in plain} | _tag(filter.tag) | states
+
+
+def _tag(wanted: str | None) -> dict[str, str | None]:
+    """A tag as JSON, as rows may have it: in ASCII as we write it, or in Unicode as PostgreSQL does."""
+    if wanted is None:
+        return {"tag": None, "tag_text": None}
+    ascii_, text = json.dumps(wanted), json.dumps(wanted, ensure_ascii=False)
+    return {"tag": ascii_, "tag_text": text if text.isprintable() else ascii_}
 
 
 def _id(text: str | None, otherwise: str) -> str:

@@ -150,7 +150,10 @@ class RawArguments:
 
     def unpack(self, text: str) -> dict[str, Any]:
         """The parameters."""
-        return {"params": json.loads(text)}
+        try:
+            return {"params": json.loads(text)}
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArguments(f"stored parameters of handler {self._task!r} cannot be read: {error}") from None
 
     def schema(self) -> dict[str, Any]:
         """Anything goes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from rowlock.core.states import FINAL, State
 from rowlock.store import batches, jobs, reads
 from rowlock.store.follow_ups import follow_ups
 from rowlock.store.ids import new_token
+from rowlock.store.stored_json import parsed
 from rowlock.work import options
 from rowlock.work.arguments import to_json
 from rowlock.work.errors import CODE_LIMIT, clean
@@ -52,7 +52,7 @@ class Lease:
         self.job_id, self.task, self.queue, self.owner = job.id, job.task, job.queue, job.owner
         self.attempt, self.max_attempts, self.worker, self.token = job.attempt, job.max_attempts, job.worker, job.token
         self.timeout_seconds = job.timeout_seconds
-        self.args: dict[str, Any] = json.loads(job.args)
+        self.args: dict[str, Any] = parsed(job.args)[0]  # text, if it is no JSON
         self._over = False
 
     async def beat(self) -> None:

@@ -1,0 +1,412 @@
+"""One bad row stops nobody: what other programs have put into the tables is refused, or it is set aside and shown."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from rowlock import Rowlock
+from rowlock.core.config import Settings
+from rowlock.core.outcome import Succeeded
+from rowlock.core.policy import decide, fixed
+from rowlock.core.states import State
+from rowlock.store import aside, batches, jobs, reads, retention, workers
+from rowlock.store.explain import explain, unknown_tasks
+from rowlock.store.jobs import Lane
+from rowlock.work.running import Running
+from rowlock.work.settler import Settler
+from rowlock.work.sweeper import Sweeper
+from support.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
+from support.rig import KEEP, Rig, prefix
+
+# --- ids
+
+
+async def test_an_id_that_any_job_has_or_had_makes_no_second_job(database: str) -> None:
+    async with Rowlock(database) as app:
+
+        @app.task("t")
+        async def t() -> None: ...
+
+        waiting = await t.enqueue()
+        keyed = await t.using(key="k", unique="forever").enqueue()
+        done = await t.enqueue()
+        store = await app.store()
+        claimed = await store.run(jobs.claim("w", bad_id("no JSON"), [Lane("default", "t")], 10, 60))
+        ended = [(job.id, job.token, None) for job in claimed if job.id in (done.id, keyed.id)]
+        assert await store.run(jobs.succeed(ended, KEEP))
+        async with app.transaction() as tx:  # pruned: only its key remembers it
+            await tx.execute(f"DELETE FROM {prefix(store)}jobs_finished WHERE id = $1", keyed.id)
+        for known in (waiting, done, keyed):
+            for _ in range(2):
+                again = await t.using(job_id=known.id).enqueue()
+                assert (again.id, again.created) == (known.id, False)
+        async with app.transaction():
+            assert (await t.using(job_id=done.id).enqueue()).created is False
+        async with app.batch("b") as batch:
+            assert (await t.using(job_id=done.id, batch=batch).enqueue()).created is False
+        assert (await app.find_batch(batch.id)).total == 0
+        rows = await app.fetch(f"SELECT count(*) FROM {prefix(store)}jobs_live")
+        assert rows[0][0] == 1  # the one that still runs
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+async def test_an_id_of_ours_makes_no_second_job_on_a_callers_connection_either(database: str) -> None:
+    async with Rowlock(database) as app:
+
+        @app.task("t")
+        async def t() -> None: ...
+
+        known = await t.enqueue()
+        with psycopg.connect(database) as connection:
+            assert t.using(job_id=known.id, connection=connection).enqueue_sync().created is False
+
+
+# --- what the tables refuse
+
+REFUSED = {
+    "run_after": ["{infinity}", "{never}", "{far}", "{bc}"],
+    "expires_at": ["{infinity}", "{far}", "{bc}"],
+    "args": [f"'{BAD['a number of 5,000 digits'].columns['args'][1:-1]}'"],
+    "state": ["'paused'", "'succeeded'"],
+}
+
+
+def _sql(rig: Rig, text: str) -> str:
+    return TIMES[rig.store.engine].get(text.strip("{}"), text)
+
+
+@pytest.mark.parametrize("column", REFUSED)
+async def test_the_table_refuses_what_could_not_be_read(rig: Rig, column: str) -> None:
+    await rig.enqueue()
+    before = await rig.everything()
+    for value in REFUSED[column]:
+        insert = (
+            "INSERT INTO {t}jobs_live (id, task, queue, state, ready, args, max_attempts, run_after, created_at,"
+            f" updated_at, expires_at) SELECT '{rig.new_id()}', task, queue, "
+            + ", ".join(_sql(rig, value) if name == column else name for name in ("state", "ready", "args"))
+            + ", max_attempts, "
+            + (_sql(rig, value) if column == "run_after" else "run_after")
+            + ", created_at, updated_at, "
+            + (_sql(rig, value) if column == "expires_at" else "expires_at")
+            + " FROM {t}jobs_live"
+        )
+        for statement in (insert, f"UPDATE {{t}}jobs_live SET {column} = {_sql(rig, value)}"):
+            if rig.store.engine == "sqlite" and statement is not insert and column == "args":
+                continue  # digits are counted when a row is new
+            with pytest.raises(Exception, match="constraint"):
+                await rig.fetch(statement)
+        assert await rig.everything() == before
+
+
+async def test_long_texts_of_digits_and_numbers_that_python_reads_are_taken(rig: Rig) -> None:
+    for args in ('{"n": "' + "7" * 6000 + '"}', '{"n": 1' + "0" * 4000 + ', "pad": "' + "x" * 2000 + '"}'):
+        job_id = await rig.enqueue(args=args)
+        job = await rig.store.run(reads.get(job_id))
+        assert job is not None
+        assert job.unreadable == ()
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("run_after => 'infinity'", "run_after must be from 1970 to 2199, not infinity"),
+        ("run_after => '20000-01-01'", "run_after must be from 1970 to 2199"),
+        ("expires_at => '-infinity'", "expires_at must be from 1970 to 2199, not -infinity"),
+        ("args => '{\"n\": 1e5000}'", "a number of more than 4300 digits"),
+    ],
+)
+async def test_the_sql_function_refuses_what_could_not_be_read(database: str, call: str, message: str) -> None:
+    with psycopg.connect(database) as connection, pytest.raises(psycopg.Error, match=message):
+        connection.execute(f"SELECT rowlock.enqueue('t', {call})")
+
+
+# --- what is there already
+
+
+@pytest.fixture
+async def app(database: str) -> AsyncIterator[Rowlock]:
+    worker = {"sweep_seconds": 0.2, "lease_seconds": 3, "heartbeat_seconds": 1, "poll_interval_seconds": 0.2}
+    async with Rowlock(settings=Settings(database=database, worker=worker)) as opened:  # type: ignore[arg-type]
+        yield opened
+
+
+async def test_every_reader_survives_rows_that_cannot_be_read(app: Rowlock, database: str, engine: str) -> None:
+    insert_bad_rows(database)
+    store = await app.store()
+    listed = {job.id: job for job in await app.jobs(limit=1000)}
+    assert set(listed) == {bad_id(name) for name in bad_rows(engine)}
+    for name in bad_rows(engine):
+        job = await app.job(bad_id(name))
+        assert job.record == listed[job.id].record
+        assert (await app.explain(job.id)).text
+    assert await app.jobs(tag="a") == []
+    assert [job.id for job in await app.jobs(tag="\ud800")] == [bad_id("half of a surrogate pair")]
+    assert await app.stats()
+    assert await store.run(unknown_tasks())
+    assert await store.run(reads.never_due(10))
+    marked = {name: listed[bad_id(name)].record.unreadable for name in bad_rows(engine)}
+    assert marked["a state that there is not"] == ("state",)
+    assert marked["due in the year 20000"] == marked["due at infinity"] == ("run_after",)
+    assert marked["due before Christ"] == ("run_after",)
+    assert marked["made in the year 20000"] == ("created_at", "updated_at")
+    assert marked["a number of 5,000 digits"] == ("args",)
+    assert marked["tags that are no list"] == marked["tags that are numbers"] == ("tags",)
+    assert marked["kept for ever"] == ()
+    if engine == "sqlite":
+        assert marked["no JSON"] == ("args", "backoff", "tags")
+        assert marked["bytes for arguments"] == ("args",)
+        assert marked["text where numbers belong"] == ("progress", "run_after")
+
+
+async def test_everything_else_runs_beside_rows_that_cannot_be_handled(
+    app: Rowlock, database: str, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = []
+
+    @app.task("t")
+    async def t(n: int = 0) -> int:
+        return n
+
+    @app.task("again", max_attempts=2, backoff=fixed(seconds=0.1))
+    async def again() -> str:
+        failed.append(1)
+        if len(failed) < 2:
+            raise ConnectionError("not yet")
+        return "at last"
+
+    insert_bad_rows(database)
+    store = await app.store()
+    expired = await t.using(queue="nobody", expires_at=datetime.now(UTC) + timedelta(seconds=1)).enqueue()
+    lost = await t.using(queue="lost").enqueue()
+    (held,) = await store.run(jobs.claim("gone", bad_id("no JSON"), [Lane("lost", "t")], 1, 0.1))
+    assert held.id == lost.id
+    finished = await t.enqueue()
+    with caplog.at_level(logging.ERROR, "rowlock"):
+        async with app.worker(queues=["default", "lost"], pool_size=5):
+            assert await finished.wait(60) == 0
+            assert await (await t.enqueue(n=1)).wait(60) == 1
+            assert await (await t.using(delay=0.3).enqueue(n=2)).wait(60) == 2
+            assert await (await again.enqueue()).wait(60) == "at last"
+            assert await lost.wait(60) == 0
+            await _until(expired, State.CANCELLED)
+            await _settled(app)
+    for name in ("a number of 5,000 digits", "a NUL in the arguments", "arguments that are a list"):
+        job = await app.job(bad_id(name))
+        assert (job.state, job.error_code) == (State.DEAD, "INVALID_ARGUMENTS"), name
+    left = {one.id: one for one in await store.run(aside.listed(100))}
+    stuck = {bad_id(name) for name in bad_rows(engine) if (await app.job(bad_id(name))).state not in _FINAL}
+    for job_id in stuck & set(left):
+        assert (await app.explain(job_id)).reason == "aside"
+    told = [record.message for record in caplog.records if "is set aside" in record.message]
+    assert len(told) == len(left)  # each once
+    assert {one.id for one in (await app.stats()).set_aside} == set(left)
+    assert await retention.prune(store, app.keep)
+
+
+_FINAL = {State.SUCCEEDED, State.DEAD, State.CANCELLED}
+
+
+async def _until(job: Any, state: State) -> None:
+    async with asyncio.timeout(60):
+        while (await job.refresh()).state is not state:
+            await asyncio.sleep(0.05)
+
+
+async def _settled(app: Rowlock) -> None:
+    """Nothing that is due is left, but for what is set aside."""
+    store = await app.store()
+    async with asyncio.timeout(60):
+        while left := await store.run(jobs.work_left([Lane("default", "t")])):
+            await asyncio.sleep(0.05)
+    assert not left
+
+
+# --- set aside
+
+
+@pytest.fixture
+def sweeper(rig: Rig) -> Sweeper:
+    return Sweeper(rig.store, Settings().worker, KEEP, None, lambda reclaimed: None)  # type: ignore[arg-type]
+
+
+_COPIED = ("task", "queue", "state", "priority", "args", "attempt", "max_attempts", "releases", "losses", "convictions")
+
+
+async def _twin(rig: Rig, job_id: str) -> None:
+    """A finished job of the same id, as a client-chosen id that was a job's already once made it."""
+    row = dict(zip(_COPIED, ("t", "default", "succeeded", 0, "{}", 1, 1, 0, 0, 0), strict=True))
+    values = ", ".join(repr(value) for value in row.values())
+    when = "(SELECT min(created_at) FROM {t}jobs_live)"
+    # On PostgreSQL the day is a part of the key: one for each on which the job may end.
+    days = {(rig.clock.now() + timedelta(seconds=kept, days=n)).date() for kept in KEEP for n in (1, 2)}
+    for day in sorted(days)[: 1 if rig.store.engine == "sqlite" else None]:
+        await rig.fetch(
+            f"INSERT INTO {{t}}jobs_finished (id, {', '.join(row)}, run_after, created_at, finished_at, updated_at,"
+            f" drop_on) SELECT '{job_id}', {values}, {when}, {when}, {when}, {when}, '{day}'"
+        )
+
+
+async def test_a_lost_job_whose_end_cannot_be_stored_stops_no_other_reclaim(rig: Rig, sweeper: Sweeper) -> None:
+    bad = await rig.running(on_lost="dead")
+    good = [await rig.running(on_lost="dead") for _ in range(3)]
+    await _twin(rig, bad.id)
+    rig.clock.move(61)
+    reclaimed = await _reclaim(rig, sweeper)
+    assert sorted(lost.job.id for lost in reclaimed) == sorted(job.id for job in good)
+    (one,) = await rig.store.run(aside.listed(10))
+    assert (one.id, one.doing, one.times) == (bad.id, "reclaim", 1)
+    assert await rig.store.run(jobs.to_sweep()) == (False, False, False)  # not tried each round
+    told = await rig.store.run(explain(bad.id))
+    assert told is not None
+    rig.clock.move(3601)
+    assert await _reclaim(rig, sweeper) == []
+    (one,) = await rig.store.run(aside.listed(10))
+    assert one.times == 2
+    await rig.fetch("DELETE FROM {t}jobs_finished WHERE id = $1", bad.id)  # mended
+    await rig.fetch("DELETE FROM {t}set_aside")
+    assert [lost.job.id for lost in await _reclaim(rig, sweeper)] == [bad.id]
+
+
+async def _reclaim(rig: Rig, sweeper: Sweeper) -> list[jobs.Reclaimed]:
+    sweeper._settings = sweeper._settings.model_copy(update={"lease_seconds": 0.0})
+    return await sweeper._reclaim()
+
+
+async def test_an_overdue_job_whose_end_cannot_be_stored_stops_no_other(rig: Rig, sweeper: Sweeper) -> None:
+    over = rig.clock.now()
+    ids = [await rig.enqueue(expires_at=over) for _ in range(3)]
+    await _twin(rig, ids[1])
+    rig.clock.move(10)
+    assert await sweeper._expire() == 2
+    assert [one.id for one in await rig.store.run(aside.listed(10))] == [ids[1]]
+    assert await rig.fetch("SELECT id, state FROM {t}jobs_live") == [(ids[1], "queued")]
+    assert not (await rig.store.run(jobs.to_sweep()))[1]
+
+
+async def test_a_job_that_cannot_be_promoted_stops_no_other(rig: Rig, database: str) -> None:
+    ids = [await rig.enqueue(delay=5.0) for _ in range(3)]
+    await _break_updates(rig, ids[1])
+    rig.clock.move(10)
+    done = await aside.all_or_each(rig.store, "promote", jobs.promote(10), jobs.due_ids(10), jobs.promote_one)
+    assert done
+    assert [job.id for job in await rig.claim(10)] == [ids[0], ids[2]]
+    assert [(one.id, one.doing) for one in await rig.store.run(aside.listed(10))] == [(ids[1], "promote")]
+    assert (await rig.promote())[0] == 0
+
+
+async def test_a_job_that_cannot_be_claimed_stops_no_other(rig: Rig) -> None:
+    ids = [await rig.enqueue() for _ in range(3)]
+    await _break_updates(rig, ids[1], "attempt")
+    with pytest.raises(Exception, match="broken"):
+        await rig.claim(10)
+    assert await aside.put_unclaimable(rig.store, jobs.ready_ids([("default", "t")], 10)) == 1
+    assert [job.id for job in await rig.claim(10)] == [ids[0], ids[2]]
+    assert await rig.promote() == (0, None)
+
+
+async def test_a_finished_job_that_cannot_be_deleted_stops_no_other(rig: Rig) -> None:
+    done = [await rig.running() for _ in range(3)]
+    for job in done:
+        await rig.succeed(job)
+    await _break_deletes(rig, done[1].id)
+    rig.clock.move(86_400 * 40)
+    pruned = await retention.prune(rig.store, KEEP)
+    assert pruned.jobs == 2
+    assert [(one.id, one.doing) for one in await rig.store.run(aside.listed(10))] == [(done[1].id, "prune")]
+
+
+async def _break_updates(rig: Rig, job_id: str, column: str = "ready") -> None:
+    """A trigger, as a user's own would, refuses to change this row."""
+    if rig.store.engine == "sqlite":
+        await rig.fetch(
+            f"CREATE TRIGGER broken BEFORE UPDATE OF {column} ON rowlock_jobs_live WHEN NEW.id = '{job_id}'"
+            " BEGIN SELECT RAISE(ABORT, 'broken'); END"
+        )
+        return
+    await rig.fetch(_BROKEN)
+    await rig.fetch(
+        f"CREATE TRIGGER broken BEFORE UPDATE OF {column} ON rowlock.jobs_live FOR EACH ROW"
+        f" WHEN (NEW.id = '{job_id}') EXECUTE FUNCTION broken()"
+    )
+
+
+_BROKEN = "CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$"
+
+
+async def _break_deletes(rig: Rig, job_id: str) -> None:
+    if rig.store.engine == "sqlite":
+        await rig.fetch(
+            f"CREATE TRIGGER broken BEFORE DELETE ON rowlock_jobs_finished WHEN OLD.id = '{job_id}'"
+            " BEGIN SELECT RAISE(ABORT, 'broken'); END"
+        )
+        return
+    await rig.fetch(_BROKEN)
+    await rig.fetch(
+        "CREATE TRIGGER broken BEFORE DELETE ON rowlock.jobs_finished FOR EACH ROW"
+        f" WHEN (OLD.id = '{job_id}') EXECUTE FUNCTION broken()"
+    )
+
+
+async def test_a_batch_whose_on_end_cannot_be_understood_ends_and_stops_no_other(rig: Rig, sweeper: Sweeper) -> None:
+    ids = [rig.new_id() for _ in range(3)]
+    for batch_id, on_end in zip(ids, (None, "[1]", None), strict=True):
+        await rig.store.run(batches.make(batch_id, "b", None, on_end))
+    await rig.fetch("UPDATE {t}batches SET sealed_at = created_at")
+    await sweeper._end_batches()
+    assert {row[0] for row in await rig.fetch("SELECT state FROM {t}batches")} == {"succeeded"}
+
+
+async def test_workers_with_lists_that_are_none_are_read(rig: Rig) -> None:
+    await rig.store.run(workers.register("w", "h", 1, "1", ["default"], ["t"], 5, None, 60))
+    await rig.fetch("""UPDATE {t}workers SET queues = '{"a": 1}', tasks = '[1]'""")
+    (worker,) = await rig.store.run(workers.workers())
+    assert (worker.queues, worker.tasks) == ((), ())
+    assert (await rig.store.run(reads.stats())).workers == 1
+    assert await rig.store.run(explain(await rig.enqueue()))
+
+
+async def test_a_job_whose_outcome_can_never_be_stored_is_set_aside_and_not_run_again(rig: Rig) -> None:
+    bad, good = await rig.running(), await rig.running()
+    await _twin(rig, bad.id)
+    answers: dict[str, str] = {}
+    settled = asyncio.Event()
+
+    def answered(running: Any, transition: Any, answer: str) -> None:
+        answers[running.job.id] = answer
+        if len(answers) == 2:
+            settled.set()
+
+    async def before(ids: list[str]) -> None: ...
+
+    settler = Settler(rig.store, KEEP, before=before, answered=answered, flushed=lambda: None)
+    for job in (bad, good):
+        settler.put(Running(job, 0.0), decide(job, Succeeded(), 0.5))
+    settler.start()
+    try:
+        await asyncio.wait_for(settled.wait(), 30)
+    finally:
+        await settler.stop()
+    assert answers == {bad.id: "lost", good.id: "applied"}
+    (one,) = await rig.store.run(aside.listed(10))
+    assert (one.id, one.doing, one.again_at) == (bad.id, "settle", None)
+    rig.clock.move(100_000)
+    assert await rig.reclaim() == []
+    assert (await rig.fetch("SELECT state FROM {t}jobs_live")) == [("running",)]
+
+
+async def test_what_has_come_right_is_no_longer_called_set_aside(rig: Rig) -> None:
+    left, gone = await rig.enqueue(), await rig.enqueue()
+    for job_id in (left, gone):
+        await aside.put(rig.store, job_id, "expire", ValueError("no"))
+    await rig.cancel(gone)
+    await rig.store.run(aside.forget())
+    assert [one.id for one in await rig.store.run(aside.listed(10))] == [left]
+    rig.clock.move(2 * aside.AGAIN_SECONDS + 1)
+    await rig.store.run(aside.forget())
+    assert await rig.store.run(aside.listed(10)) == []
