@@ -44,7 +44,7 @@ def test_doctor_is_content_with_a_healthy_database(cli: Cli, here: Inside) -> No
     findings = here.json("doctor")
     assert {finding["level"] for finding in findings} == {"ok"}
     checks = [finding["check"] for finding in findings]
-    assert checks == ["database", "schema", "pooler", "wake-ups", "clock", "workers", "leases"]
+    assert checks == ["database", "schema", "pooler", "wake-ups", "clock", "workers", "rows", "leases"]
     assert "ok    wake-ups  heard after" in cli.out("doctor")
 
 

@@ -243,7 +243,7 @@ SQLITE = Dialect(
         "by_name": lambda _: " INDEXED BY sqlite_autoindex_rowlock_sources_1",
         "contains": lambda x: (
             "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid({0}) THEN {0} ELSE '[]' END)"
-            " WHERE value = {1} ->> '$')".format(*x.split(", "))
+            " WHERE value IN ({1} ->> '$', {2} ->> '$'))".format(*x.split(", "))
         ),
         "not_aside": lambda x: _not_aside("rowlock_", x),
         "up_for": lambda x: f"({x} IS NOT NULL)",
