@@ -84,7 +84,7 @@ class AnswerCache:
         self.enabled = enabled
         self.hits = self.misses = 0
         self._ttl = _lifetime(ttl, "AnswerCache(ttl=)")
-        self._file = _AnswerFile(Path(path), max_bytes, clock)
+        self._file = _AnswerFile(Path(path).absolute(), max_bytes, clock)  # wherever the process goes later
         self._thread = ThreadPoolExecutor(1, "rowlock-cache")  # one: a connection belongs to the thread that made it
         self._calls: dict[str, asyncio.Future[str]] = {}
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
+
+log = logging.getLogger("rowlock.store")
 
 NETWORK = frozenset(
     [
@@ -40,7 +43,11 @@ def network_filesystem(folder: Path, mounts: str | None = None) -> str | None:
     if mounts is None:
         if not sys.platform.startswith("linux"):
             return None
-        mounts = Path("/proc/mounts").read_text(errors="replace")
+        try:
+            mounts = Path("/proc/mounts").read_text(errors="replace")
+        except OSError as error:  # no /proc here, or no descriptor left: opening the file will tell
+            log.warning("whether %s is on a network filesystem cannot be found out: %s", folder, error)
+            return None
     best, kind = "", ""
     target = str(folder.resolve())
     for line in mounts.splitlines():
