@@ -32,6 +32,11 @@ class Connection(asyncpg.Connection):
         super().__init__(protocol, transport, *rest)
         transport.set_protocol(_Watch(self, protocol))
 
+    def is_cancelling(self) -> bool:
+        """Whether a statement was cancelled and the server has not answered it yet. A BEGIN may still take effect:
+        asyncpg would make the next transaction a savepoint in it, which nobody commits."""
+        return bool(self._protocol._is_cancelling())  # type: ignore[attr-defined]
+
 
 class _Watch(asyncio.Protocol):
     """Reads along for the server's last words. asyncpg throws them away when they come between two statements, and
