@@ -32,10 +32,11 @@ class Connection(asyncpg.Connection):
         super().__init__(protocol, transport, *rest)
         transport.set_protocol(_Watch(self, protocol))
 
-    def is_cancelling(self) -> bool:
-        """Whether a statement was cancelled and the server has not answered it yet. A BEGIN may still take effect:
-        asyncpg would make the next transaction a savepoint in it, which nobody commits."""
-        return bool(self._protocol._is_cancelling())  # type: ignore[attr-defined]
+    def is_unfinished(self) -> bool:
+        """Whether it is in a transaction, or may yet be: a BEGIN that failed, or that was cancelled and not answered
+        yet, makes asyncpg take the next transaction for a savepoint in that one, and nobody commits it."""
+        protocol: Any = self._protocol  # type: ignore[attr-defined]
+        return self._top_xact is not None or protocol._is_cancelling() or protocol.is_in_transaction()  # type: ignore[attr-defined]
 
 
 class _Watch(asyncio.Protocol):
