@@ -183,6 +183,25 @@ async def test_a_cancelled_operation_does_not_wait_for_a_silent_server(database:
             await store.close()
 
 
+async def test_a_connection_whose_cancelled_begin_takes_effect_later_is_not_handed_on(database: str) -> None:
+    async with Proxy(database) as proxy:
+        store = await open_store(proxy.url, StoreOptions(session_connections=1))
+        try:
+            begin = proxy.drop_reply(b"BEGIN", late=True)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5), store.transaction():
+                    pass
+            await asyncio.wait_for(begin.done.wait(), 10)
+            begin.let_go.set()
+            await asyncio.sleep(0.1)  # the reply is in the socket: one turn of the loop reads it
+            job_id = new_id()
+            async with store.transaction() as session:
+                await session.run(jobs.enqueue([(job_id, "{}")], NewJob(task="t")))
+            assert await store.run(reads.get(job_id)) is not None, "what was committed is not there"
+        finally:
+            await store.close()
+
+
 async def test_a_statement_with_too_few_parameters_is_a_mistake_and_no_outage(store: Store) -> None:
     with pytest.raises(StoreError, match="expects 1 argument") as raised:
         await store.fetch("SELECT $1::int")

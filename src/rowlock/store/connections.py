@@ -90,7 +90,7 @@ class Connections:
         """Let others have it. One that is broken, or in the middle of something, is thrown away."""
         self._room.release()
         closed = connection.is_closed()
-        if not closed and connection.is_in_transaction():
+        if not closed and connection.is_unfinished():
             connection.terminate()
             closed = True
         if closed:

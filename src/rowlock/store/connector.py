@@ -32,6 +32,12 @@ class Connection(asyncpg.Connection):
         super().__init__(protocol, transport, *rest)
         transport.set_protocol(_Watch(self, protocol))
 
+    def is_unfinished(self) -> bool:
+        """Whether it is in a transaction, or may yet be: a BEGIN that failed, or that was cancelled and not answered
+        yet, makes asyncpg take the next transaction for a savepoint in that one, and nobody commits it."""
+        protocol: Any = self._protocol  # type: ignore[attr-defined]
+        return self._top_xact is not None or protocol._is_cancelling() or protocol.is_in_transaction()  # type: ignore[attr-defined]
+
 
 class _Watch(asyncio.Protocol):
     """Reads along for the server's last words. asyncpg throws them away when they come between two statements, and

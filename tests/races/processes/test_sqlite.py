@@ -92,7 +92,7 @@ async def test_a_full_disk_stops_writes_not_reads_and_everything_goes_on_when_th
             assert worker.alive
             full.unlink()
             await race.enqueue("work", 1)
-            await race.until_noted("start", claimed + 1, within=5)
+            await race.until_noted("start", claimed + 1)
             await race.until_done(20)
             race.judge()
             assert await worker.stop() == 0
