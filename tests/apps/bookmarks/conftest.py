@@ -16,6 +16,7 @@ from rowlock_apps.bookmarks import import_file, make_app, read_import
 from rowlock_apps.bookmarks.imports import Import
 from rowlock_apps.bookmarks.shared import now
 from rowlock_apps.bookmarks.small_web import Pages, SmallWeb, small_web
+from rowlock_apps.bookmarks.web.fetch import Limits
 from support.rig import TABLES
 from support.server import PostgresDatabases
 from support.stores import engine
@@ -72,7 +73,7 @@ class Place:
         async with self.app.transaction() as tx:
             return [tuple(row) for row in await tx.fetch(sql, *args)]
 
-    async def work(self, *ids: str, seconds: float = 20, **settings: Any) -> list[Import]:
+    async def work(self, *ids: str, seconds: float = 40, **settings: Any) -> list[Import]:
         """A worker until these imports are over, and no job is left that is due."""
         async with self.app.worker(**{"poll_interval_seconds": 0.2} | settings):
             await self.until(self._over(*ids), seconds)
@@ -86,7 +87,7 @@ class Place:
 
         return over
 
-    async def until(self, check: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+    async def until(self, check: Callable[[], Awaitable[bool]], seconds: float = 40) -> None:
         async with asyncio.timeout(seconds):
             while not await check():
                 await asyncio.sleep(0.03)
@@ -102,7 +103,8 @@ async def place(database: str) -> AsyncIterator[Make]:
 
         async def make(pages: Pages, addresses: dict[str, list[str]] | None = None, **options: Any) -> Place:
             web = await open_now.enter_async_context(small_web(pages, addresses))
-            app = make_app(database, resolve=web.resolve, dial=web.dial, **options)
+            # A server that a test holds back must not time out because the machine is busy.
+            app = make_app(database, resolve=web.resolve, dial=web.dial, **{"limits": Limits(120, 60, 60)} | options)
             await open_now.enter_async_context(app)
             return Place(app, web)
 

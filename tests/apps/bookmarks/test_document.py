@@ -58,7 +58,7 @@ class Held:
     @asynccontextmanager
     async def asked(self) -> AsyncIterator[None]:
         """While the server has not answered yet; afterwards it does."""
-        await asyncio.wait_for(self.reached.wait(), 10)
+        await asyncio.wait_for(self.reached.wait(), 20)
         yield
         self.go_on.set()
         self.reached.clear()
@@ -104,7 +104,7 @@ async def test_a_link_goes_from_queued_to_running_to_failed_and_after_its_second
             if then == "failed":
                 waits = moment((await enrichment(it, "run_after"))[0]) - clock.now()
                 assert timedelta(minutes=5) <= waits <= timedelta(minutes=6)
-                clock.move(waits)
+                clock.move(timedelta(minutes=6, seconds=1))
     assert moment((await enrichment(it, "created_at"))[0]) == began
     assert moment((await enrichment(it, "updated_at"))[0]) == clock.now()
     assert await imported(it, "status, processed_items, failed_items, last_error") == (
@@ -208,7 +208,7 @@ async def test_a_lock_holds_for_ten_minutes_and_not_a_second_longer(place: Make,
             for server, link in zip(servers, ("http://a.example/", "http://b.example/"), strict=True):
                 stands.move(1)
                 await it.bring(bookmarks_file(link))
-                await asyncio.wait_for(server.reached.wait(), 10)
+                await asyncio.wait_for(server.reached.wait(), 20)
             second, first = await it.app.jobs(task=ENRICH)  # the newest comes first
             goes.move(timedelta(minutes=10, seconds=1.5))
             async with other.worker(poll_interval_seconds=0.05, **quick):  # what it takes itself, it holds for less

@@ -69,7 +69,7 @@ async def test_two_of_one_registrable_domain_at_a_time_whatever_the_host(place: 
             if most["github.io"] == 3:
                 all_three.set()
             if host.endswith("github.io"):
-                await asyncio.wait_for(all_three.wait(), 10)  # two at a time would never get here
+                await asyncio.wait_for(all_three.wait(), 30)  # two at a time would never get here
             await asyncio.sleep(0.05)
             running.discard(host)
             await page(host)(send)

@@ -120,7 +120,7 @@ class Crowd:
         return send_it
 
     async def is_there(self) -> None:
-        await asyncio.wait_for(self.there.wait(), 8)  # less than a fetch waits for its headers
+        await asyncio.wait_for(self.there.wait(), 40)
 
 
 @pytest.mark.parametrize(("settings", "n"), [({}, 10), ({"pool_size": 3, "claim_batch_size": 3}, 3)])
