@@ -22,7 +22,7 @@ def results() -> Path:
     return Path(os.environ.get("STICKERS_RESULTS", "stickers")).absolute()
 
 
-@app.task("stickers.refund", queue=QUEUE, priority=MONEY_FIRST, max_attempts=20)
+@app.task("stickers.refund", queue=QUEUE, priority=MONEY_FIRST, max_attempts=20, counted=False)
 async def refund(ctx: Context, finished: Finished) -> bool:
     """Give back what a dead job was paid. Enqueued together with the death, whoever found it: the job's own worker, or
     another one's sweeper. Anybody can enqueue this task, so the job itself says whether it is dead."""
@@ -57,7 +57,7 @@ async def _pay(ctx: Context) -> None:
         raise Permanent(str(error), code="NO_ORDER") from error
 
 
-@app.task("stickers.give_back", queue=QUEUE, priority=MONEY_FIRST, max_attempts=20)
+@app.task("stickers.give_back", queue=QUEUE, priority=MONEY_FIRST, max_attempts=20, counted=False)
 async def give_back(ctx: Context, job_id: str) -> bool:
     """Refund a job whose cancel was asked for, once it has stopped."""
     job = await app.job(job_id)
@@ -68,7 +68,7 @@ async def give_back(ctx: Context, job_id: str) -> bool:
 
 
 @app.schedule("*/5 * * * *", overlap="skip")
-@app.task("stickers.reconcile", queue=QUEUE, priority=MONEY_FIRST)
+@app.task("stickers.reconcile", queue=QUEUE, priority=MONEY_FIRST, counted=False)
 async def reconcile(ctx: Context) -> int:
     """Refund what ended undrawn without a refund: jobs that an operator cancelled. Answers how many."""
     async with ctx.transaction() as tx:
