@@ -1,5 +1,7 @@
 """The heart of a worker: a thread of its own that ends with it."""
 
+import errno
+import gc
 import resource
 import time
 from pathlib import Path
@@ -21,6 +23,8 @@ async def test_a_heart_stops_at_once_whenever_it_would_have_looked_next(
     assert time.monotonic() - began < 5, "a thread that does not end is waited for for 10 s"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio, of a loop half made
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_a_worker_whose_heart_cannot_begin_does_not_start(tmp_path: Path) -> None:
     """Without a descriptor for its loop the thread would end, and every lease with it, in silence."""
     async with Rowlock(f"sqlite:///{tmp_path}/jobs.db") as app, app.worker() as pool:
@@ -28,7 +32,10 @@ async def test_a_worker_whose_heart_cannot_begin_does_not_start(tmp_path: Path) 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
         try:
-            with pytest.raises(OSError, match="Too many open files"):
+            with pytest.raises(OSError, match="Too many open files") as raised:  # kept until files can be opened again
                 pool.heart.start()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert raised.value.errno == errno.EMFILE
+        del raised
+        gc.collect()
