@@ -1,6 +1,8 @@
 """The heart of a worker: a thread of its own that ends with it, and what it does while somebody has locked a row."""
 
 import asyncio
+import errno
+import gc
 import resource
 import time
 from collections.abc import AsyncIterator, Callable
@@ -182,7 +184,10 @@ async def test_a_worker_whose_heart_cannot_begin_does_not_start(tmp_path: Path) 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
         try:
-            with pytest.raises(OSError, match="Too many open files"):
+            with pytest.raises(OSError, match="Too many open files") as raised:  # kept until files can be opened again
                 pool.heart.start()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert raised.value.errno == errno.EMFILE
+        del raised
+        gc.collect()

@@ -16,21 +16,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import TypeVar
 
 import apsw
 
 from rowlock.core.errors import RowlockError, StoreError, TransactionTooLong
 from rowlock.store.bells import ring
-from rowlock.store.operation import Operation, Ring, Row, drive
-from rowlock.store.session import BaseSession
-from rowlock.store.sqlite_runner import Runner, roll_back, translate, user_rows, user_values
+from rowlock.store.operation import Operation, Ring, drive
+from rowlock.store.sqlite_runner import Runner, roll_back, translate
+from rowlock.store.sqlite_session import SqliteSession
+from rowlock.store.sqlite_work import Answer, Do, Work
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
@@ -42,62 +42,6 @@ SMALL = 100  # jobs that an operation may touch to be written by its caller
 QUICK_SECONDS = 0.001  # while a commit takes longer on average, all go to the thread
 
 
-Do = Callable[[Runner, list[Ring]], Any]
-Answer = tuple[Any, BaseException | None]  # what it gave, or how it failed
-
-
-class _Work:
-    """One request to the writer thread, and the future that its caller waits on."""
-
-    __slots__ = ("_once", "answer", "answered", "do", "loop", "session", "withdrawn")
-
-    def __init__(self, do: Do, session: SqliteSession | None = None) -> None:
-        self.do, self.session = do, session
-        self.loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[Any] = self.loop.create_future()
-        self.answered = self.withdrawn = False
-        self._once = threading.Lock()
-
-    def take(self) -> bool:
-        """True for the first who asks: the thread that begins it, or the caller who takes it back."""
-        return self._once.acquire(blocking=False)
-
-    async def wait(self, *, withdraw: bool = True) -> Any:
-        """The answer. Who is cancelled before it has begun takes it back; afterwards the cancellation waits."""
-        try:
-            return await self.answer
-        except asyncio.CancelledError as cancelled:
-            if withdraw and self.take():
-                self.withdrawn = True
-                cancelled.may_have_happened = False  # type: ignore[attr-defined]
-            else:
-                await self._wait_to_the_end()
-            raise
-
-    async def _wait_to_the_end(self) -> None:
-        if self.answered:
-            return
-        self.answer = self.loop.create_future()
-        while not self.answer.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({self.answer})
-        self.answer.exception()
-
-    def resolve(self, value: Any = None, error: BaseException | None = None) -> None:
-        def done() -> None:
-            self.answered = True
-            if not self.answer.done():
-                if error is None:
-                    self.answer.set_result(value)
-                else:
-                    self.answer.set_exception(error)
-
-        try:
-            self.loop.call_soon_threadsafe(done)
-        except RuntimeError:  # the caller's loop has closed; nobody waits any more
-            log.debug("an answer found no loop to go to")
-
-
 class Writer:
     """The thread, its inbox and its connection."""
 
@@ -106,7 +50,7 @@ class Writer:
         self._turn = runner.turn  # who has it may use the connection
         self._unanswered = self._arriving = 0  # given to the thread; about to be written by their callers
         self._commit_seconds = 0.0  # mean of late
-        self._inbox: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._closing = self._over = False
         self._thread = threading.Thread(target=self._write_until_closed, name="rowlock-writer", daemon=True)
 
@@ -127,11 +71,11 @@ class Writer:
             return value  # type: ignore[no-any-return]
         self._unanswered += 1
         try:
-            return await self._hand_over(_Work(do)).wait()  # type: ignore[no-any-return]
+            return await self._hand_over(Work(do)).wait()  # type: ignore[no-any-return]
         finally:
             self._unanswered -= 1
 
-    def _hand_over(self, work: _Work) -> _Work:
+    def _hand_over(self, work: Work) -> Work:
         """Give a request to the thread. One that comes after its end is answered here."""
         self._inbox.put(work)
         if self._over:
@@ -171,7 +115,7 @@ class Writer:
     async def begin(self) -> SqliteSession:
         """Wait for the writer lock and open a transaction of its own."""
         session = SqliteSession()
-        opening = _Work(lambda runner, rings: None, session)
+        opening = Work(lambda runner, rings: None, session)
         try:
             await self._hand_over(opening).wait()
         except asyncio.CancelledError:
@@ -209,9 +153,9 @@ class Writer:
         self._over = True
         self._refuse_the_rest()
 
-    def _groups(self) -> Iterator[list[_Work]]:
+    def _groups(self) -> Iterator[list[Work]]:
         """What is to be written together: all that waits, at most GROUP; a user's transaction for itself."""
-        group: list[_Work] = []
+        group: list[Work] = []
         while True:
             try:
                 work = self._inbox.get(block=not group)
@@ -237,7 +181,7 @@ class Writer:
                 if work is not None:
                     work.resolve(error=StoreError("this store is closed"))
 
-    def _carry_out(self, group: list[_Work]) -> None:
+    def _carry_out(self, group: list[Work]) -> None:
         try:
             if (session := group[0].session) is not None:
                 self._serve(session, group[0])
@@ -255,7 +199,7 @@ class Writer:
             with contextlib.suppress(apsw.Error):
                 self.runner.close()
 
-    def _commit(self, group: list[_Work]) -> None:
+    def _commit(self, group: list[Work]) -> None:
         """Run a group of requests in one transaction; answer each only after the commit."""
         answers, rings = list[Answer](), list[Ring]()
         try:
@@ -313,7 +257,7 @@ class Writer:
                     raise
                 time.sleep(random.uniform(0.001, 0.02))
 
-    def _serve(self, session: SqliteSession, first: _Work) -> None:
+    def _serve(self, session: SqliteSession, first: Work) -> None:
         """Give the writer to one user's transaction until it ends or its time is up."""
         try:
             self._begin()
@@ -359,76 +303,3 @@ class Writer:
 def _ring(rings: list[Ring]) -> None:
     for bells in rings:
         ring(bells.bells, bells.what)
-
-
-class SqliteSession(BaseSession):
-    """The async side of a user's transaction; each call is carried out by the writer thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inbox: queue.SimpleQueue[_Work] = queue.SimpleQueue()
-        self.rings: list[Ring] = []
-        self.over: RowlockError | None = None
-        self._pid = os.getpid()
-
-    def end_with(self, why: RowlockError) -> None:
-        """It is over: whatever still comes is told why."""
-        self.over = self.over or why
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self.inbox.get_nowait().resolve(error=self.over)
-
-    async def _do(self, do: Callable[[Runner, list[Ring]], T], *, withdraw: bool = True) -> T:
-        if os.getpid() != self._pid:
-            raise StoreError("this transaction was opened before a fork; it is its parent's alone")
-        if self.over is not None:
-            raise self.over
-        work = _Work(do)
-        self.inbox.put(work)
-        if self.over is not None:  # it ended between the check and the put
-            self.end_with(self.over)
-        try:
-            return await work.wait(withdraw=withdraw)  # type: ignore[no-any-return]
-        except Exception as error:
-            self.failed = self.failed or error
-            raise
-        except asyncio.CancelledError:
-            # As on PostgreSQL, where a statement that is cut off undoes its transaction.
-            self.failed = self.failed or StoreError("a statement was cancelled")
-            raise
-
-    def seconds_left(self) -> float:
-        """How long to wait before looking again whether its time is up."""
-        return 0.5 if self.over is None else 0.0
-
-    def too_long(self) -> RowlockError:
-        """Why it is over."""
-        assert self.over is not None
-        return self.over
-
-    async def run(self, op: Operation[T]) -> T:
-        """Run an operation inside this transaction."""
-        return await self._do(lambda runner, rings: drive(op.start(), runner.execute, rings.append))
-
-    async def execute(self, sql: str, *args: Any) -> None:
-        """The user's own statement; parameters are $1, $2, … as on PostgreSQL, or ?."""
-        await self.fetch(sql, *args)
-
-    async def fetch(self, sql: str, *args: Any) -> list[Row]:
-        """The user's own query."""
-        values = user_values(sql, args)
-        return await self._do(lambda runner, rings: user_rows(runner.connection, sql, values))
-
-    async def end(self, how: str) -> None:
-        """COMMIT or ROLLBACK, to its end even if its caller is cancelled meanwhile."""
-        if self.over is not None:
-            if how == "COMMIT":
-                raise self.over
-            return
-        failed = self.failed if how == "COMMIT" else None
-        if how == "ROLLBACK" or failed is not None:
-            self.rings.clear()
-        sql = "ROLLBACK" if failed else how
-        await self._do(lambda runner, rings: runner.connection.execute(sql).fetchall(), withdraw=False)
-        if failed is not None:  # as on PostgreSQL, where a failed statement undoes its whole transaction
-            raise self.undone()

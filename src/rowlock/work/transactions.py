@@ -252,7 +252,7 @@ class AttemptTransaction(Around):
         if manager is None:
             return
         try:
-            await manager.__aexit__(type(error), error, error.__traceback__)
+            await manager.__aexit__(type(error), error, None)
         except BaseException as raised:
             if raised is not error and not isinstance(raised, (Exception, asyncio.CancelledError)):
                 raise
