@@ -29,7 +29,10 @@ layers: contextvars.ContextVar[str] = contextvars.ContextVar("layers", default="
 
 @app.lifespan
 async def resources() -> AsyncIterator[dict[str, Any]]:
+    closed = threading.Event()
+    threading.Thread(target=closed.wait, name="of a lifespan").start()  # serves every job of the process
     yield {"opened_in": os.getpid()}
+    closed.set()
     print("resources closed")
 
 

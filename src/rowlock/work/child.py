@@ -161,12 +161,18 @@ class Host:
             self.send("began")
             answer = await self._answer(*message)
             self.end_fork(None)
-            if left := self._leftovers.after_job():
+            if left := self._left_behind():
                 self.send("spent", left)
             self.send(*answer)
         await self._exits.aclose()
         for app in self._runners:
             await app.close()
+
+    def _left_behind(self) -> str | None:
+        try:
+            return self._leftovers.after_job()
+        except Exception as error:  # whatever the job did to its process: its own outcome stands
+            return f"a process that cannot be put right ({error!r})"
 
     async def _answer(
         self, fields: list[Any], name: str, where: list[list[str]], levels: dict[str, int]
@@ -177,9 +183,9 @@ class Host:
             if name not in self._tasks:
                 self._tasks[name] = await self.between_turns(partial(find, name, where))
         except NotImportable as error:
+            self._leftovers.before_job()
             return ("unknown", str(error))
         running = Running(Claimed(*fields))
-        self._leftovers.before_job()
         attempt = self._loop.create_task(self._attempt(running, self._tasks[name]))
         await asyncio.wait({attempt})
         for stream in (sys.stdout, sys.stderr):
@@ -198,6 +204,7 @@ class Host:
             runner = self._runners[task.app] = ChildRunner(self, task.app, {})
         try:
             await runner.open(self._exits)
+            self._leftovers.before_job()
             with memory_limit(task.options.memory_mb):
                 return await runner.call(running, task)
         except asyncio.CancelledError:

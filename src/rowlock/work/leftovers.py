@@ -30,10 +30,10 @@ class Leftovers:
         handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
         self._signals = {number: handler for number, handler in handlers.items() if handler is not None}  # None: C code
         self._streams = [_file(number) for number in (1, 2)]
-        self._threads: set[threading.Thread] = set()
+        self.before_job()
 
     def before_job(self) -> None:
-        """Remember whose threads are whose."""
+        """The threads that are here now, such as those of imported modules and lifespans, are no job's."""
         self._threads = set(threading.enumerate())
 
     def after_job(self) -> str | None:
