@@ -491,3 +491,24 @@ async def test_a_dispatcher_goes_on_within_a_minute_after_a_clock_that_was_ahead
             assert (await app.schedules.get("s")).next_tick == clock.now() + timedelta(hours=1)
             clock.move(3600)
             await until(lambda: dispatcher.fired == 2)
+
+
+async def test_a_schedule_whose_tick_cannot_be_fired_stops_no_other(
+    app: Rowlock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A row that another program has changed: its job is refused by the table of jobs, and with it the whole batch."""
+
+    @app.task
+    async def note() -> None: ...
+
+    for name in ("a", "bad", "c"):
+        await app.schedules.add(name, "note", every="1s", missed="all")
+    t = "rowlock." if (await app.store()).engine == "postgres" else "rowlock_"
+    async with app.transaction() as tx:
+        await tx.execute(f"UPDATE {t}schedules SET priority = 999 WHERE id = 'bad'")
+    with caplog.at_level(logging.ERROR, "rowlock.dispatcher"):
+        async with app.dispatcher() as dispatcher:
+            await until(lambda: dispatcher.fired >= 6)
+    fired = {row["schedule_id"] for row in await rows_of(app)}
+    assert fired == {"a", "c"}
+    assert caplog.text.count("schedule 'bad' is left to other dispatchers: its tick cannot be fired") == 1

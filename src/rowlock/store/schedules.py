@@ -171,6 +171,12 @@ def next_due(unread: Collection[Unread] = ()) -> Steps[float | None]:
     return float(rows[0][0]) if rows else None
 
 
+@operation(read=True)
+def due(n: int, unread: Collection[Unread] = ()) -> Steps[list[Unread]]:
+    """Up to `n` schedules that have a tick due, as they would be named if they had to be left."""
+    return [Unread(*row) for row in (yield Call("list_due", n=n, unread=list(unread)))]
+
+
 @operation()
 def fire(n: int, unread: Collection[Unread] = ()) -> Steps[Fired]:
     """Deal with up to `n` schedules that have a tick due; those that are `unread` are left to others."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rowlock.core.errors import StoreError
 from rowlock.core.schedule import Schedule
-from rowlock.store import schedules
+from rowlock.store import aside, schedules
 from rowlock.store.engine import Store
 from rowlock.work.loops import Loops
 from rowlock.work.pool import worker_id
@@ -109,7 +109,13 @@ class Dispatcher:
     async def _fire(self) -> float:
         """One batch of what is due; returns the delay before the next."""
         began = time.monotonic()
-        fired = await self._store.run(schedules.fire(self._batch, tuple(self._unread)))
+        try:
+            fired = await self._store.run(schedules.fire(self._batch, tuple(self._unread)))
+        except aside.OUTAGE:
+            raise
+        except Exception as error:
+            log.warning("firing failed for a batch of schedules (%s); firing each of them alone", error)
+            fired = await self._fire_each()
         took = time.monotonic() - began
         self.fired += fired.jobs
         self._leave(fired.unread)
@@ -120,6 +126,27 @@ class Dispatcher:
             self._batch = min(max(int(self._batch * BATCH_SECONDS / took), FEWEST), MOST)
             return REST * took
         return 0.0
+
+    async def _fire_each(self) -> schedules.Fired:
+        """One row makes firing fail for the whole batch: fire each schedule that is due alone, and leave that one."""
+        every = await self._store.run(schedules.due(self._batch, tuple(self._unread)))
+        fired = schedules.Fired(0, 0, 0, {})
+        for one in every:
+            others = {*self._unread, *every} - {one}
+            try:
+                did = await self._store.run(schedules.fire(1, tuple(others)))
+            except aside.OUTAGE:
+                raise
+            except Exception as error:
+                fired = fired._replace(unread={**fired.unread, one: f"its tick cannot be fired: {error}"})
+                continue
+            fired = schedules.Fired(
+                fired.schedules + did.schedules,
+                fired.jobs + did.jobs,
+                fired.passed_over + did.passed_over,
+                {**fired.unread, **did.unread},
+            )
+        return fired
 
     def _leave(self, unread: Mapping[schedules.Unread, str]) -> None:
         """Leave what cannot be read here to dispatchers that can: it stays due, and is not looked at in each round."""

@@ -86,6 +86,16 @@ ORDER BY next_tick
 LIMIT :n
 {skip_locked()};
 
+-- name: list_due
+-- The schedules that lock_due would take, for a dispatcher that must deal with each of them alone.
+SELECT id, rule, zone FROM {t}schedules
+WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= {now}
+  AND NOT (zone || ' ' || rule || ' ' || id
+           {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
+                  FROM {rows:unread(id text, rule text, zone text)})})
+ORDER BY next_tick
+LIMIT :n;
+
 -- name: lock_schedule
 -- One schedule, whatever its state.
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, {time(starts_at)}, {time(ends_at)},
