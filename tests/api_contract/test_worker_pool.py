@@ -491,7 +491,7 @@ async def test_the_claim_is_committed_before_the_handler_starts(app: Rowlock, ap
 
 
 async def test_a_running_job_is_beaten_for_as_long_as_it_runs(app: Rowlock) -> None:
-    """S4.7: a live worker keeps its job, however long it takes: three leases here."""
+    """S4.7: a live worker keeps its job, however long it takes: longer than a lease here."""
     go = asyncio.Event()
 
     @app.task
@@ -499,7 +499,7 @@ async def test_a_running_job_is_beaten_for_as_long_as_it_runs(app: Rowlock) -> N
         await go.wait()
         return "kept"
 
-    async with working(app, heartbeat_seconds=0.1, lease_seconds=0.5, sweep_seconds=0.1):
+    async with working(app, heartbeat_seconds=0.4, lease_seconds=2.0, sweep_seconds=0.1):
         job = await long.enqueue()
         await in_state(app, job.id, "running")
         first = (await row_of(app, job.id))["lease_expires_at"]
@@ -507,7 +507,7 @@ async def test_a_running_job_is_beaten_for_as_long_as_it_runs(app: Rowlock) -> N
         async def renewed() -> bool:
             row = await row_of(app, job.id)
             assert (row["state"], row["losses"]) == ("running", 0)
-            return bool((row["lease_expires_at"] - first).total_seconds() > 1.5 and row["heartbeat_at"])
+            return bool((row["lease_expires_at"] - first).total_seconds() > 2.5 and row["heartbeat_at"])
 
         await until(renewed)
         go.set()
