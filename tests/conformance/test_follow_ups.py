@@ -28,6 +28,7 @@ OPTIONS: dict[str, tuple[Any, str | None]] = {
     "runs_in": (None, None),
     "memory_mb": (None, None),
     "keep": (12345.0, "keep_seconds"),
+    "counted": (True, None),
     "rules": ({}, None),
 }
 COLUMNS = [column for _, column in OPTIONS.values() if column is not None]

@@ -198,7 +198,7 @@ async def test_a_transaction_that_cannot_be_rolled_back_is_left_by_opening_the_f
 async def test_a_statement_after_the_end_of_its_transaction_is_told_so(store: Any) -> None:
     async with store.transaction() as session:
         await session.execute("CREATE TABLE mine (n)")
-    with pytest.raises(StoreError, match="this transaction has ended"):
+    with pytest.raises(StoreError, match="transaction has ended"):
         await asyncio.wait_for(session.execute("INSERT INTO mine VALUES (1)"), 10)
 
 

@@ -177,6 +177,7 @@ async def test_a_heart_that_is_refused_a_locked_row_at_once_asks_again_only_now_
         await until(lambda: job.renewed > 0.0)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's own, of half a loop
 async def test_a_worker_whose_heart_cannot_begin_does_not_start(tmp_path: Path) -> None:
     """Without a descriptor for its loop the thread would end, and every lease with it, in silence."""
     async with Rowlock(f"sqlite:///{tmp_path}/jobs.db") as app, app.worker() as pool:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rowlock.dispatcher")
 
+# What a schedule's row can make of a round. Anything else is a fault of the program, which another start may mend.
+BAD_ROW = (StoreError, ValueError, TypeError, ArithmeticError, LookupError)
+
 PUT_RIGHT_SECONDS = 20.0  # between looks for schedules that a clock which was ahead has moved on too far
 POLL_SECONDS = 6.0  # longest time without a look: a wake-up after a change may be lost
 FEWEST, MOST = 20, 500  # schedules in one transaction
@@ -113,7 +116,7 @@ class Dispatcher:
             fired = await self._store.run(schedules.fire(self._batch, tuple(self._unread)))
         except aside.OUTAGE:
             raise
-        except Exception as error:
+        except BAD_ROW as error:
             log.warning("firing failed for a batch of schedules (%s); firing each of them alone", error)
             fired = await self._fire_each()
         took = time.monotonic() - began
@@ -137,7 +140,7 @@ class Dispatcher:
                 did = await self._store.run(schedules.fire(1, tuple(others)))
             except aside.OUTAGE:
                 raise
-            except Exception as error:
+            except BAD_ROW as error:
                 fired = fired._replace(unread={**fired.unread, one: f"its tick cannot be fired: {error}"})
                 continue
             fired = schedules.Fired(
