@@ -11,14 +11,13 @@ import logging
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from rowlock.cli.output import printable
 from rowlock.core.errors import InvalidArguments
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
-Format = Literal["text", "json"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -20,13 +20,6 @@ log = logging.getLogger("rowlock.store")
 CHANNEL = "rowlock"
 
 
-class NoBell:
-    address: str | None = None
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-
 class Listener:
     """One connection that LISTENs, watched and replaced: a silent socket must not mean a deaf worker."""
 

@@ -16,10 +16,11 @@ import asyncpg
 
 from rowlock.core.errors import RowlockError, StoreError, StoreUnavailable
 from rowlock.store import jobs, migrate
+from rowlock.store.bells import SilentBell
 from rowlock.store.connections import Connections, call_off
 from rowlock.store.connector import Connector, place
 from rowlock.store.engine import Bell, StoreOptions, redact
-from rowlock.store.listener import Listener, NoBell
+from rowlock.store.listener import Listener
 from rowlock.store.operation import Call, Operation, Row, Steps
 from rowlock.store.outage import outage_of
 from rowlock.store.postgres_errors import TROUBLE, translate
@@ -275,7 +276,7 @@ class PostgresStore:
         """Call `heard` for each wake-up. Behind a transaction pooler without a direct URL there are none."""
         if self._options.pooler == "transaction" and not self._options.direct_url:
             log.info("no wake-ups through a transaction pooler: polling only (set direct_url to have both)")
-            return NoBell()
+            return SilentBell()
         direct = self._options.direct_url
         options = replace(self._options, pooler="session") if direct else self._options
         listener = Listener(Connector(direct or self._url, options, {}), self.outage, heard)

@@ -6,13 +6,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rowlock.events.logs import one_line
-
-if TYPE_CHECKING:
-    pass
-
 
 LINE_LIMIT = 10_000  # characters
 LINES_PER_SECOND = 1000

@@ -24,17 +24,12 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Released
 from rowlock.work.child import main
 from rowlock.work.context import Report
-
-if TYPE_CHECKING:
-    pass
-
-
 from rowlock.work.output import Output
 
 T = TypeVar("T")

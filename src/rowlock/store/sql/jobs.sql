@@ -59,7 +59,7 @@ LIMIT 1;
 DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
 
 -- name: claim [postgres]
--- Take up to :n ready jobs of the given lanes under one fresh token. Jobs with a source: see sources.sql.
+-- Take up to :n ready jobs of the given lanes under one fresh token. Jobs with a source: see turns.sql.
 WITH open_lanes AS (
     -- A paused queue has no lane.
     SELECT lane.*
