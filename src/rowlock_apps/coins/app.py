@@ -137,8 +137,9 @@ class Coins:
             if not named:
                 raise InvalidArguments("no market is named; leave `markets` out to ask all that are enabled")
             return named
-        disabled = {source.name for source in await self.app.sources.list() if not source.enabled}
-        if CLASS in disabled:  # all of them together
+        sources = await self.app.sources.list()
+        disabled = {source.name for source in sources if not source.enabled}
+        if any(source.name == CLASS and not source.class_enabled for source in sources):  # all of them together
             raise InvalidArguments(f"no market is enabled; enable them again with: rowlock sources resume {CLASS}")
         enabled = [market for market in known if _source(market) not in disabled]
         if not enabled:

@@ -40,8 +40,8 @@ def postgres(handed_on: str) -> str:
     with psycopg.connect(handed_on) as connection:
         for table in (*TABLES, "batches"):
             connection.execute(f"DELETE FROM rowlock.{table}")
-        connection.execute("DELETE FROM rowlock.sources WHERE name LIKE '%:%'")
-        connection.execute("UPDATE rowlock.sources SET concurrency = 2, set_by = NULL WHERE name = 'domain'")
+        connection.execute("DELETE FROM rowlock.sources")
+        connection.execute("INSERT INTO rowlock.sources (name, concurrency) VALUES ('domain', 2), ('api', NULL)")
         connection.execute(
             "TRUNCATE bookmarks_imports, bookmarks_links, bookmarks_placements, bookmarks_pages, bookmarks_shared_links"
         )

@@ -54,8 +54,8 @@ def empty(url: str) -> None:
         for table in ("coins_valuations", "coins_price_points", "coins_intakes", "coins_sources", *ENGINE_TABLES):
             connection.execute(f"DELETE FROM {table}")
         connection.execute("ALTER TABLE coins_intakes ALTER COLUMN id RESTART")
-        connection.execute("DELETE FROM rowlock.sources WHERE name LIKE 'api:%'")
-        connection.execute("UPDATE rowlock.sources SET concurrency = NULL, paused_until = NULL, set_by = NULL")
+        connection.execute("DELETE FROM rowlock.sources")
+        connection.execute("INSERT INTO rowlock.sources (name, concurrency) VALUES ('domain', 2), ('api', NULL)")
 
 
 @pytest.fixture

@@ -62,5 +62,13 @@ async def test_a_paused_class_pauses_every_market_in_the_view(coins: Coins, mark
         await coins.app.sources.pause("api", 600)
         await coins.app.sources.pause("api:two", 60)
         rows = await fetch(coins, "SELECT id, paused_until FROM coins_source_health ORDER BY id")
+        await coins.app.sources.resume("api")
+        t = "rowlock_" if (await coins.app.store()).engine == "sqlite" else "rowlock."
+        async with coins.app.transaction() as tx:  # what the breaker of a source named like its class writes
+            await tx.execute(
+                f"UPDATE {t}sources SET paused_until = (SELECT max(paused_until) FROM {t}sources) WHERE name = 'api'"
+            )
+        alone = await fetch(coins, "SELECT paused_until IS NULL FROM coins_source_health WHERE id = 'one'")
     assert [name for name, _ in rows] == ["one", "two"]
     assert moment(rows[0][1]) == moment(rows[1][1])
+    assert [bool(row[0]) for row in alone] == [True]

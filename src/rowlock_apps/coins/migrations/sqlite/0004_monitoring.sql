@@ -23,12 +23,12 @@ WHERE task = 'coins.scrape';
 -- A market that no job has met yet has no row in the engine's table: it is enabled, and nothing is known against it.
 CREATE VIEW coins_source_health AS
 SELECT s.id, s.name,
-       coalesce(e.enabled, 1) AND coalesce(c.enabled, 1)                     AS enabled,
+       coalesce(e.enabled, 1) AND coalesce(c.class_enabled, 1)               AS enabled,
        coalesce(e.failure_streak, 0)                                         AS failure_streak,
        strftime('%Y-%m-%dT%H:%M:%fZ', e.last_success_at, 'unixepoch')        AS last_success_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', e.last_failure_at, 'unixepoch')        AS last_failure_at,
-       strftime('%Y-%m-%dT%H:%M:%fZ', max(coalesce(e.paused_until, c.paused_until), coalesce(c.paused_until, e.paused_until)),
-                'unixepoch')                                                 AS paused_until,
+       strftime('%Y-%m-%dT%H:%M:%fZ', max(coalesce(e.paused_until, c.class_paused_until),
+                                          coalesce(c.class_paused_until, e.paused_until)), 'unixepoch') AS paused_until,
        coalesce(e.rate_limit_per_minute, c.rate_limit_per_minute)            AS rate_limit_per_minute
 FROM coins_sources s
 LEFT JOIN rowlock_sources e ON e.name = 'api:' || s.id
