@@ -1,6 +1,7 @@
 """`app.claim(job_id)`: a job for somebody who has a loop of their own, under the same lease as a worker's."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -228,4 +229,58 @@ async def test_a_lease_for_a_task_that_this_program_does_not_have_says_so(app: R
     assert lease is not None
     with pytest.raises(TaskNotFound, match="'elsewhere'"):
         await lease.run()
+    assert ((await job.refresh()).state, job.record.releases) == (State.QUEUED, 1)
+
+
+async def test_a_lease_that_was_lost_runs_nothing_and_says_so(app_url: str) -> None:
+    clock, ran = FakeClock(), list[int]()
+    async with Rowlock(app_url, clock=clock) as app:
+
+        @app.task
+        async def note() -> None:
+            ran.append(1)
+
+        job = await note.enqueue()
+        first = await app.claim(job.id, lease_seconds=10)
+        assert first is not None
+        clock.move(3600)
+        await (await app.store()).run(reclaim([0.0], 0.0, app.keep))
+        clock.move(60)
+        second = await app.claim(job.id)
+        assert second is not None
+        await second.complete("by another")
+        with pytest.raises(LeaseLost, match="no longer held"):
+            await first.run()
+        assert ran == []
+        assert (await app.job(job.id)).result == "by another"
+
+
+async def test_a_lease_whose_worker_cannot_start_is_as_it_was(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    async def broken() -> AsyncIterator[dict[str, int]]:
+        raise RuntimeError("no server")
+        yield {}
+
+    app.lifespan(broken)
+    job = await note.enqueue()
+    lease = await app.claim(job.id)
+    assert lease is not None
+    with pytest.raises(RuntimeError, match="no server"):
+        await lease.run()
+    assert (await app.stats()).workers == 0
     assert await lease.release() is State.QUEUED
+
+
+async def test_a_lease_is_not_run_inside_of_a_transaction(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    job = await note.enqueue()
+    lease = await app.claim(job.id)
+    assert lease is not None
+    async with app.transaction():
+        with pytest.raises(InvalidArguments, match="inside of a transaction"):
+            await lease.run()
+    assert await lease.run() is State.SUCCEEDED

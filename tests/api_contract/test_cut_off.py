@@ -72,6 +72,17 @@ async def test_a_statement_that_was_cut_off_undoes_its_transaction(app: Rowlock,
     assert await app.jobs() == []
 
 
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)  # on SQLite a query runs in this process
+async def test_a_query_that_was_cut_off_is_stopped_in_the_server(app: Rowlock) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await app.fetch("SELECT pg_sleep(60)")
+    at_work = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'"
+    async with asyncio.timeout(20):
+        while (await app.fetch(at_work))[0][0]:
+            await asyncio.sleep(0.05)
+
+
 SLOW_ON_SQLITE = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 3000000)
 SELECT max(n) FROM numbers

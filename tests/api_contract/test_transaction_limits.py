@@ -354,3 +354,25 @@ async def test_a_block_that_waits_for_a_task_that_waits_for_the_block_is_ended(l
             await job.wait(timeout=10)
     assert (await row_of(ledger, job.id))["error_code"] == "TransactionTooLong"
     assert await entries(ledger) == []
+
+
+@limited(idle_seconds=0.5)
+async def test_parts_that_wait_for_each_other_without_a_pause_end_with_an_error(ledger: Rowlock) -> None:
+    """One task makes statements without a pause; the other has a part, and waits in it for the first."""
+    done = asyncio.Event()
+    with pytest.raises(Exception, match=r"TaskGroup|rolled back|ended"):
+        async with asyncio.timeout(60), ledger.transaction() as tx, asyncio.TaskGroup() as tasks:
+
+            async def first() -> None:
+                await tx.fetch("SELECT 1")
+                await tx.fetch("SELECT 1")
+                await tx.execute("SELECT 2")
+                done.set()
+
+            async def second() -> None:
+                async with ledger.transaction():
+                    await done.wait()
+
+            tasks.create_task(first())
+            tasks.create_task(second())
+    assert not done.is_set()

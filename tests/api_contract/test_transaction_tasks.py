@@ -416,3 +416,22 @@ async def test_a_task_run_inline_joins_in_the_same_way(ledger: Rowlock) -> None:
 
 async def count_is(app: Rowlock, number: int) -> bool:
     return await count_jobs(app) == number
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)  # on SQLite nobody else can write meanwhile
+async def test_a_job_joins_no_transaction_of_whoever_has_started_its_worker(app: Rowlock, app_url: str) -> None:
+    @app.task
+    async def child() -> None: ...
+
+    @app.task
+    async def parent() -> None:
+        await child.enqueue()
+
+    job = await parent.enqueue()
+    with pytest.raises(RuntimeError, match="undone"):
+        async with Rowlock(app_url) as elsewhere, app.transaction():
+            async with app.worker():
+                while (await elsewhere.job(job.id)).state != "succeeded":
+                    await asyncio.sleep(0.02)
+            raise RuntimeError("undone")
+    assert len(await app.jobs(task="child")) == 1

@@ -345,6 +345,23 @@ async def test_ticks_that_are_less_than_30_seconds_late_all_fire(rig: Rig, kind:
     assert (await fired(rig))[4:] == [at(second) for second in (595, 600, 605, 610, 615, 620)], "older ones were missed"
 
 
+async def test_all_fires_every_tick_that_is_on_time_however_few_missed_ones_it_wants(rig: Rig) -> None:
+    await declare(rig, schedule(rule="every 5s", missed=Missed("all", most=1)))
+    rig.clock.move(22)
+    await fire(rig)
+    assert await fired(rig) == [at(5), at(10), at(15), at(20)]
+
+
+async def test_a_resume_after_a_clock_that_was_ahead_does_not_make_the_wrong_moment_last(rig: Rig) -> None:
+    await declare(rig, schedule(rule="every 30s"))
+    rig.clock.move(86_400)
+    await fire(rig)
+    rig.clock.move(-86_400)
+    await rig.store.run(schedules.resume("s"))
+    rig.clock.move(31)
+    assert (await fire(rig))[1] == 1
+
+
 async def test_overlap_skip_looks_at_every_live_job_of_the_schedule(rig: Rig) -> None:
     await declare(rig, schedule(overlap="skip"))
     rig.clock.move(30)

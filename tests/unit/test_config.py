@@ -129,6 +129,17 @@ def test_a_file_takes_values_from_environment_variables() -> None:
     assert load(file, {"DATABASE_URL": "sqlite:///a.db", "LEASE": "40"}).worker.lease_seconds == 40
 
 
+def test_a_variable_that_is_a_whole_value_is_read_as_the_file_would_read_it() -> None:
+    file = """
+    sources: {api: {concurrency: "${N:-2}"}}
+    schedules: {s: {task: t, every: 5s, max_attempts: "${TRIES}", args: {cmd: "echo $${FOO}", name: "${NAME}"}}}
+    """
+    found = load(file, {"TRIES": "3", "NAME": "ana: b"})
+    assert found.sources["api"]["concurrency"] == 2
+    assert found.schedules["s"]["max_attempts"] == 3
+    assert found.schedules["s"]["args"] == {"cmd": "echo ${FOO}", "name": "ana: b"}
+
+
 def test_a_variable_of_a_file_that_is_not_set_is_named_and_adds_no_keys() -> None:
     file = "app: a\ndatabase: ${DATABASE_URL}"
     for env in ({}, {"DATABASE_URL": ""}):

@@ -1,6 +1,7 @@
 """What the log says about an outage, however many parts of a process notice it and however often."""
 
 import logging
+import threading
 
 import pytest
 
@@ -87,3 +88,26 @@ def test_an_outage_after_a_long_time_without_any_request_is_a_new_one(log: Log) 
 def test_every_store_of_a_process_on_one_database_has_the_same_record() -> None:
     assert outage_of("postgresql://db/a") is outage_of("postgresql://db/a")
     assert outage_of("postgresql://db/a") is not outage_of("postgresql://db/b")
+
+
+def test_a_handler_of_the_log_may_report_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """It is somebody's code, and may use the database whose outage it is told of."""
+    outage, seen = Outage(), list[str]()
+
+    class Reports(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not seen:
+                seen.append(record.getMessage())
+                outage.worked()
+                outage.failed("the log", OSError("away, too"))
+
+    handler = Reports()
+    logging.getLogger("rowlock.store").addHandler(handler)
+    try:
+        reporting = threading.Thread(target=outage.failed, args=("a part", OSError("away")), daemon=True)
+        reporting.start()
+        reporting.join(10)
+        assert not reporting.is_alive(), "it waits for itself"
+    finally:
+        logging.getLogger("rowlock.store").removeHandler(handler)
+    assert len(seen) == 1

@@ -515,3 +515,23 @@ async def test_a_schedule_whose_tick_cannot_be_fired_stops_no_other(
     fired = {row["schedule_id"] for row in await rows_of(app)}
     assert fired == {"a", "c"}
     assert caplog.text.count("schedule 'bad' is left to other dispatchers: its tick cannot be fired") == 1
+    assert "its tick cannot be fired" in str((await app.schedules.get("bad")).problem)
+
+
+async def test_a_schedule_that_could_not_be_fired_is_tried_again(app: Rowlock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What kept it from being fired may have passed, and nobody changes a schedule for that."""
+    monkeypatch.setattr(dispatching, "LOOK_AGAIN_SECONDS", 0.5)
+
+    @app.task
+    async def note() -> None: ...
+
+    await app.schedules.add("late", "note", every="1s", missed="all")
+    t = "rowlock." if (await app.store()).engine == "postgres" else "rowlock_"
+    async with app.transaction() as tx:
+        await tx.execute(f"UPDATE {t}schedules SET priority = 999")
+    async with app.dispatcher() as dispatcher:
+        await until(lambda: bool(dispatcher._unread))
+        async with app.transaction() as tx:  # no bell: nobody tells the dispatcher
+            await tx.execute(f"UPDATE {t}schedules SET priority = 0")
+        await until(lambda: dispatcher.fired >= 1)
+    assert (await app.schedules.get("late")).problem is None

@@ -23,7 +23,7 @@ from rowlock.core.source import check_name, check_policy
 DAY = 86_400
 
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@|(?<=[?&]password=)[^&]*")
-_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(:-(?P<default>[^}]*))?\}")
+_VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_]\w*)(:-(?P<default>[^}]*))?\}")
 _SECRET = re.compile("pass|secret|token|key|credential", re.IGNORECASE)
 
 
@@ -301,7 +301,20 @@ def _filled(key: str, given: Given, value: Any, env: Mapping[str, str]) -> Any:
             )
         return text
 
-    return _VARIABLE.sub(fill, value)
+    if (whole := _VARIABLE.fullmatch(value)) is not None and not value.startswith("$$"):
+        return _scalar(fill(whole))
+    return _VARIABLE.sub(lambda found: found[0][1:] if found[0].startswith("$$") else fill(found), value)
+
+
+def _scalar(text: str) -> Any:
+    """A variable that is a whole value: 3 and true are a number and a truth value, as they would be in the file."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return value if isinstance(value, (bool, int, float)) else text
 
 
 def _parsed(text: str, name: str) -> tuple[Any, dict[str, int]]:

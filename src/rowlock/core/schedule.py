@@ -68,10 +68,10 @@ def chosen(
     """The ticks from `first` up to `until` that fire now, oldest first. Those that are less than `on_time` late were
     not missed: each of them fires, whatever becomes of missed ones."""
     window = max(on_time, timedelta(seconds=missed.window))
-    if missed.kind == "all":
-        return _last(rule, max(first, now - window) - SECOND, until, missed.most)
     due = _last(rule, max(first, now - on_time) - SECOND, until, MOST_MISSED)
     punctual = [tick for tick in due if now - tick < on_time]
+    if missed.kind == "all":
+        return sorted({*_last(rule, max(first, now - window) - SECOND, until, missed.most), *punctual})
     if punctual or missed.kind == "skip":
         return punctual
     latest = rule.latest(first - SECOND, until)

@@ -155,6 +155,9 @@ def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]
     if orphans:
         yield Call("leave_batch", gone=orphans)
     yield from count([ended(batch, state, code).undone() for _, batch, state, code in revived if batch in there])
+    # An older version counts a job that it cancels or expires as processed alone: there was nothing to undo.
+    short = yield Call("counted_below_zero", asked=asked)
+    yield from count([Count(row[0], cancelled=-row[1], expired=-row[2], failed=-row[2]) for row in short])
     yield Call("reopen_batches", asked=asked)
 
 

@@ -17,6 +17,7 @@ from rowlock.store.engine import StoreOptions, redact
 
 SETTINGS = {"jit": "off", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s"}
 PROBE_SECONDS = 3.0
+PROBES = 5
 # The fields of an ErrorResponse or NoticeResponse: severity (in the server's language, then not), code, message.
 LAST_WORDS = re.compile(rb"[EN][\s\S]{4}S([^\0]+)\0(?:V([A-Z]+)\0)?C([0-9A-Z]{5})\0M([^\0]+)\0")
 ERROR = ord("E")
@@ -122,17 +123,26 @@ class Connector:
         except (OSError, TimeoutError, asyncpg.PostgresError):
             return  # no second connection to be had; the next one is checked again
         try:
-            other = await second.fetchval("SELECT pg_backend_pid()", timeout=PROBE_SECONDS)
+            # In session mode ours never changes. Several looks: other clients of the pooler come between.
+            ours, theirs = set(), set()
+            for _ in range(PROBES):
+                ours.add(await _backend(connection))
+                theirs.add(await _backend(second))
         except TimeoutError:
             return  # as many connections as the pooler has backends: they are not shared
         finally:
             second.terminate()
-        if await connection.execute(f"SELECT 1 WHERE pg_backend_pid() = {other}") == "SELECT 1":
+        if len(ours) > 1 or len(theirs) > 1 or ours & theirs:
             raise ConfigError(
                 f"the pooler at {self.place} gives one backend to two connections, so it is in transaction mode: "
                 "set `pooler: transaction` in the config, or ROWLOCK_POOLER=transaction"
             )
         self._is_session_mode = True
+
+
+async def _backend(connection: Connection) -> int:
+    async with asyncio.timeout(PROBE_SECONDS), connection.transaction():  # one backend for all of it
+        return await connection.fetchval("SELECT pg_backend_pid()")  # type: ignore[no-any-return]
 
 
 async def dial(url: str, **options: Any) -> Connection:

@@ -30,35 +30,47 @@ class Outage:
 
     def failed(self, part: str, error: BaseException) -> None:
         """A part of the process could not do its work, and will try again."""
+        lines: list[tuple[int, str]] = []
         with self._lock:
             now = self._clock()
             if self.began is not None and now - self._failed > MINUTE and self._back is not None:
-                self._end()
+                lines.append(self._end())
             self._failed, self._back = now, None
             if self.began is None:
                 self.began = self._told = now
-                log.warning("database outage, noticed by %s: %s; trying again until it works", part, error)
+                said = f"database outage, noticed by {part}: {error}; trying again until it works"
+                lines.append((logging.WARNING, said))
             elif now - self._told >= MINUTE:
                 self._told = now
-                log.warning("database outage for %.0f s, %s: %s", now - self.began, part, error)
+                lines.append((logging.WARNING, f"database outage for {now - self.began:.0f} s, {part}: {error}"))
             else:
-                log.debug("%s: %s", part, error)
+                lines.append((logging.DEBUG, f"{part}: {error}"))
+        _say(lines)
 
     def worked(self) -> None:
         """A request succeeded. Worth calling only while `began` is set."""
+        lines: list[tuple[int, str]] = []
         with self._lock:
             if self.began is None:
                 return
             now = self._clock()
             self._back = self._back or now
             if now - self._failed >= QUIET_SECONDS:
-                self._end()
+                lines.append(self._end())
+        _say(lines)
 
-    def _end(self) -> None:
+    def _end(self) -> tuple[int, str]:
         assert self.began is not None
         assert self._back is not None
-        log.warning("database outage over after %.1f s", self._back - self.began)
+        said = f"database outage over after {self._back - self.began:.1f} s"
         self.began = self._back = None
+        return logging.WARNING, said
+
+
+def _say(lines: list[tuple[int, str]]) -> None:
+    """Without the lock: a handler of the log is somebody's code, and may use the database itself."""
+    for level, said in lines:
+        log.log(level, "%s", said)
 
 
 _outages: dict[str, Outage] = {}

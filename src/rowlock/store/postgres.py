@@ -170,6 +170,11 @@ class PostgresStore:
             return await _in_transaction(connection, query, readonly=True)
         except TROUBLE as error:
             raise await self.users_failure(error, "fetch", connection) from error
+        except RowlockError:
+            raise
+        except BaseException:
+            await call_off(connection, self._options.command_timeout / 10)
+            raise
         finally:
             self._connections["session"].give_back(connection)
 

@@ -33,6 +33,7 @@ LATER = {
     "55P03": "another transaction held a lock for too long: {said}",
     "57014": "the statement took too long: {said}",
 }
+PASSING_CLASSES = ("08", "53", "58")  # connection, resources (memory, connections), the system around the server
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
 FULL_CODES = {"53100"}
 # A prepared statement that is not there, or there already: each transaction ran on another backend.
@@ -58,7 +59,7 @@ def translate(error: BaseException, doing: str, place: str = "the database", con
 def is_outage(error: BaseException, connection: Any = None) -> bool:
     """Whether the same request may work later, on another connection."""
     code = getattr(error, "sqlstate", None) or ""
-    if code in LATER or code.startswith("08"):
+    if code in LATER or code.startswith(PASSING_CLASSES):
         return True
     # A ValueError is asyncpg's word for a parameter that it cannot send: trying again would never end.
     if isinstance(error, (asyncpg.PostgresError, ValueError)):

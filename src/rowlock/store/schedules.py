@@ -177,6 +177,12 @@ def due(n: int, unread: Collection[Unread] = ()) -> Steps[list[Unread]]:
     return [Unread(*row) for row in (yield Call("list_due", n=n, unread=list(unread)))]
 
 
+@operation(single=True, repeatable=True)
+def tell(schedule_id: str, problem: str) -> Steps[None]:
+    """Write down why a schedule's tick could not be fired; the next one that fires takes it back."""
+    yield Call("tell_problem", id=schedule_id, problem=problem[:1000].replace("\0", ""))
+
+
 @operation()
 def fire(n: int, unread: Collection[Unread] = ()) -> Steps[Fired]:
     """Deal with up to `n` schedules that have a tick due; those that are `unread` are left to others."""
@@ -320,6 +326,8 @@ def resume(schedule_id: str) -> Steps[None]:
     if owed is not None and paused_at is not None and owed <= paused_at:
         yield from _deal_with([_Due(row, paused_at)])
     next_tick = _first(rule, moment(row[8]), moment(row[9]), moment(row[13]))
+    if paused_at is None and owed is not None and (next_tick is None or owed <= next_tick):
+        next_tick = owed  # what one that was not paused owes, it still owes
     yield Call("resume_schedule", id=schedule_id, next_tick=next_tick)
     yield from _ring()
 

@@ -168,16 +168,16 @@ class Block:
 async def take_turn(turn: asyncio.Lock, whose: Callable[[], Block | None]) -> None:
     """Wait for whoever is at work in a block, for as long as its transaction may live without them: they may be waiting
     for us. Before there is a block it is being opened, which takes its time and no longer."""
-    while turn.locked():
+    while True:
         block = whose()
         left = 1.0 if block is None else block._session.seconds_left()
-        if block is not None and left <= 0:
+        if left <= 0 and turn.locked() and block is not None:
             raise block._session.too_long()
         with suppress(TimeoutError):
-            async with asyncio.timeout(left):
+            # Also for a turn that is free: whoever was woken for it comes first.
+            async with asyncio.timeout(max(left, 0.01)):
                 await turn.acquire()
                 return
-    await turn.acquire()  # does not wait
 
 
 _inside: ContextVar[Block | None] = ContextVar("rowlock_block", default=None)

@@ -280,6 +280,9 @@ class Rowlock:
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of this app from sync code, with or without an event loop running in this thread."""
+        if joined(self) is not None:
+            work.close()
+            raise InvalidArguments("inside a transaction of the app, await it: its connection is not this thread's")
         return self._portal.run(work)
 
     # --- transactions, reading, repairing

@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rowlock.core.errors import StoreError
@@ -29,6 +30,7 @@ log = logging.getLogger("rowlock.dispatcher")
 # What a schedule's row can make of a round. Anything else is a fault of the program, which another start may mend.
 BAD_ROW = (StoreError, ValueError, TypeError, ArithmeticError, LookupError)
 
+LOOK_AGAIN_SECONDS = 60.0  # before a schedule that could not be fired or read is tried again
 PUT_RIGHT_SECONDS = 20.0  # between looks for schedules that a clock which was ahead has moved on too far
 POLL_SECONDS = 6.0  # longest time without a look: a wake-up after a change may be lost
 FEWEST, MOST = 20, 500  # schedules in one transaction
@@ -51,7 +53,7 @@ class Dispatcher:
         self._store: Store
         self._seen_at, self._declared = 0.0, False
         self._looked_at = time.monotonic()  # for what is to be retired; after a start, others may be starting
-        self._put_right_at = 0.0
+        self._put_right_at = self._look_again_at = 0.0
         self._started_at: Any = None  # by the database's clock
         self._unread: set[schedules.Unread] = set()  # left to other dispatchers
         self._told: set[schedules.Unread] = set()
@@ -98,6 +100,8 @@ class Dispatcher:
         """Fire what is due; returns the delay before the next round."""
         await self._say_alive()
         await self._put_right()
+        if self._unread and time.monotonic() >= self._look_again_at:
+            self._unread.clear()  # what kept it from being fired may have passed
         wait = await self._store.run(schedules.next_due(tuple(self._unread)))
         if wait is not None and wait <= 0:
             return await self._fire()
@@ -141,7 +145,10 @@ class Dispatcher:
             except aside.OUTAGE:
                 raise
             except BAD_ROW as error:
-                fired = fired._replace(unread={**fired.unread, one: f"its tick cannot be fired: {error}"})
+                why = f"its tick cannot be fired: {error}"
+                fired = fired._replace(unread={**fired.unread, one: why})
+                with suppress(StoreError):  # so that `schedules list` shows it
+                    await self._store.run(schedules.tell(one.id, why))
                 continue
             fired = schedules.Fired(
                 fired.schedules + did.schedules,
@@ -153,6 +160,8 @@ class Dispatcher:
 
     def _leave(self, unread: Mapping[schedules.Unread, str]) -> None:
         """Leave what cannot be read here to dispatchers that can: it stays due, and is not looked at in each round."""
+        if unread:
+            self._look_again_at = time.monotonic() + LOOK_AGAIN_SECONDS
         for schedule, why in unread.items():
             if schedule not in self._told:
                 log.error("schedule %r is left to other dispatchers: %s", schedule.id, why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from rowlock.core.errors import (
     NotAllowed,
     RowlockError,
     StoreUnavailable,
+    TaskNotFound,
 )
 from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded, TimedOut
@@ -30,6 +32,8 @@ from rowlock.work.arguments import to_json
 from rowlock.work.errors import CODE_LIMIT, clean
 from rowlock.work.heartbeat import boottime
 from rowlock.work.pool import WorkerPool, worker_id
+from rowlock.work.running import Running
+from rowlock.work.transactions import joined
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
@@ -69,6 +73,19 @@ async def _give_back(app: Rowlock, worker: str, token: str, seconds: float) -> N
                 await Lease(app, job, seconds, boottime()).release()
 
 
+async def _to_the_end(work: Coroutine[Any, Any, Any]) -> None:
+    """Wait for it, however often the caller is cancelled meanwhile."""
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
+
+
 class Lease:
     """The right to one job, until it is settled or runs out. A worker would beat it; here that is for the caller to do,
     more often than every `lease_seconds`. Every method raises LeaseLost once the job is somebody else's."""
@@ -90,24 +107,48 @@ class Lease:
 
     async def run(self) -> State:
         """Run the job's task here, as a worker would, with heartbeats, context, timeout and settlement; answers the
-        job's new state. If the caller is cancelled, the job is given back and uses up no try."""
+        job's new state. A task that this program does not have is a TaskNotFound. That job is given back, and so is one
+        whose caller is cancelled; neither uses up a try."""
         if self._over:
             raise self._lost("is settled already")
-        self._app.registry.get(self.task)  # says which tasks there are, if this is none of them
-        self._over = True  # whatever comes now, the settlement is the worker's
-        beat = min(self._app.settings.worker.heartbeat_seconds, self._seconds / 4)
-        pool = WorkerPool(self._app, pool_size=1, lease_seconds=self._seconds, heartbeat_seconds=beat)
-        pool.id = self.worker
-        await pool.start(claims=False)
+        if joined(self._app) is not None:
+            raise InvalidArguments("lease.run() inside of a transaction: a job has its own; run it before or after")
+        try:
+            self._app.registry.get(self.task)
+        except TaskNotFound:  # another program has it
+            await self.release()
+            raise
+        pool = await self._pool()
+        running: Running | None = None
         try:
             pool.take([self._job], self._renewed)
+            running = pool.running.get(self.job_id)
             while pool.running:
                 await asyncio.sleep(RUN_LOOK_SECONDS)
         except asyncio.CancelledError:
-            await pool.stop(0)
+            await _to_the_end(pool.stop(0))
             raise
-        await pool.stop()
+        await _to_the_end(pool.stop())
+        if pool.stale_refused or (running is not None and running.reason == "lost"):
+            raise self._lost("is no longer held by this attempt")
         return (await self._app.job(self.job_id)).state
+
+    async def _pool(self) -> WorkerPool:
+        """A worker for this job alone. If it cannot be started, the lease is as it was, or given back on a cancel."""
+        beat = min(self._app.settings.worker.heartbeat_seconds, self._seconds / 4)
+        pool = WorkerPool(self._app, pool_size=1, lease_seconds=self._seconds, heartbeat_seconds=beat)
+        pool.id = self.worker
+        self._over = True  # from here on the settlement is the worker's
+        try:
+            await self.beat()  # if the job is somebody else's by now, they run it
+            await pool.start(claims=False)
+        except BaseException as error:  # nothing has run
+            self._over = False
+            if isinstance(error, asyncio.CancelledError):
+                with suppress(RowlockError):
+                    await _to_the_end(self.release())
+            raise
+        return pool
 
     async def complete(self, result: Any = None) -> State:
         """It is done."""

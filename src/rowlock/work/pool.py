@@ -68,7 +68,7 @@ class WorkerPool:
         self._buffer: deque[Running] = deque()  # claimed, waiting for a slot
         self._suspects = Suspects(self._give_back)  # claimed, waiting for the quarantine child
         self._batches: set[str] = set()  # known to have started
-        self._started = self._stopping = False
+        self._started = self._stopping = self._registered = False
         self._deadline = 0.0
         self._exits = AsyncExitStack()
         self._bell: Bell | None = None
@@ -83,6 +83,24 @@ class WorkerPool:
             raise NotAllowed(
                 "a child process imports this module, and it starts a worker: use if __name__ == '__main__'"
             )
+        try:
+            await self._begin(claims)
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(self._undo_start()))
+            raise
+
+    async def _undo_start(self) -> None:
+        """A start that failed half-way leaves nothing behind."""
+        if hasattr(self, "progress"):
+            await self.progress.stop()
+        if self._bell:
+            await self._bell.close()
+        await self._exits.aclose()
+        if self._registered:
+            with suppress(StoreError):
+                await self._store.run(workers.remove(self.id))
+
+    async def _begin(self, claims: bool) -> None:
         app, settings = self.app, self.settings
         self._store = await app.store()
         self._store.expect_transactions(settings.pool_size)
@@ -92,6 +110,7 @@ class WorkerPool:
         self._bell = await self._store.listen(self._heard) if settings.wakeups else None
         self._filler = self._build_filler()
         self._claims = claims
+        self._registered = True
         await self.register()
         if claims:
             await app.sources.declare(app.settings.sources)

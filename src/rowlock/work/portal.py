@@ -41,8 +41,12 @@ class Portal:
             work.close()
             raise
         tasks: list[asyncio.Task[Any] | None] = []
+        interrupted = False
 
         async def carry_out() -> T:
+            if interrupted:
+                work.close()
+                raise asyncio.CancelledError
             tasks.append(asyncio.current_task())
             return await work
 
@@ -50,6 +54,7 @@ class Portal:
         try:
             return answer.result()
         except BaseException:
+            interrupted = True
             if not answer.done():  # interrupted: by Ctrl-C, or whatever a signal handler raises
                 loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks if task])
                 concurrent.futures.wait([answer], INTERRUPT_SECONDS)

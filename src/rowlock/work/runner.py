@@ -21,7 +21,7 @@ from rowlock.work.context import Context, Report
 from rowlock.work.errors import said, traced
 from rowlock.work.groups import pick, speaks_of
 from rowlock.work.running import Running
-from rowlock.work.transactions import AttemptTransaction, given_back
+from rowlock.work.transactions import AttemptTransaction, given_back, leave
 
 if TYPE_CHECKING:
     from rowlock.work.app import Rowlock
@@ -68,6 +68,8 @@ class Runner(ABC):
                 app, job, report=self.report(running), resources=self._resources, blocking=running.blocking
             )
             ctx.own_transaction.enter()
+        else:
+            leave()
         call = self.blocking_call(running, task, ctx, arguments) if running.blocking else None
         try:
             if call is None and not app.middlewares and job.timeout_seconds is None:

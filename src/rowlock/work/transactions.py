@@ -63,6 +63,12 @@ def joined_lease(app: Any) -> Lease | None:
     return around.lease if around is not None else None
 
 
+def leave() -> None:
+    """Let the running task join nothing: what started it may itself be in a transaction."""
+    if _around.get() is not None:
+        _around.set(None)
+
+
 def _nearest(app: Any) -> Around | None:
     around = _around.get()
     while around is not None and (around.app is not app or around.joinable() is None):
@@ -179,7 +185,7 @@ class AttemptTransaction(Around):
         if self.session is not None:
             inner = self.session.innermost()
             return self if inner is self.session else inner
-        return self if self._turn is not None and self._turn.locked() else None  # it is being opened
+        return self if self._turn is not None and self._turn.locked() and not self._over else None  # it is being opened
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation inside this transaction."""

@@ -19,7 +19,7 @@ DECLARED = re.compile(rb"charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:\-]{1,40})", re.IG
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Of the characters beyond ASCII, the share that may be replaced while an encoding still counts as the file's. Bytes of
 # another encoding are UTF-8 only by rare chance; in the two-byte encodings of Asia nearly every pair is a character.
-MOST_REPLACED_OF_UTF8, MOST_REPLACED = 0.25, 0.01
+MOST_REPLACED_OF_UTF8, MOST_REPLACED_OF_DECLARED_UTF8, MOST_REPLACED = 0.25, 0.5, 0.01
 _TWO_HIGH = re.compile(rb"[\x80-\xff]{2,}")
 _HIGH = re.compile(rb"[\x80-\xff]")
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -40,11 +40,12 @@ def encoding_of(file: BinaryIO) -> Encoding:
     marked = next((codec for mark, codec in MARKS.items() if start.startswith(mark)), None)
     if codec := marked or _utf16_without_mark(start):
         return Encoding(codec, 0 if _fits(file, codec) else _measured(file, codec).replaced)
-    declared = _declared(start)
+    declared, says_utf8 = _declared(start)
     for codec in filter(None, ("utf-8", declared)):
         if _fits(file, codec):
             return Encoding(codec, 0)
-    for codec, share in ((declared, MOST_REPLACED), ("utf-8", MOST_REPLACED_OF_UTF8)):
+    share_of_utf8 = MOST_REPLACED_OF_DECLARED_UTF8 if says_utf8 else MOST_REPLACED_OF_UTF8
+    for codec, share in ((declared, MOST_REPLACED), ("utf-8", share_of_utf8)):
         if codec and (found := _measured(file, codec)).replaced <= share * found.beyond_ascii:
             return Encoding(codec, found.replaced)
     if _fits(file, "cp949"):  # of those without a declaration, the easiest to rule out
@@ -73,12 +74,13 @@ def _utf16_without_mark(start: bytes) -> str | None:
     return "utf-16-be" if even > 0.35 and odd < 0.05 else None
 
 
-def _declared(start: bytes) -> str | None:
+def _declared(start: bytes) -> tuple[str | None, bool]:
+    """The encoding that the file says it is in, unless that is a form of Unicode; and whether it says UTF-8."""
     found = DECLARED.search(start)
-    if found is None:
-        return None
-    codec = codec_of(found[1].decode("ascii"))
-    return None if codec is None or codec.startswith("utf") else codec
+    codec = codec_of(found[1].decode("ascii")) if found else None
+    if codec is None or codec.startswith("utf"):
+        return None, codec is not None and codec.replace("_", "-").startswith("utf-8")
+    return codec, False
 
 
 def _fits(file: BinaryIO, codec: str) -> bool:

@@ -83,8 +83,10 @@ async def _get(http: aiohttp.ClientSession, market: Market, url: URL) -> tuple[b
 def _moved(market: Market, asked: URL, response: aiohttp.ClientResponse) -> URL:
     """Where a redirect leads, on the same host and not from https to http."""
     code = f"HTTP_{response.status}"
+    if not response.headers.get("Location"):
+        raise Permanent(f"{market.id} redirects ({response.status}) without saying where to", code=code)
     try:
-        there = asked.join(URL(response.headers.get("Location", "")))
+        there = asked.join(URL(response.headers["Location"]))
     except ValueError as error:
         raise Permanent(f"{market.id} redirects to what is no address: {error}", code=code) from error
     same_port = there.port == asked.port or (asked.port, there.port) == (80, 443)

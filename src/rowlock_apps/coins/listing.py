@@ -42,7 +42,10 @@ def _as_day(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     moment = datetime.fromisoformat(given.strip())
-    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date()
+    try:
+        return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date()
+    except OverflowError:
+        raise ValueError("a moment outside of the years 1 to 9999 in UTC") from None
 
 
 class Listing(BaseModel):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from rowlock import JobCancelled, JobDead, JobHandle, NotAllowed, Rowlock
+from rowlock import JobCancelled, JobDead, JobHandle, LeaseLost, NotAllowed, Rowlock, TaskNotFound
 from rowlock_apps.cronjobs.app import app as default_app
 from rowlock_apps.cronjobs.by_hand import claim_execution
 from rowlock_apps.cronjobs.cron_jobs import CronJob
@@ -33,17 +33,25 @@ class Executor:
         else:
             job = await self._app.schedules.run(job_info.id if isinstance(job_info, CronJob) else job_info)
         async with asyncio.timeout(timeout):
-            await self._see_through(job)
+            await self._see_through(job, known=self._knows(job.record.task))
         return await get_execution(job.id, app=self._app)
 
-    async def _see_through(self, job: JobHandle[object]) -> None:
-        """Claim and run until it has ended, here or elsewhere."""
+    def _knows(self, handler_name: str) -> bool:
+        try:
+            self._app.get_task(handler_name)
+        except TaskNotFound:
+            return False
+        return True
+
+    async def _see_through(self, job: JobHandle[object], *, known: bool) -> None:
+        """Claim and run until it has ended, here or elsewhere. A handler not known here is left to a pool."""
         while not (await job.refresh()).record.final:
             lease = None
             with suppress(NotAllowed):  # it has a source, whose limits only workers keep: a pool must run it
-                lease = await claim_execution(job.id, app=self._app)
+                lease = await claim_execution(job.id, app=self._app) if known else None
             if lease is not None:
-                await lease.run()
+                with suppress(LeaseLost):  # another worker has it now
+                    await lease.run()
             else:
                 with suppress(TimeoutError, JobDead, JobCancelled):
                     await job.wait(LOOK_SECONDS)

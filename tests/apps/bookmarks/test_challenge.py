@@ -52,6 +52,9 @@ CHALLENGES = {
     "AWS, the script": html("x", '<script src="https://a.token.awswaf.com/a/b/captcha.js"></script>', status="405 No"),
 }
 PAGES = {
+    "a page with reCAPTCHA v3, which asks nobody anything": html(
+        "A shop", '<script src="https://www.google.com/recaptcha/api.js?render=6Lx"></script><p>Shoes</p>'
+    ),
     "an article about them": html(
         "How Cloudflare's “Just a moment...” page works", f"<p>px-captcha</p>{WIDGET}", DESCRIBED
     ),

@@ -304,3 +304,8 @@ async def test_links_are_written_in_one_order_by_everybody() -> None:
 
 
 URLS = [f"http://{n}.a.example/" for n in range(30)]
+
+
+def test_one_bad_byte_in_a_file_that_says_utf8_costs_one_character_also_beside_a_single_accent() -> None:
+    file = io.BytesIO(TEXT.format(charset="UTF-8", title="Caf\u00e9 #").encode().replace(b"#", b"\xff"))
+    assert encoding_of(file) == ("utf-8", 1)

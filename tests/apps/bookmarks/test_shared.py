@@ -182,6 +182,21 @@ async def test_an_operators_retry_of_a_shared_link_changes_every_import_that_has
         assert (await it.read(import_id)).last_error is None
 
 
+async def test_a_single_link_that_is_cancelled_is_as_dead_as_a_dead_one_and_its_import_goes_on(place: Make) -> None:
+    """S0.5, S0.6: only who cancels an import cancels it; the link that it shares is waited for, and counted."""
+    both = bookmarks_file(LINK, "http://a.example/2")
+    it = await place({"a.example/1": page("A"), "a.example/2": page("B")})
+    await it.app.sources.set("domain", concurrency=0)
+    ana, ben = await it.bring(FILE), await it.bring(both, "ben")
+    [own] = [job for job in await it.app.jobs(task=ENRICH) if job.batch_id == ben]
+    await it.app.cancel(own.id)
+    assert await stands(it, ben) == ("running", 1, 1, 2)
+    await it.app.sources.set("domain", concurrency=2)
+    await it.work(ana, ben)
+    assert await stands(it, ana) == ("succeeded", 1, 0, 1)
+    assert await stands(it, ben) == ("failed", 2, 1, 2)
+
+
 async def test_an_import_that_only_waits_can_be_canceled_and_takes_nothing_from_the_other(place: Make) -> None:
     """S0.5, S0.10: its own jobs are over, so it is not the batch that is cancelled."""
     it = await place({"a.example/1": page("A")})

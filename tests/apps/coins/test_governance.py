@@ -94,6 +94,7 @@ async def test_a_market_that_is_gone_passes(markets: Markets) -> None:
     [
         (says(302, Location="http://elsewhere.example/search"), "HTTP_302"),
         (says(301, Location="http://[::1"), "HTTP_301"),
+        (says(301), "HTTP_301"),
         (says(400), "HTTP_400"),
         (says(403), "HTTP_403"),
         (says(404), "HTTP_404"),

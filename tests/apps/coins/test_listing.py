@@ -128,3 +128,8 @@ def test_every_json_type_is_read(content_type: str) -> None:
     assert len(read_answer(answer(LISTING), content_type).listings) == 1
     with pytest.raises(BadAnswer):
         read_answer(answer(LISTING), content_type.replace("+json", "+xml"))
+
+
+def test_a_moment_that_utc_has_no_day_for_is_left_out() -> None:
+    found = read_answer(answer(listing(date="0001-01-01T00:00:00+14:00"), LISTING), "application/json")
+    assert (len(found.listings), found.skipped) == (1, 1)

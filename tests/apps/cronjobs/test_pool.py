@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import rowlock.work.handlers as registry
 from rowlock import BaseHandler, Rowlock, handler
 from rowlock.testing import testing
 from rowlock_apps.cronjobs import cron_jobs
@@ -66,6 +67,21 @@ async def test_the_executor_runs_one_job_where_there_is_no_pool(app: Rowlock) ->
         await executor.execute("endless", 0.3)
     (given_back,) = [left for left in await get_pending_executions(app=app) if left.job_id == "endless"]
     assert (given_back.status, given_back.retry_count) == ("PENDING", 0)
+
+
+async def test_an_execution_of_a_handler_that_is_not_known_here_is_left_to_a_pool_that_has_it(app: Rowlock) -> None:
+    @handler("elsewhere")
+    class ElsewhereHandler(BaseHandler):
+        async def execute(self, params: dict[str, Any]) -> None: ...
+
+    await cron_jobs.add("other", "elsewhere", cron="0 0 1 1 *", app=app)
+    await app.schedules.run("other")
+    (waiting,) = await get_pending_executions(app=app)
+    del registry._registry["elsewhere"]
+    app.registry._tasks.pop("elsewhere")
+    with pytest.raises(TimeoutError):
+        await Executor(app).execute(waiting, 0.2)
+    assert [(left.id, left.status) for left in await get_pending_executions(app=app)] == [(waiting.id, "PENDING")]
 
 
 async def test_a_claim_takes_at_most_claim_batch_size_executions(app: Rowlock) -> None:

@@ -22,6 +22,15 @@ FROM rowlock_batches WHERE id = :batch_id;
 -- The batch of a running attempt, which may add to it as long as it holds its lease. Not locked.
 SELECT CAST(batch_id AS text) FROM {t}jobs_live WHERE id = :job_id AND lease_token = :token AND state = 'running';
 
+-- name: counted_below_zero
+-- Of these batches, those with a counter below zero: the batch, its cancelled and its expired jobs, each 0 at most.
+SELECT CAST(batch_id AS text), CASE WHEN sum(cancelled) < 0 THEN sum(cancelled) ELSE 0 END,
+       CASE WHEN sum(expired) < 0 THEN sum(expired) ELSE 0 END
+FROM {t}batch_counts
+WHERE batch_id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+GROUP BY batch_id
+HAVING sum(cancelled) < 0 OR sum(expired) < 0;
+
 -- name: count_batches
 -- Add to the counters of batches, in the caller's own row of each.
 INSERT INTO {t}batch_counts (

@@ -96,6 +96,10 @@ WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND nex
 ORDER BY next_tick
 LIMIT :n;
 
+-- name: tell_problem
+-- Why a schedule cannot be fired, for people to see.
+UPDATE {t}schedules SET problem = :problem, updated_at = {now} WHERE id = :id;
+
 -- name: lock_schedule
 -- One schedule, whatever its state.
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, {time(starts_at)}, {time(ends_at)},
@@ -177,10 +181,9 @@ WHERE k.schedule_id = asked.id AND k.tick > {now};
 UPDATE {t}schedules SET paused_at = coalesce(paused_at, {now}), updated_at = {now} WHERE id = :id RETURNING id;
 
 -- name: resume_schedule
--- Ticks again, from :next_tick on: what was due while it was paused is not missed but not wanted. What one that is not
--- paused owes, it still owes; what one owed before its pause, the caller has dealt with.
+-- Ticks again, from :next_tick on; its row is locked, and what it owed before its pause is dealt with.
 UPDATE {t}schedules
-SET next_tick = CASE WHEN paused_at IS NULL AND next_tick IS NOT NULL THEN next_tick ELSE :next_tick END,
+SET next_tick = :next_tick,
     paused_at = NULL, problem = NULL, updated_at = {now}
 WHERE id = :id
 RETURNING id;

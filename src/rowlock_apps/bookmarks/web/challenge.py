@@ -31,7 +31,9 @@ _ONLY_CHALLENGES = re.compile(
 _WIDGET = re.compile(
     r"<(?:div|form|iframe|button)[^<>]{0,300}\bclass=[\"'][^\"'>]{0,200}\b(?:g-recaptcha|h-captcha|cf-turnstile)\b"
     r"|<script[^<>]{0,300}\bsrc=[\"']https://(?:www\.google\.com/recaptcha|www\.recaptcha\.net/recaptcha"
-    r"|(?:js\.)?hcaptcha\.com/1|challenges\.cloudflare\.com/turnstile)/",
+    r"|(?:js\.)?hcaptcha\.com/1|challenges\.cloudflare\.com/turnstile)/"
+    # reCAPTCHA v3 asks nobody anything: a site key after `render=` is on ordinary pages.
+    r"(?![^\"'<>]{0,200}\brender=(?!explicit|onload))",
     re.IGNORECASE,
 )
 # A form that asks for something else than being human: its widget guards the form, not the page.

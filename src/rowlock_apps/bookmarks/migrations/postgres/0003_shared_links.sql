@@ -19,28 +19,33 @@ CREATE TABLE bookmarks_shared_links (
 CREATE INDEX bookmarks_shared_links_link ON bookmarks_shared_links (link_id);
 
 -- While the batch is there, an import is what its counters and its shared links say: bookmarks that wait for no job are
--- processed as soon as they are read, the others when their job has ended. Afterwards, what was kept at the end. An
--- import has a last error as long as a link of it is dead.
+-- processed as soon as they are read, the others when their job has ended; a link whose job was cancelled is as dead as a
+-- dead one. Afterwards, what was kept at the end; an import that waits for shared links for so long that its batch is
+-- forgotten has nothing else left to wait for. An import has a last error as long as a link of it is dead.
 CREATE OR REPLACE VIEW bookmarks.import_jobs AS
 SELECT i.id,
        i.user_id,
        i.source_type,
-       CASE WHEN b.id IS NULL THEN CASE i.state WHEN 'cancelled' THEN 'canceled' ELSE i.state END
-            WHEN b.state = 'cancelled' OR i.canceled_at IS NOT NULL THEN 'canceled'
+       CASE WHEN b.id IS NULL AND i.state IS NOT NULL
+            THEN CASE i.state WHEN 'cancelled' THEN 'canceled' ELSE i.state END
+            WHEN n.batch_cancelled OR i.canceled_at IS NOT NULL THEN 'canceled'
+            WHEN b.id IS NULL THEN CASE WHEN s.waiting > 0 THEN 'running' WHEN s.failed = 0 THEN 'succeeded' ELSE 'failed' END
             WHEN b.finished_at IS NULL THEN b.state
             WHEN s.waiting > 0 THEN 'running'
             WHEN b.state = 'succeeded' AND s.failed = 0 THEN 'succeeded'
             ELSE 'failed'
        END AS status,
        i.total_items,
-       CASE WHEN b.id IS NULL THEN i.processed_items ELSE CAST(i.without_job + n.processed + s.processed AS integer) END
-           AS processed_items,
-       CASE WHEN b.id IS NULL THEN i.failed_items ELSE CAST(n.failed + s.failed AS integer) END AS failed_items,
+       CAST(CASE WHEN b.id IS NULL THEN coalesce(i.processed_items, i.total_items - s.waiting)
+                 ELSE i.without_job + n.processed + s.processed END AS integer) AS processed_items,
+       CAST(CASE WHEN b.id IS NULL THEN coalesce(i.failed_items, s.failed)
+                 ELSE n.failed + CASE WHEN n.batch_cancelled THEN 0 ELSE n.cancelled END + s.failed
+            END AS integer) AS failed_items,
        i.created_at,
        CASE WHEN b.id IS NULL THEN i.started_at ELSE b.started_at END AS started_at,
-       CASE WHEN b.id IS NULL THEN i.finished_at
+       CASE WHEN b.id IS NULL THEN coalesce(i.finished_at, CASE WHEN s.waiting = 0 THEN s.ended_at END)
             WHEN i.canceled_at IS NOT NULL THEN i.canceled_at
-            WHEN b.state = 'cancelled' OR s.waiting = 0 THEN CASE WHEN b.finished_at IS NOT NULL
+            WHEN n.batch_cancelled OR s.waiting = 0 THEN CASE WHEN b.finished_at IS NOT NULL
                                                                   THEN greatest(b.finished_at, s.ended_at) END
        END AS finished_at,
        split_part(
@@ -54,6 +59,8 @@ LEFT JOIN rowlock.batches b ON b.id = i.id
 LEFT JOIN LATERAL (
     SELECT coalesce(sum(c.processed), 0) AS processed,
            coalesce(sum(c.failed), 0) AS failed,
+           coalesce(sum(c.cancelled), 0) AS cancelled,
+           b.state = 'cancelled' AND b.cancelled_at IS NOT NULL AS batch_cancelled,  -- as a whole, and not one link of it
            max(c.last_error_at) AS last_error_at,
            (array_agg(c.last_error ORDER BY c.last_error_at DESC) FILTER (WHERE c.last_error IS NOT NULL))[1] AS last_error
     FROM rowlock.batch_counts c

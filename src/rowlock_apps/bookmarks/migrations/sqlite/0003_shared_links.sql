@@ -24,10 +24,12 @@ CREATE VIEW bookmarks_import_counts AS
 SELECT i.id AS import_id,
        b.id AS batch_id,
        b.state AS batch_state,
+       b.state = 'cancelled' AND b.cancelled_at IS NOT NULL AS batch_cancelled,  -- as a whole, and not one link of it
        strftime('%Y-%m-%dT%H:%M:%fZ', b.started_at, 'unixepoch') AS started_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', b.finished_at, 'unixepoch') AS finished_at,
        (SELECT coalesce(sum(c.processed), 0) FROM rowlock_batch_counts c WHERE c.batch_id = i.id) AS processed,
        (SELECT coalesce(sum(c.failed), 0) FROM rowlock_batch_counts c WHERE c.batch_id = i.id) AS failed,
+       (SELECT coalesce(sum(c.cancelled), 0) FROM rowlock_batch_counts c WHERE c.batch_id = i.id) AS cancelled,
        (SELECT strftime('%Y-%m-%dT%H:%M:%fZ', max(c.last_error_at), 'unixepoch')
         FROM rowlock_batch_counts c WHERE c.batch_id = i.id) AS failed_at,
        (SELECT substr(c.last_error, 1, instr(c.last_error || char(10), char(10)) - 1)
@@ -45,28 +47,33 @@ FROM bookmarks_imports i
 LEFT JOIN rowlock_batches b ON b.id = i.id;
 
 -- While the batch is there, an import is what its counters and its shared links say: bookmarks that wait for no job are
--- processed as soon as they are read, the others when their job has ended. Afterwards, what was kept at the end. An
--- import has a last error as long as a link of it is dead.
+-- processed as soon as they are read, the others when their job has ended; a link whose job was cancelled is as dead as a
+-- dead one. Afterwards, what was kept at the end; an import that waits for shared links for so long that its batch is
+-- forgotten has nothing else left to wait for. An import has a last error as long as a link of it is dead.
 CREATE VIEW bookmarks_import_jobs AS
 SELECT i.id,
        i.user_id,
        i.source_type,
-       CASE WHEN n.batch_id IS NULL THEN CASE i.state WHEN 'cancelled' THEN 'canceled' ELSE i.state END
-            WHEN n.batch_state = 'cancelled' OR i.canceled_at IS NOT NULL THEN 'canceled'
+       CASE WHEN n.batch_id IS NULL AND i.state IS NOT NULL
+            THEN CASE i.state WHEN 'cancelled' THEN 'canceled' ELSE i.state END
+            WHEN n.batch_cancelled OR i.canceled_at IS NOT NULL THEN 'canceled'
+            WHEN n.batch_id IS NULL THEN CASE WHEN n.shared_waiting > 0 THEN 'running'
+                                              WHEN n.shared_failed = 0 THEN 'succeeded' ELSE 'failed' END
             WHEN n.finished_at IS NULL THEN n.batch_state
             WHEN n.shared_waiting > 0 THEN 'running'
             WHEN n.batch_state = 'succeeded' AND n.shared_failed = 0 THEN 'succeeded'
             ELSE 'failed'
        END AS status,
        i.total_items,
-       CASE WHEN n.batch_id IS NULL THEN i.processed_items ELSE i.without_job + n.processed + n.shared_processed END
-           AS processed_items,
-       CASE WHEN n.batch_id IS NULL THEN i.failed_items ELSE n.failed + n.shared_failed END AS failed_items,
+       CASE WHEN n.batch_id IS NULL THEN coalesce(i.processed_items, i.total_items - n.shared_waiting)
+            ELSE i.without_job + n.processed + n.shared_processed END AS processed_items,
+       CASE WHEN n.batch_id IS NULL THEN coalesce(i.failed_items, n.shared_failed)
+            ELSE n.failed + CASE WHEN n.batch_cancelled THEN 0 ELSE n.cancelled END + n.shared_failed END AS failed_items,
        i.created_at,
        CASE WHEN n.batch_id IS NULL THEN i.started_at ELSE n.started_at END AS started_at,
-       CASE WHEN n.batch_id IS NULL THEN i.finished_at
+       CASE WHEN n.batch_id IS NULL THEN coalesce(i.finished_at, CASE WHEN n.shared_waiting = 0 THEN n.shared_ended_at END)
             WHEN i.canceled_at IS NOT NULL THEN i.canceled_at
-            WHEN n.batch_state = 'cancelled' OR n.shared_waiting = 0 THEN CASE WHEN n.finished_at IS NOT NULL
+            WHEN n.batch_cancelled OR n.shared_waiting = 0 THEN CASE WHEN n.finished_at IS NOT NULL
                                                      THEN max(n.finished_at, coalesce(n.shared_ended_at, '')) END
        END AS finished_at,
        CASE WHEN n.batch_id IS NULL THEN substr(i.last_error, 1, instr(i.last_error || char(10), char(10)) - 1)
