@@ -14,6 +14,7 @@ import pytest
 from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
 from rowlock.core.outcome import Failed
 from rowlock.store.ids import new_id
+from rowlock.work.running import Running
 from support import hostile
 from support.contract_tasks import attempts_of, count_jobs, execute, fetch, in_state, row_of, until, working
 
@@ -343,3 +344,26 @@ async def test_an_end_that_nothing_can_be_decided_from_is_an_internal_failure(
         await in_state(app, job.id, "retryable")
     assert await attempts_of(app, job.id) == [(1, "failed", "INTERNAL")]
     assert any("could not be decided" in text and "Traceback" in text for text in caplog.messages)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # PostgreSQL's columns hold numbers alone
+@pytest.mark.parametrize("column", ["max_attempts", "releases"])
+async def test_a_job_whose_row_no_rule_can_be_applied_to_ends_dead(app: Rowlock, column: str) -> None:
+    @app.task
+    async def work() -> None:
+        raise ValueError("again")
+
+    job = await work.using(delay=3600).enqueue()
+    await execute(app, "PRAGMA ignore_check_constraints = 1")
+    await execute(app, f"UPDATE {{t}}jobs_live SET {column} = 'abc', run_after = created_at WHERE id = $1", job.id)
+    async with working(app, pool_size=1):
+        await in_state(app, job.id, "dead")
+    assert (await app.job(job.id)).error_code == "INTERNAL"
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_timeout_that_is_none_is_no_timeout(timeout: float) -> None:
+    """One that is no number would break the order of all timers of the event loop."""
+    job = Rowlock("sqlite:///unused.db")._loose_context("t")._job
+    assert Running(job._replace(timeout_seconds=timeout)).job.timeout_seconds is None
+    assert Running(job._replace(timeout_seconds=2.5)).job.timeout_seconds == 2.5

@@ -1,6 +1,7 @@
 """One bad row stops nobody: what other programs have put into the tables is refused, or it is set aside and shown."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from rowlock.work.settler import Settler
 from rowlock.work.sweeper import Sweeper
 from support.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
 from support.rig import KEEP, Rig, prefix
+from support.sources_rig import claim_turns, sources
 
 # --- ids
 
@@ -301,13 +303,29 @@ async def test_a_job_that_cannot_be_promoted_stops_no_other(rig: Rig, database: 
 
 
 async def test_a_job_that_cannot_be_claimed_stops_no_other(rig: Rig) -> None:
-    ids = [await rig.enqueue() for _ in range(3)]
-    await _break_updates(rig, ids[1], "attempt")
+    ids = [await rig.enqueue() for _ in range(6)]
+    await _break_updates(rig, ids[4], "attempt")
     with pytest.raises(Exception, match="broken"):
         await rig.claim(10)
-    assert await aside.put_unclaimable(rig.store, jobs.ready_ids([("default", "t")], 10)) == 1
-    assert [job.id for job in await rig.claim(10)] == [ids[0], ids[2]]
+    assert await aside.put_unclaimable(rig.store, [("default", "t")], page=2) == 1, "it is not on the first page"
+    assert [job.id for job in await rig.claim(10)] == [*ids[:4], ids[5]]
     assert await rig.promote() == (0, None)
+
+
+async def test_a_job_whose_outcome_could_not_be_stored_keeps_no_place_of_its_source(rig: Rig) -> None:
+    """It stays `running` in its row, and nobody runs it."""
+    await sources(rig).set("api:a", concurrency=1)
+    first, second = await rig.enqueue_many(2, source="api:a")
+    assert [job.id for job in await claim_turns(rig, 5)] == [first]
+    assert await claim_turns(rig, 5) == []
+    await aside.put(rig.store, first, "settle", ValueError("no"), again=None)
+    assert [job.id for job in await claim_turns(rig, 5)] == [second]
+
+
+async def test_a_text_of_many_digits_beside_an_escaped_nul_is_stored(rig: Rig) -> None:
+    """Each alone is stored; together they were refused on PostgreSQL."""
+    job_id = await rig.enqueue(args=json.dumps({"digits": "1" * 4400, "text": "a\0b"}))
+    assert [job.id for job in await rig.claim(1)] == [job_id]
 
 
 async def test_a_finished_job_that_cannot_be_deleted_stops_no_other(rig: Rig) -> None:

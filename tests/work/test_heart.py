@@ -139,7 +139,7 @@ async def test_many_locked_rows_leave_the_heart_a_connection_for_the_other_beats
             await here.beat()
             await in_line(stranger, heartbeat.LOCKED_ROWS)
             await here.beat()
-            assert here.renewed() == [True] * 9
+            assert sum(here.renewed()) == heartbeat.LOCKED_ROWS + 1, "who does not stand in line is fenced in time"
             assert ours.job.id not in here.heart._waiting
             assert len(here.heart._waiting) == 8
             for running in strangers:

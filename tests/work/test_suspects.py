@@ -160,3 +160,21 @@ async def test_no_more_suspects_wait_than_a_worker_may_hold() -> None:
     assert waiting.next() is many[2]
     waiting.close()
     assert len(back) == len(many) - 3
+
+
+async def test_a_suspect_that_finds_no_place_comes_back_when_those_ahead_are_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(suspects, "MOST", 10)
+    released: list[Released] = []
+    waiting = Suspects(lambda _, end: released.append(end))
+    for _ in range(10):
+        waiting.add(claimed("returns"))
+    first = waiting.next()
+    assert first is not None
+    first.started -= 4.0  # seconds that it has taken
+    for _ in range(2):
+        waiting.add(claimed("returns"))
+    (again,) = released
+    waiting.close()
+    assert again.after >= 10 * 4.0 / 2, "with ten ahead of it, of four seconds each; half of that is jitter"

@@ -9,14 +9,14 @@ could not be stored is not, because it would run again: it waits until its row i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable
 from rowlock.store.engine import Store
-from rowlock.store.jobs import Undone, try_claim
+from rowlock.store.jobs import Undone, ready_ids, try_claim
 from rowlock.store.operation import Call, Operation, Row, Steps, operation
 from rowlock.store.times import moment
 
@@ -61,24 +61,34 @@ async def all_or_each(
     return done
 
 
-async def put_unclaimable(store: Store, ids: Operation[list[str]]) -> int:
-    """Set aside those of the jobs that no claim can take; answers how many."""
-    count = 0
-    for job_id in await store.run(ids):
-        try:
-            await store.run(try_claim(job_id))
-        except Undone:
-            continue
-        except OUTAGE:
-            raise
-        except Exception as error:
-            await put(store, job_id, "claim", error)
-            count += 1
+async def put_unclaimable(store: Store, lanes: Sequence[tuple[str, str]], page: int = 1000) -> int:
+    """Set aside jobs of these (queue, task) that no claim can take; answers how many. Page by page, because thousands
+    that nobody may claim now, of a paused source, may lie before the one that is to blame."""
+    count, ids = 0, await store.run(ready_ids(lanes, page))
+    while ids and not count:
+        if await _cannot_be_claimed(store, ids) is not None:
+            for job_id in ids:
+                if (error := await _cannot_be_claimed(store, [job_id])) is not None:
+                    count += await put(store, job_id, "claim", error)
+        ids = await store.run(ready_ids(lanes, page, ids[-1]))
     return count
 
 
-async def put(store: Store, row_id: str, doing: str, error: Exception, again: float | None = AGAIN_SECONDS) -> None:
-    """Set a row aside; said in the log when it is new."""
+async def _cannot_be_claimed(store: Store, ids: Sequence[str]) -> Exception | None:
+    """Why these jobs cannot be claimed together; None if they can."""
+    try:
+        await store.run(try_claim(ids))
+    except Undone:
+        return None
+    except OUTAGE:
+        raise
+    except Exception as error:
+        return error
+    raise AssertionError("unreachable")
+
+
+async def put(store: Store, row_id: str, doing: str, error: Exception, again: float | None = AGAIN_SECONDS) -> bool:
+    """Set a row aside, and say so in the log when it is new; False if not even that can be done."""
     reason = f"{type(error).__name__}: {error}"[:ERROR_LIMIT].replace("\0", "")
     try:
         times = await store.run(_put(row_id, doing, reason, again))
@@ -86,9 +96,10 @@ async def put(store: Store, row_id: str, doing: str, error: Exception, again: fl
         raise
     except Exception as failure:
         log.error("%s cannot be done for %s (%s), and it cannot be set aside: %s", doing, row_id, reason, failure)
-        return
+        return False
     if times == 1:
         log.error("%s cannot be done for %s, which is set aside: %s; see: rowlock doctor", doing, row_id, reason)
+    return True
 
 
 @operation()

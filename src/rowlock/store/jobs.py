@@ -370,9 +370,9 @@ def promote_one(job_id: str) -> Steps[tuple[int, float | None]]:
 
 
 @operation(read=True)
-def ready_ids(lanes: Sequence[tuple[str, str]], n: int) -> Steps[list[str]]:
-    """The first `n` claimable jobs of these (queue, task), with a source or without one."""
-    return [row[0] for row in (yield Call("ready_ids", lane=lanes, n=n))]
+def ready_ids(lanes: Sequence[tuple[str, str]], n: int, after: str = NO_ID) -> Steps[list[str]]:
+    """Up to `n` claimable jobs of these (queue, task) after an id, with a source or without one."""
+    return [row[0] for row in (yield Call("ready_ids", lane=lanes, n=n, id=after))]
 
 
 class Undone(RowlockError):
@@ -380,9 +380,13 @@ class Undone(RowlockError):
 
 
 @operation()
-def try_claim(job_id: str) -> Steps[None]:
-    """Whether this job can be claimed at all: claims it and raises `Undone`; another error when it cannot."""
-    picked, under = [(job_id,)], {"worker": "nobody", "token": NO_ID, "lease": 0.0, "epoch": 0}
+def try_claim(ids: Sequence[str]) -> Steps[None]:
+    """Whether these jobs can be claimed at all: claims them and raises `Undone`; another error when one of them cannot.
+    Those that somebody else has locked are passed over."""
+    picked = yield Call("lock_ready", picked=[(job_id,) for job_id in ids])
+    if not picked:
+        raise Undone
+    under = {"worker": "nobody", "token": NO_ID, "lease": 0.0, "epoch": 0}
     ((at,),) = yield Call("clock")
     rows = (yield Call("take", picked=picked, at=moment(at), **under)) or (yield Call("taken", picked=picked))
     in_claim_order(rows, NO_ID, "nobody")

@@ -81,11 +81,22 @@ class PostgresStore:
     async def _migrate(self) -> list[str]:
         """Apply what is missing; answers the names applied. Safe when many processes do it at once."""
         names = []
-        async with self._connections["other"].one() as connection, connection.transaction():
+        async with self._connections["other"].one() as connection:
+            while some := await self._migrate_some(connection):
+                names += some
+        return names
+
+    async def _migrate_some(self, connection: Any) -> list[str]:
+        """Apply the next migration, or all of them to a new database. In one that is in use each has a transaction of its
+        own: the locks of one must not be held through all that follow."""
+        async with connection.transaction():
             # CREATE SCHEMA IF NOT EXISTS still collides when two run it at once, so the lock comes first.
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'))")
             await connection.execute(migrate.bookkeeping("postgres"))
-            for migration in migrate.pending("postgres", await self._applied(connection)):
+            applied = await self._applied(connection)
+            pending = list(migrate.pending("postgres", applied))
+            now = pending[:1] if applied else pending
+            for migration in now:
                 await connection.execute(
                     "INSERT INTO rowlock.migrations (number, name, breaking) VALUES ($1, $2, $3)",
                     migration.number,
@@ -93,8 +104,7 @@ class PostgresStore:
                     migration.breaking,
                 )
                 await connection.execute(migration.sql)
-                names.append(f"{migration.number:04d}_{migration.name}")
-        return names
+            return [f"{migration.number:04d}_{migration.name}" for migration in now]
 
     async def _applied(self, connection: Any) -> dict[int, bool]:
         if await connection.fetchval("SELECT to_regclass('rowlock.migrations')") is None:

@@ -60,15 +60,17 @@ GATE = """coalesce(s.concurrency, c.concurrency), c.total,
                                 coalesce(c.class_paused_until, s.paused_until))})},
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM {t}jobs_live p
-        WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running') IS NOT NULL,
+        WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
+          AND {not_aside(p.id)}) IS NOT NULL,
        s.tokens, -{seconds_until(s.tokens_at)}, coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM {t}jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND {class(r.source)} = c.name || '' AND r.source = named.source) END,
+              AND {class(r.source)} = c.name || '' AND r.source = named.source AND {not_aside(r.id)}) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM {t}jobs_live r
-            WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = c.name || '') END,
+            WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = c.name || ''
+              AND {not_aside(r.id)}) END,
        s.name IS NOT NULL, c.name IS NOT NULL"""
 
 # JSON as text: a caller's own connection may parse it, and then a parsed string looks like unparsed text.

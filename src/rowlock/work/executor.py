@@ -11,8 +11,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rowlock.core.errors import TaskNotFound
-from rowlock.core.outcome import AttemptEnd
-from rowlock.core.policy import decide
+from rowlock.core.job import Claimed
+from rowlock.core.outcome import AttemptEnd, Failed
+from rowlock.core.policy import Transition, decide
+from rowlock.core.states import Outcome, State
 from rowlock.work.classify import NotRegistered, Overran, internal
 from rowlock.work.context import Context, Report
 from rowlock.work.runner import Runner
@@ -71,7 +73,7 @@ class Executor(Runner):
             transition = decide(running.job, end, random.random())
         except Exception as broken:
             failed = internal(running.job, "what follows the attempt could not be decided", broken)
-            transition = decide(running.job._replace(backoff=None), failed, random.random())
+            transition = _after(running.job, failed)
         self._settler.put(running, transition)
 
     def _attempt(self, running: Running) -> Coroutine[Any, Any, AttemptEnd | None]:
@@ -134,3 +136,12 @@ class Executor(Runner):
             return value
 
         return call
+
+
+def _after(job: Claimed, failed: Failed) -> Transition:
+    """What follows an internal failure: as usual, without the job's own backoff; dead, if no rule can be applied to its
+    row at all."""
+    try:
+        return decide(job._replace(backoff=None), failed, random.random())
+    except Exception:
+        return Transition(State.DEAD, Outcome.FAILED, error_code=failed.code, error_message=failed.message)

@@ -37,7 +37,6 @@ PROMOTE_BATCH = 1000
 # nobody, and may take a while to commit.
 LOOKS = (0.0, 0.05, 0.5)
 BUSY_SECONDS = 1.0  # a worker that had no room for this long stops asking to be woken
-CLAIMS_TRIED = 1000  # when one fails: how many jobs are looked at for the one that makes it fail
 FULL_SECONDS = 2.0  # between looks at a full disk
 
 
@@ -172,7 +171,7 @@ class Filler:
             raise
         except Exception as error:
             lanes = [lane[:2] for lane in self._every.lanes(1)]
-            if not await aside.put_unclaimable(self._store, jobs.ready_ids(lanes, CLAIMS_TRIED)):
+            if not await aside.put_unclaimable(self._store, lanes):
                 raise
             log.warning("a claim failed because of a job that cannot be claimed: %s", error)
             return 1, True

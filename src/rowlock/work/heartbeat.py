@@ -76,6 +76,7 @@ class Heart:
         self._wake: Callable[[], object] | None = None  # its thread, to stop at once
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._in_line = asyncio.Semaphore(LOCKED_ROWS)
+        self._standing: set[str] = set()  # whose rows we are next in line for
         self._ticked = time.monotonic()
         self.beats = 0
         self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
@@ -183,7 +184,8 @@ class Heart:
                 if job_id in still and job_id not in renewed:
                     if job_id not in self._waiting:
                         self._waiting[job_id] = asyncio.ensure_future(self._wait_for_row(store, job_id, hold))
-                    hold.renewed = sent  # with its row locked and us next in line, nobody can take it: no need to fence
+                    if job_id in self._standing or len(self._waiting) <= LOCKED_ROWS:
+                        hold.renewed = sent  # its row is locked and we are next: nobody can take it, no need to fence
         if not await store.run(workers.seen(self._worker, self._running(), self._lease)):
             self._loop.call_soon_threadsafe(self._on_forgotten)
         self.beats += 1
@@ -195,12 +197,15 @@ class Heart:
             while self._holds.get(job_id) is hold:
                 async with self._in_line:
                     sent = boottime()
+                    self._standing.add(job_id)
                     try:
                         if await store.run(jobs.beat_waiting(job_id, hold.token, self._lease)):
                             hold.renewed = sent
                         return
                     except RowlockError:
                         pass  # after a lock timeout: stand in line again
+                    finally:
+                        self._standing.discard(job_id)
                 # Not more often than this, for a short lock_timeout, or no database, fails at once.
                 await asyncio.sleep(max(0.0, sent + min(1.0, self._beat_seconds / 4) - boottime()))
         finally:

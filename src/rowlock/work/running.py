@@ -11,6 +11,7 @@ from rowlock.core.outcome import AttemptEnd, Cancelled, Released, TimedOut
 from rowlock.work.context import Context
 
 # Why an attempt is told to stop, in the order in which one may replace another.
+LONGEST_TIMEOUT = 3_200_000_000.0  # seconds, a hundred years
 REASONS = ("shutdown", "fenced", "timeout", "cancel", "lost")
 
 
@@ -23,6 +24,10 @@ class Running:
     )  # fmt: skip
 
     def __init__(self, job: Claimed, claimed: float = 0.0) -> None:
+        timeout = job.timeout_seconds
+        if timeout is not None and not 0 < timeout < LONGEST_TIMEOUT:
+            # Another program wrote it. One that is no number would break the order of all timers of the event loop.
+            job = job._replace(timeout_seconds=None)
         self.job = job
         self.token = job.token
         # Nothing but its own row is touched when it succeeds.

@@ -30,6 +30,7 @@ class Suspects:
         self._give_back = give_back
         self.waiting: deque[Running] = deque()
         self._running: Running | None = None
+        self._mean = 0.0  # seconds that one has taken of late
         self._alarm: asyncio.TimerHandle | None = None
 
     def add(self, attempt: Running) -> None:
@@ -53,6 +54,7 @@ class Suspects:
     def returned(self, attempt: Running) -> None:
         """An attempt has returned; if it was the one that ran, the next may."""
         if attempt is self._running:
+            self._mean += 0.3 * (time.monotonic() - attempt.started - self._mean)
             self._running = None
 
     def close(self) -> None:
@@ -74,5 +76,7 @@ class Suspects:
     def _release(self, attempt: Running) -> None:
         least, most = DELAYS
         so_far = time.monotonic() - self._running.started if self._running is not None else 0.0
-        delay = min(max(so_far / 2, least), most) * random.uniform(0.5, 1.0)
+        # Not before those ahead of it are through, else it would come and go without end.
+        ahead = len(self.waiting) * max(self._mean, so_far)
+        delay = min(max(so_far / 2, ahead, least), most) * random.uniform(0.5, 1.0)
         self._give_back(attempt, Released(delay, "the quarantine process of its worker is busy with another job"))

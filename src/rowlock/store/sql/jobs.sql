@@ -436,12 +436,19 @@ ORDER BY run_after
 LIMIT :n;
 
 -- name: ready_ids
--- The first claimable jobs of these lanes, with a source or without one.
+-- Claimable jobs of these lanes after :id, with a source or without one.
 SELECT CAST(j.id AS text)
 FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
-WHERE j.ready
-ORDER BY j.priority, j.id
+WHERE j.ready AND j.id > :id
+ORDER BY j.id
 LIMIT :n;
+
+-- name: lock_ready
+-- Of these jobs, those that are claimable and that nobody else has locked.
+SELECT CAST(j.id AS text)
+FROM {t}jobs_live j
+WHERE j.id {among(SELECT picked.id FROM {rows:picked(id uuid)})} AND j.ready
+{skip_locked()};
 
 -- name: hold_back
 -- A job that cannot be claimed is no longer looked at by claims.

@@ -11,6 +11,9 @@ FROM rowlock.jobs_finished f JOIN rowlock.batches b ON b.id = f.batch_id
 WHERE f.state = 'cancelled' AND f.state <> 'succeeded'
 GROUP BY f.batch_id;
 
+-- In the order in which everybody locks: jobs, then batches.
+LOCK TABLE rowlock.jobs_live IN SHARE MODE;
+
 ALTER TABLE rowlock.batches ADD COLUMN reopened_at timestamptz;         -- an operator has retried a job since its end
 ALTER TABLE rowlock.batch_counts
     ADD COLUMN cancelled bigint NOT NULL DEFAULT 0,
