@@ -87,8 +87,8 @@ class PostgresStore:
         return names
 
     async def _migrate_some(self, connection: Any) -> list[str]:
-        """Apply the next migration, or all of them to a new database. In one that is in use each has a transaction of its
-        own: the locks of one must not be held through all that follow."""
+        """Apply the next migration, or all of them to a new database. In one that is in use each has its own
+        transaction: the locks of one must not be held through all that follow."""
         async with connection.transaction():
             # CREATE SCHEMA IF NOT EXISTS still collides when two run it at once, so the lock comes first.
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'))")
