@@ -261,6 +261,38 @@ def test_who_interrupts_a_sync_enqueue_has_not_enqueued(app_url: str) -> None:
     app.run_sync(app.close())
 
 
+def test_who_interrupts_a_sync_enqueue_that_has_not_begun_has_not_enqueued(app_url: str) -> None:
+    """Ctrl-C while the loop for sync calls is busy with something else."""
+    app = Rowlock(app_url)
+
+    @app.task
+    async def note() -> None: ...
+
+    note.enqueue_sync()
+    blocked, let_go = threading.Event(), threading.Event()
+
+    def block() -> None:
+        blocked.set()
+        let_go.wait(20)
+
+    async def block_soon() -> None:
+        asyncio.get_running_loop().call_later(0.05, block)
+
+    app.run_sync(block_soon())
+    assert blocked.wait(20)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        threading.Timer(0.8, let_go.set).start()
+        with pytest.raises(KeyboardInterrupt):
+            note.enqueue_sync()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    app.run_sync(until_nothing_is_written(app))
+    assert len(app.run_sync(app.jobs())) == 1
+    app.run_sync(app.close())
+
+
 # --- no descriptors left
 
 
