@@ -85,11 +85,13 @@ def problems(
     rows: Mapping[str, Row],
     lease: float,
     claimed: Mapping[tuple[str, int], float] | None = None,
+    settled: Mapping[tuple[str, int], float] | None = None,
 ) -> list[str]:
     """What is wrong, as sentences. An empty list is a run in which every promise held.
 
     `claimed` says when the lease of an attempt began, where that is known: on a busy machine its handler writes its
-    first line a good while later.
+    first line a good while later. `settled` says when the holder of an attempt's lease has given it up by writing an
+    outcome: a handler in a child process that is killed for that cannot write down that it has stopped.
     """
     runs: dict[str, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
@@ -101,7 +103,7 @@ def problems(
             found.append(f"{job} is lost: accepted, and not in the database")
             continue
         found += [f"{job} {what}" for what in _state(row) + _starts(runs[job], row) + _outcome(runs[job], row)]
-        found += [f"{job} {what}" for what in _overlaps(runs[job], lease, claimed or {})]
+        found += [f"{job} {what}" for what in _overlaps(runs[job], lease, claimed or {}, settled or {})]
     return found
 
 
@@ -139,9 +141,16 @@ def _outcome(run: Mapping[str, list[Entry]], row: Row) -> list[str]:
     return []
 
 
-def _overlaps(run: Mapping[str, list[Entry]], lease: float, claimed: Mapping[tuple[str, int], float]) -> list[str]:
-    """An attempt begins after the one before it has returned, or a lease after that was claimed: never beside it."""
-    over = {entry.token: entry.at for kind in ("end", "stop") for entry in run.get(kind, [])}
+def _overlaps(
+    run: Mapping[str, list[Entry]],
+    lease: float,
+    claimed: Mapping[tuple[str, int], float],
+    settled: Mapping[tuple[str, int], float],
+) -> list[str]:
+    """An attempt begins after the one before it has returned or was settled by its holder, or a lease after that was
+    claimed: never beside it."""
+    over = {entry.token: settled.get((entry.job, entry.attempt), float("inf")) for entry in run.get("start", [])}
+    over |= {entry.token: entry.at for kind in ("end", "stop") for entry in run.get(kind, [])}
     starts = sorted(run.get("start", []), key=lambda entry: entry.at)
     return [
         f"attempt {after.attempt} began while attempt {before.attempt} had its lease"

@@ -205,6 +205,16 @@ class Race:
         found = self.query(f"SELECT job_id, attempt, {seconds} FROM {{t}}attempts WHERE started_at IS NOT NULL")
         return {(str(job), attempt): at + since_boot for job, attempt, at in found}
 
+    def settled(self) -> dict[tuple[str, int], float]:
+        """When the holder of each of those leases has written how its attempt ended. Not what a sweeper wrote, whose
+        moment is what is judged."""
+        since_boot = race_ledger.boottime() - time.time()
+        seconds = "finished_at" if self.sqlite else "extract(epoch FROM finished_at)::float8"
+        found = self.query(
+            f"SELECT job_id, attempt, {seconds} FROM {{t}}attempts WHERE outcome <> 'lost' OR error_code = 'CHILD_DIED'"
+        )
+        return {(str(job), attempt): at + since_boot for job, attempt, at in found}
+
     def entries(self) -> list[Entry]:
         return race_ledger.read(self.ledger)
 
@@ -242,7 +252,7 @@ class Race:
     def judge(self, state: str | None = "succeeded") -> None:
         """Fail with what the checker found, and unless every job ended in that state."""
         rows = self.rows()
-        found = race_ledger.problems(self.accepted, self.entries(), rows, LEASE, self.claimed())
+        found = race_ledger.problems(self.accepted, self.entries(), rows, LEASE, self.claimed(), self.settled())
         assert not found, f"{len(found)} problems: {found[:5]}\n{self.story()}"
         if state is not None:
             wrong = {job: rows[job] for job in self.accepted if rows[job].state != state}

@@ -69,6 +69,7 @@ def test_a_forged_ledger_fails(
 def test_a_lease_runs_from_its_claim_not_from_the_first_line_of_a_handler_that_started_late() -> None:
     late = [*GOOD[:2], Entry("start", "b", 1, "t1", "1", 12.5), *GOOD[3:]]
     assert problems(["a", "b"], late, ROWS, LEASE, {("b", 1): 10.9}) == []
+    assert problems(["a", "b"], late, ROWS, LEASE, {("b", 1): 11.1}, {("b", 1): 11.2}) == [], "given up by its holder"
     assert problems(["a", "b"], late, ROWS, LEASE, {("b", 1): 11.1}) == [
         "b attempt 2 began while attempt 1 had its lease"
     ]
