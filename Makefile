@@ -17,12 +17,13 @@ INSTALL = if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python
 BENCH    := .venv-bench
 GRAPHILE := bench/systems/graphile
 
-.PHONY: help demo test soak bench bench-full bench-compare bench-tools lint format wheel clean
+.PHONY: help demo test soak path bench bench-full bench-compare bench-tools lint format wheel clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demo"
 	@echo "make test    lint, then all tests but the long ones (ARGS='-k claim' to choose)"
 	@echo "make soak    the long tests"
+	@echo "make path    follow one job through the code: functions, files, lines (ARGS='--source CHECKOUT' for another one)"
 	@echo "make bench   measure against other queues (up to 15 minutes)   make bench-full   the same, an hour"
 	@echo "make bench-compare ARGS=REV   this tree against an earlier commit, in the same minutes"
 	@echo "make lint    ruff, mypy, import layers        make format   let ruff rewrite"
@@ -36,6 +37,9 @@ test: lint
 
 soak: $(VENV)/.dev
 	$(BIN)/pytest -m soak --timeout=3600 $(ARGS)
+
+path: $(VENV)/.dev
+	@$(BIN)/python -m bench.path $(ARGS)
 
 bench: bench-tools
 	$(BENCH)/bin/python -m bench $(ARGS)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.catalog import CANDIDATES, ROOT, Described
-from bench.measures import depth, sources
+from bench.measures import crowd, depth, sources, steady
 from bench.measures.drain import drain
 from bench.measures.enqueue import single
 from bench.measures.pickup import P50, pings
@@ -25,7 +25,7 @@ from bench.stats import paired, spread
 
 NOW, BEFORE = "rowlock", "before"
 ENGINES = ("postgres", "sqlite")
-SMALLER_IS_BETTER = (P50, "p99")
+SMALLER_IS_BETTER = (P50, "p99", steady.FIRST, steady.LAST, steady.RATIO)
 Measure = Callable[[Bench, Described], Run]
 
 
@@ -98,8 +98,11 @@ MEASURES: dict[str, Measure] = {
     "pickup": lambda bench, system: dataclasses.replace(pings(bench, system), rounds=bench.plan.pairs),
     "sources": drained(jobs=lambda bench: bench.plan.crowd_jobs, sources=sources.CROWD, limit=sources.LIMIT),
     "tasks": many_tasks,
+    "steady": steady.once_for,
+    "crowd": lambda bench, system: crowd.once_for(bench, system, max(bench.plan.crowds)),
 }
-LEFT_OUT = [("tasks", "sqlite")]  # its queue is filled by SQL of PostgreSQL
+LEFT_OUT = [("tasks", "sqlite"), ("steady", "sqlite")]  # filled by SQL of PostgreSQL; no snapshot can be held
+BY_NAME = ("steady", "crowd")  # long, and about one change each: only if they are asked for
 
 
 @contextmanager
@@ -125,7 +128,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
     parser.add_argument("revision", help="the earlier commit, as git knows it")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(MEASURES), help="drain,pickup")
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=[name for name in MEASURES if name not in BY_NAME],
+        help="drain,pickup",
+    )
     parser.add_argument("--engines", type=lambda text: text.split(","), default=list(ENGINES), help="postgres,sqlite")
     parser.add_argument("--below", type=float, help="end with 1 if a median is under this")
     parser.add_argument("--smoke", action="store_true", help="tiny counts: does everything run?")

@@ -38,6 +38,11 @@ class Plan:
     batch_jobs: int
     batch_rounds: int
     blocked_seconds: float
+    steady_seconds: float  # of a load that every claim keeps up with
+    steady_rounds: int
+    crowds: tuple[int, ...]  # numbers of closed sources beside an open one
+    crowd_seconds: float  # in which the open one's starts are counted
+    crowd_rounds: int
     with_context: bool = True  # whether systems that decide no target are measured where that takes long, too
     without: tuple[str, ...] = ()  # measures that must be asked for by name
 
@@ -79,6 +84,11 @@ SMOKE = Plan(
     batch_jobs=4_000,
     batch_rounds=1,
     blocked_seconds=3,
+    steady_seconds=4,
+    steady_rounds=1,
+    crowds=(500,),
+    crowd_seconds=4,
+    crowd_rounds=1,
 )
 
 QUICK = Plan(
@@ -109,6 +119,11 @@ QUICK = Plan(
     batch_jobs=50_000,
     batch_rounds=1,
     blocked_seconds=9,
+    steady_seconds=40,
+    steady_rounds=1,
+    crowds=(10_000,),
+    crowd_seconds=20,
+    crowd_rounds=1,
     with_context=False,
     without=("head-sqlite", "sources-sqlite"),
 )
@@ -141,4 +156,9 @@ FULL = Plan(
     batch_jobs=50_000,
     batch_rounds=3,
     blocked_seconds=30,
+    steady_seconds=110,
+    steady_rounds=1,
+    crowds=(500, 3_000, 10_000),
+    crowd_seconds=20,
+    crowd_rounds=2,
 )

@@ -21,6 +21,7 @@ TITLES = {
     "delayed": "Delayed jobs: how late they start",
     "depth": "Depth: claim and settle beside much ballast",
     "pinned": "Pinned horizon: a snapshot held open while the jobs pass",
+    "steady": "A steady load beside a held snapshot",
     "waiting": "Waiting work",
     "idle": "Idle workers",
     "memory": "Memory over many jobs",
@@ -30,6 +31,8 @@ TITLES = {
     "sources-postgres": "Very many sources, PostgreSQL",
     "sources-sqlite": "Very many sources, SQLite",
     "blocked": "Idle workers before blocked jobs",
+    "crowd-postgres": "An open source beside many closed ones, PostgreSQL",
+    "crowd-sqlite": "An open source beside many closed ones, SQLite",
     "batch-postgres": "The jobs of one batch, PostgreSQL",
     "batch-sqlite": "The jobs of one batch, SQLite",
 }

@@ -4,13 +4,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.catalog import CANDIDATES, OURS
-from bench.measures import batches, blocked, depth, enqueue, idle, pickup, pinned, sources, waiting, wakeups
+from bench.measures import (
+    batches,
+    blocked,
+    crowd,
+    depth,
+    enqueue,
+    idle,
+    pickup,
+    pinned,
+    sources,
+    steady,
+    waiting,
+    wakeups,
+)
 from bench.results import Results
 from bench.stats import Spread, paired, spread
 
 LOWEST_PEER = "the peer with the lowest median"
 EVERY_PEER = "every peer"
 PEERS = tuple(dict.fromkeys(one.name for one in CANDIDATES if one.name not in OURS))
+CLOSED = 10_000  # sources that must not hold up an open one
 FLAT = 1.10  # memory: "flat" leaves room for an allocator's whims
 
 
@@ -85,6 +99,7 @@ def targets() -> list[Target]:
         at_least("1a", "drain, PostgreSQL, 1 process, against PgQueuer", drain_one, 1.5, like(drain_one, "pgqueuer")),
         at_least("1b", "drain, PostgreSQL, 1 process, against Graphile", drain_one, 1.0, like(drain_one, "graphile")),
         at_least("1c", "drain, PostgreSQL, 2 processes, against Graphile", drain_two, 1.0, like(drain_two, "graphile")),
+        at_least("1d", "drain, PostgreSQL, 2 processes against 1", drain_two, 1.0, drain_one),
         at_least("2a", "drain, SQLite, 1 process, against Huey", file_one, 6, like(file_one, "huey")),
         at_least("2b", "drain, SQLite, 2 processes against 1", Series(FILE, TWO), 0.9, file_one),
         at_least("3a", "enqueue one at a time, PostgreSQL, against raw INSERT", single, 0.7, like(single, "raw")),
@@ -109,6 +124,7 @@ def targets() -> list[Target]:
         *found,
         at_least("6a", "pinned horizon: last tenth against first", last, 0.7),
         at_least("6b", "pinned horizon: that ratio against every peer's", last, 1.0, like(last, EVERY_PEER)),
+        at_most("6c", "steady load, pinned horizon: claim p50, last against first", Series("steady", steady.RATIO), 2),
         at_most("7", "waiting work: time against the ideal", Series("waiting", waiting.CASE), 1.1),
         at_most(
             "8a", "idle worker, PostgreSQL: statements", Series("idle", f"postgres: {idle.STATEMENTS}"), 1, unit="/s"
@@ -128,12 +144,24 @@ def governance() -> list[Target]:
     for letter, engine in (("a", "postgres"), ("b", "sqlite")):
         head, many, batch = f"head-{engine}", f"sources-{engine}", f"batch-{engine}"
         beside, free = Series(head, sources.FREE_BESIDE), Series(head, sources.FREE_ALONE)
-        crowd, plain = Series(many, sources.MANY), Series(many, sources.NONE)
+        spread_out, plain = Series(many, sources.MANY), Series(many, sources.NONE)
         counted, uncounted = Series(batch, batches.ONE_BATCH), Series(batch, batches.NO_BATCH)
         found += [
             at_least(f"10{letter}", f"{engine}: free sources beside a saturated one, against alone", beside, 0.8, free),
-            at_least(f"11{letter}", f"{engine}: 1,000 sources, against none (wish: 0.5)", crowd, 0.3, plain),
+            at_least(f"11{letter}", f"{engine}: 1,000 sources, against none (wish: 0.5)", spread_out, 0.3, plain),
             at_least(f"13{letter}", f"{engine}: jobs of one batch, against those of none", counted, 0.7, uncounted),
+        ]
+        starts = [Series(f"crowd-{engine}", crowd.starts_beside(engine, number)) for number in (CLOSED, crowd.ALONE)]
+        asked = Series(f"crowd-{engine}", crowd.idle_before(engine, CLOSED))
+        found += [
+            at_least(
+                f"14{letter}",
+                f"{engine}: an open source beside {CLOSED:,} closed ones, against alone",
+                starts[0],
+                0.9,
+                starts[1],
+            ),
+            at_most(f"15{letter}", f"{engine}: idle before {CLOSED:,} closed sources", asked, 2, unit="/s"),
         ]
     cases = [f"{engine}: {case}, {what}" for engine, what in blocked.COUNTED.items() for case in blocked.CASES]
     for letter, case in zip("abcdef", cases, strict=True):

@@ -1,22 +1,52 @@
-"""One PostgreSQL server for the whole run, and a fresh database for each test that asks for one.
+"""What every test can have: one PostgreSQL server for the whole run, a fresh database, a store on each engine.
 
 With xdist the controller starts the server and hands its address to the workers; without, the first test
 that needs it does. PostgreSQL missing is an error of the tests that need it, never a skip.
 """
 
+import gc
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import hypothesis
 import pytest
 
+from support.memory import use_memory_for_files
 from support.parts import pytest_runtest_setup, pytest_sessionfinish
 from support.server import PostgresDatabases, shared_server
+from support.stores import (
+    clock,
+    database,
+    engine,
+    rig,
+    sqlite_template,
+    sqlite_url,
+    store,
+    template,
+    used_database,
+    used_databases,
+)
 
-__all__ = ["pytest_runtest_setup", "pytest_sessionfinish"]
+__all__ = [  # what pytest finds here
+    "clock",
+    "database",
+    "engine",
+    "pytest_runtest_setup",
+    "pytest_sessionfinish",
+    "rig",
+    "sqlite_template",
+    "sqlite_url",
+    "store",
+    "template",
+    "used_database",
+    "used_databases",
+]
+
+use_memory_for_files()
 
 # Hundreds of tests start a process. Where compiled modules are not kept, each would compile the package anew.
 sys.dont_write_bytecode = False
@@ -27,6 +57,20 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 TOO_SLOW = hypothesis.HealthCheck.too_slow
 hypothesis.settings.register_profile("rowlock", deadline=None, suppress_health_check=[TOO_SLOW])
 hypothesis.settings.load_profile("rowlock")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """No collection while a failure is put into words.
+
+    Python 3.11's `ast` fails with a SystemError when a finalizer runs Python code in the middle of it, as that of a
+    task with an exception that nobody asked for does. That would end the whole run and not one test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 class SharedPostgres:
@@ -63,7 +107,7 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-LONG = ("races/processes", "apps", "work", "docs", "cli", "races", "typing")
+LONG = ("races/processes", "apps", "worker", "docs", "cli", "races", "typing")
 
 
 @pytest.hookimpl(trylast=True)

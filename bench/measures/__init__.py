@@ -2,7 +2,21 @@
 
 from collections.abc import Callable
 
-from bench.measures import batches, blocked, depth, drain, enqueue, idle, pickup, pinned, sources, waiting, wakeups
+from bench.measures import (
+    batches,
+    blocked,
+    crowd,
+    depth,
+    drain,
+    enqueue,
+    idle,
+    pickup,
+    pinned,
+    sources,
+    steady,
+    waiting,
+    wakeups,
+)
 from bench.runner import Bench
 
 MEASURES: dict[str, Callable[[Bench], None]] = {
@@ -15,6 +29,7 @@ MEASURES: dict[str, Callable[[Bench], None]] = {
     "delayed": pickup.delayed,
     "depth": depth.postgres,
     "pinned": pinned.postgres,
+    "steady": steady.postgres,
     "waiting": waiting.postgres,
     "idle": idle.everyone,
     "memory": idle.memory,
@@ -24,6 +39,8 @@ MEASURES: dict[str, Callable[[Bench], None]] = {
     "sources-postgres": sources.many_postgres,
     "sources-sqlite": sources.many_sqlite,
     "blocked": blocked.both,
+    "crowd-postgres": crowd.postgres,
+    "crowd-sqlite": crowd.sqlite,
     "batch-postgres": batches.postgres,
     "batch-sqlite": batches.sqlite,
 }

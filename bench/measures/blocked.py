@@ -46,6 +46,11 @@ class Watched:
     counter: Path  # of statements and transactions, on SQLite
     worker: Worker = field(init=False)
 
+    def prepare(self, bench: Bench) -> None:
+        """Have its statements counted from its first connection on."""
+        if self.system.engine == "postgres":
+            idle.count_statements(bench, self.url)
+
     def start(self, bench: Bench, stack: ExitStack) -> None:
         flags = {"statements": self.counter} if self.system.engine == "sqlite" else {}
         self.worker = stack.enter_context(bench.workers(self.system, self.url, **flags))[0]
@@ -63,6 +68,16 @@ class Watched:
         if statements is None:
             statements, transactions = map(int, self.counter.read_text().split())
         return Look(time.monotonic(), statements, transactions, idle.cpu_seconds(self.worker))
+
+    def counted(self, bench: Bench, seconds: float) -> float:
+        """What is held to a bound, a second, in the seconds to come."""
+        first = self.look(bench)
+        time.sleep(seconds)
+        last = self.look(bench)
+        done = last.statements - first.statements
+        if last.transactions is not None and first.transactions is not None:
+            done = last.transactions - first.transactions
+        return done / (last.at - first.at)
 
 
 def both(bench: Bench) -> None:
@@ -107,6 +122,5 @@ def prepared(bench: Bench, stack: ExitStack) -> list[Watched]:
         child.wait()
         if name == FULL:
             hold(bench, one.system, one.url)
-        if one.system.engine == "postgres":
-            idle.count_statements(bench, one.url)
+        one.prepare(bench)
     return watched

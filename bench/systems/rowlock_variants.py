@@ -1,5 +1,5 @@
 """Rowlock with the loads that only its own targets need: many tasks, no wake-ups, delays, keys, sources, batches, a
-crowd of producers.
+crowd of producers, a steady load.
 
 Everything else is inherited from the plain adapters. The engine is read from the URL.
 """
@@ -12,16 +12,19 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from bench.adapter import Tally, run, say
+from bench.drivers import time_claims
 from bench.systems.rowlock_postgres import RowlockPostgres
 from rowlock import Rowlock
 
 TASK = "job"
-OWN_VERBS = ("delayed", "keyed", "produce")
+OWN_VERBS = ("delayed", "keyed", "produce", "steady")
 OWN_FLAGS = (
     "--tasks",
     "--wakeups",
@@ -32,8 +35,11 @@ OWN_FLAGS = (
     "--pause",
     "--blocks",
     "--statements",
+    "--claims",
+    "--rate",
 )
 CLASS = "domain"
+STEADY_SECONDS = 0.01  # between two groups of a steady load
 CHUNK = 50_000  # jobs in one call, where all of them together would take much memory
 
 
@@ -44,6 +50,7 @@ class Variant(RowlockPostgres):
     wakeups = True
     sources: Sequence[str] = ()
     limit: int | None = None  # jobs of a source that may run at a time
+    rate = 0  # starts a minute of a source; 0 is no limit
     paused = False  # once they are in
     blocks = ""  # of a bulk: p is plain, b of one batch
 
@@ -61,6 +68,8 @@ class Variant(RowlockPostgres):
         elif self.sources:
             if self.limit is not None:
                 await self.app.sources.set(CLASS, concurrency=self.limit)
+            if self.rate:
+                await self.app.sources.set(self.sources[0], concurrency="unlimited", rate=f"{self.rate}/min")
             await self.spread(jobs, sleep_ms)
             for source in self.sources if self.paused else ():
                 await self.app.sources.pause(source)
@@ -123,6 +132,17 @@ async def produce(it: Variant, producers: int, seconds: float) -> None:
     say(produced=sum(counts), seconds=time.monotonic() - began)
 
 
+async def steady(it: Variant, rate: float, seconds: float) -> None:
+    """As many jobs a second as asked for, in small groups that keep to the clock, each committed by itself."""
+    began, sent = time.monotonic(), 0
+    while (passed := time.monotonic() - began) < seconds:
+        if due := int(passed * rate) - sent:
+            await it.bulk(due)
+            sent += due
+        await asyncio.sleep(STEADY_SECONDS)
+    say(produced=sent, seconds=time.monotonic() - began)
+
+
 def count_statements(file: str) -> None:
     """Keep the numbers of statements and of transactions that SQLite has begun in a file; a lone statement is one, too.
     PostgreSQL counts its own."""
@@ -150,6 +170,8 @@ async def own(variant: type[Variant], options: argparse.Namespace) -> None:
                 await keyed(it, options.jobs)
             case "produce":
                 await produce(it, options.producers, options.seconds)
+            case "steady":
+                await steady(it, options.rate, options.seconds)
     finally:
         await it.close()
 
@@ -166,6 +188,8 @@ def main() -> None:
     parser.add_argument("--pause", type=int, default=0)
     parser.add_argument("--blocks", default="")
     parser.add_argument("--statements", default="")
+    parser.add_argument("--claims", default="")
+    parser.add_argument("--rate", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--producers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0)
@@ -174,12 +198,14 @@ def main() -> None:
     variant.tasks, variant.wakeups = options.tasks, bool(options.wakeups)
     variant.sources = [options.source] if options.source else [f"{CLASS}:{n}" for n in range(options.sources)]
     variant.limit, variant.paused, variant.blocks = options.limit, bool(options.pause), options.blocks
+    variant.rate = options.rate
     if options.statements:
         count_statements(options.statements)
-    if options.verb in OWN_VERBS:
-        uvloop.run(own(variant, options))
-    else:
-        run(variant, without(sys.argv[1:], *OWN_FLAGS))
+    with time_claims(Path(options.claims)) if options.claims else nullcontext():
+        if options.verb in OWN_VERBS:
+            uvloop.run(own(variant, options))
+        else:
+            run(variant, without(sys.argv[1:], *OWN_FLAGS))
 
 
 def without(arguments: list[str], *flags: str) -> list[str]:

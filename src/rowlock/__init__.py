@@ -8,8 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+    from rowlock.client.batch import Batch
+    from rowlock.client.context import Context
+    from rowlock.client.handle import JobHandle
+    from rowlock.client.handlers import BaseHandler, get_handler, handler
+    from rowlock.client.tasks import Task
+    from rowlock.client.version import __version__
+    from rowlock.contrib.answer_cache import AnswerCache
+    from rowlock.contrib.web_addresses import canonical_url, host_of, link_key, price_key
     from rowlock.core.clock import FakeClock
-    from rowlock.core.dedupe import canonical_url, host_of, link_key, price_key
     from rowlock.core.errors import (
         BatchNotFound,
         ConfigError,
@@ -38,24 +46,16 @@ if TYPE_CHECKING:
     from rowlock.core.policy import Backoff, exponential, fixed
     from rowlock.core.schedule import Schedule
     from rowlock.core.states import Outcome, State
-    from rowlock.governance.cache import AnswerCache
     from rowlock.store.app_schema import Migrations
     from rowlock.store.batches import EndedBatch
-    from rowlock.store.engine import Session
+    from rowlock.store.engines.engine import Session
     from rowlock.store.reads import FinishedStats, QueueStats, Stats
-    from rowlock.work.app import Rowlock
-    from rowlock.work.batch import Batch
-    from rowlock.work.context import Context
-    from rowlock.work.handle import JobHandle
-    from rowlock.work.handlers import BaseHandler, get_handler, handler
-    from rowlock.work.lease import Lease
-    from rowlock.work.pool import WorkerPool
-    from rowlock.work.tasks import Task
-    from rowlock.work.version import __version__
+    from rowlock.worker.lease import Lease
+    from rowlock.worker.pool import WorkerPool
 
 _MODULES = {
     "core.clock": ("FakeClock",),
-    "core.dedupe": ("canonical_url", "host_of", "link_key", "price_key"),
+    "contrib.web_addresses": ("canonical_url", "host_of", "link_key", "price_key"),
     "core.errors": (
         "BatchNotFound",
         "ConfigError",
@@ -84,20 +84,20 @@ _MODULES = {
     "core.policy": ("Backoff", "exponential", "fixed"),
     "core.schedule": ("Schedule",),
     "core.states": ("Outcome", "State"),
-    "governance.cache": ("AnswerCache",),
+    "contrib.answer_cache": ("AnswerCache",),
     "store.app_schema": ("Migrations",),
     "store.batches": ("EndedBatch",),
-    "store.engine": ("Session",),
+    "store.engines.engine": ("Session",),
     "store.reads": ("FinishedStats", "QueueStats", "Stats"),
-    "work.app": ("Rowlock",),
-    "work.batch": ("Batch",),
-    "work.context": ("Context",),
-    "work.handle": ("JobHandle",),
-    "work.handlers": ("BaseHandler", "get_handler", "handler"),
-    "work.lease": ("Lease",),
-    "work.pool": ("WorkerPool",),
-    "work.tasks": ("Task",),
-    "work.version": ("__version__",),
+    "app": ("Rowlock",),
+    "client.batch": ("Batch",),
+    "client.context": ("Context",),
+    "client.handle": ("JobHandle",),
+    "client.handlers": ("BaseHandler", "get_handler", "handler"),
+    "worker.lease": ("Lease",),
+    "worker.pool": ("WorkerPool",),
+    "client.tasks": ("Task",),
+    "client.version": ("__version__",),
 }
 _PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for name in names}
 

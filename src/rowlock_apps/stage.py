@@ -1,4 +1,4 @@
-"""What the demos have in common: a live picture on a terminal, plain lines elsewhere."""
+"""The output of the demos: a live picture on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 EVENTS_SHOWN = 10
-LINE_SECONDS = 1.0  # plain counts come no more often
+LINE_SECONDS = 1.0  # plain counts are printed at most this often
 
 
 class Stage:

@@ -6,9 +6,6 @@ from pathlib import Path
 import pytest
 
 from cli.command import APP, Cli, Inside
-from support.stores import database, engine, template
-
-__all__ = ["database", "engine", "template"]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from cli.command import Inside
 from rowlock.store import aside, open_store
-from rowlock.store.engine import StoreOptions
+from rowlock.store.engines.engine import StoreOptions
 from support.bad_rows import bad_id, bad_rows, insert_bad_rows
 
 

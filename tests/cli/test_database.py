@@ -45,24 +45,24 @@ def test_doctor_is_content_with_a_healthy_database(cli: Cli, here: Inside) -> No
     assert {finding["level"] for finding in findings} == {"ok"}
     checks = [finding["check"] for finding in findings]
     assert checks == ["database", "schema", "pooler", "wake-ups", "clock", "workers", "rows", "leases"]
-    assert "ok    wake-ups  heard after" in cli.out("doctor")
+    assert "ok    wake-ups  received after" in cli.out("doctor")
 
 
 def test_doctor_finds_work_that_nobody_does(cli: Cli, here: Inside) -> None:
-    here.out("enqueue", "mystery", "x=1")
-    here.out("enqueue", "elsewhere", "--queue", "nowhere")
+    here.out("enqueue", "mystery", "x=1", "--defaults")
+    here.out("enqueue", "elsewhere", "--queue", "nowhere", "--defaults")
     here.out("queues", "pause", "default")
     worker = cli.start("worker", "--app", "shop")
     worker.wait_for("Worker started: ")
     told = cli.run("doctor", code=1).stdout
     assert "fail  tasks     no worker of 'default' knows 'mystery'; waiting for one: 1" in told
-    assert "warn  queues    nobody serves 'nowhere'; waiting there: 1" in told
+    assert "warn  queues    no worker serves 'nowhere'; waiting there: 1" in told
     assert "warn  queues    'default' has been paused since" in told
     assert worker.stop() == 0
 
 
 def test_doctor_finds_leases_that_nobody_ends(inside: Inside, folder: Path) -> None:
-    inside.out("enqueue", "add", "a=1")
+    inside.out("enqueue", "add", "a=1", "--defaults")
     connection = apsw.Connection(str(folder / "inside.db"))
     connection.execute(
         "UPDATE rowlock_jobs_live SET state = 'running', ready = FALSE, lease_token = 't', locked_by = 'gone',"
@@ -70,7 +70,7 @@ def test_doctor_finds_leases_that_nobody_ends(inside: Inside, folder: Path) -> N
         (time.time() - 100,),
     )
     connection.close()
-    assert "fail  leases    1 ran out" in inside.run("doctor", code=1).stdout
+    assert "fail  leases    1 expired" in inside.run("doctor", code=1).stdout
 
 
 def test_doctor_says_what_is_wrong_when_it_cannot_look(folder: Path, postgres_url: str) -> None:
@@ -85,7 +85,7 @@ def test_a_paused_queue_is_listed_until_it_goes_on(cli: Cli, here: Inside) -> No
     assert here.json("queues", "pause", "other") == {"name": "other", "paused": True}
     (queue,) = here.json("queues", "list")
     assert (queue["name"], queue["queued"], queue["paused"]) == ("other", 1, True)
-    assert cli.out("queues", "resume", "other") == "other goes on"
+    assert cli.out("queues", "resume", "other") == "other is resumed"
     assert here.out("queues", "resume", "other") == "other was not paused"
     stats = here.json("stats")
     assert (stats["workers"], stats["queues"][0]["queued"], stats["queues"][0]["paused"]) == (0, 1, False)
@@ -135,7 +135,7 @@ def test_stats_names_tasks_that_no_live_worker_knows(cli: Cli, here: Inside) -> 
     wait_until(lambda: here.json("stats")["workers"] == 1, "it is registered")
     assert here.json("stats")["unknown_tasks"] == []
     for _ in range(2):
-        here.run("enqueue", "gone", "n=1")
+        here.run("enqueue", "gone", "n=1", "--defaults")
     wait_until(lambda: here.json("stats")["unknown_tasks"] != [], "they are there")
     assert here.json("stats")["unknown_tasks"] == [{"queue": "default", "task": "gone", "waiting": 2}]
     text = here.out("stats")

@@ -7,12 +7,13 @@ import rowlock
 from rowlock.cli.main import execute
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
-VERBS += ["jobs", "queues", "batches", "sources", "schedules", "workers"]
+VERBS += ["jobs", "queues", "batches", "sources", "schedules", "serve", "tokens", "workers"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],
     "batches": ["list", "show", "cancel"],
     "sources": ["list", "set", "pause", "resume"],
+    "tokens": ["create", "list", "revoke"],
     "schedules": ["list", "next", "add", "remove", "run", "pause", "resume"],
     "workers": ["list"],
 }
@@ -52,3 +53,9 @@ def test_the_command_starts_without_drivers_and_drawing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_verb_but_demo_and_bench_names_the_app(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([*words, "--help"]) == 0
+    assert ("--app" in capsys.readouterr().out) == (words not in (["demo"], ["bench"]))

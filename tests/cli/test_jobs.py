@@ -65,9 +65,9 @@ def test_a_retry_that_a_newer_jobs_key_forbids_is_refused_and_says_so(inside: In
 
 def test_changes_by_filter_are_counted_first_and_need_a_yes(cli: Cli, here: Inside) -> None:
     ids = [here.out("enqueue", "elsewhere", "--app", "shop") for _ in range(3)]
-    other = here.out("enqueue", "add", "a=1")
+    other = here.out("enqueue", "add", "a=1", "--defaults")
     assert here.json("jobs", "cancel", "--queue", "other", "--dry-run") == {"matched": 3, "changed": 0, "dry_run": True}
-    assert "this is about 3 jobs; add --yes" in cli.error("jobs", "cancel", "--queue", "other", code=2)
+    assert "the filter matches 3 jobs: add --yes" in cli.error("jobs", "cancel", "--queue", "other", code=2)
     assert {job["state"] for job in here.json("jobs", "list")} == {"queued"}
 
     assert cli.out("jobs", "cancel", "--queue", "other", "--yes") == "cancelled 3 jobs"
@@ -91,7 +91,7 @@ def test_a_running_job_is_asked_to_stop(cli: Cli, here: Inside) -> None:
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("app", [[], ["--app", "shop"]], ids=["by name", "with its code"])
+@pytest.mark.parametrize("app", [["--defaults"], ["--app", "shop"]], ids=["by name", "with its code"])
 def test_enqueue_takes_every_option(inside: Inside, app: list[str]) -> None:
     mine = "0198a000-0000-7000-8000-000000000001"
     words = ["--args", '{"a": 1}', "b=3", "--queue", "q", "--priority", "-5", "--delay", "1h", "--owner", "ana"]
@@ -118,7 +118,7 @@ def test_enqueue_takes_every_option(inside: Inside, app: list[str]) -> None:
 
 
 def test_waiting_ends_when_the_time_is_up(inside: Inside) -> None:
-    line = inside.error("enqueue", "add", "a=1", "--wait", "--timeout", "100ms", code=1)
+    line = inside.error("enqueue", "add", "a=1", "--defaults", "--wait", "--timeout", "100ms", code=1)
     assert "has not finished after 0.1 s" in line
 
 

@@ -130,10 +130,10 @@ def test_up_dispatches_and_works_in_one_process(cli: Cli, here: Inside) -> None:
 
 SICK = """
 import rowlock.store.schedules
-import rowlock.work.loops
+import rowlock.worker.loops
 from clockwork import app
 
-rowlock.work.loops.GIVE_UP_AFTER = 2
+rowlock.worker.loops.GIVE_UP_AFTER = 2
 
 
 def fire(*given):
@@ -203,7 +203,7 @@ def test_arguments_are_checked_as_an_enqueue_does(inside: Inside, given: list[st
 
 
 def test_without_the_code_it_is_said_that_arguments_were_not_checked(inside: Inside) -> None:
-    told = inside.run("schedules", "add", "s", "greet", "nam=x", "--every", "5m")
+    told = inside.run("schedules", "add", "s", "greet", "nam=x", "--every", "5m", "--defaults")
     assert "s is on: every 5 minutes" in told.stdout
     assert "the arguments were not checked" in told.stderr
     assert "--app" in told.stderr

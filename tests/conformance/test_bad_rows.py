@@ -15,12 +15,12 @@ from rowlock.core.config import Settings
 from rowlock.core.outcome import Succeeded
 from rowlock.core.policy import decide, fixed
 from rowlock.core.states import State
-from rowlock.store import aside, batches, jobs, reads, retention, workers
+from rowlock.store import aside, batches, claim, jobs, leases, reads, retention, workers
+from rowlock.store.claim import Lane
 from rowlock.store.explain import explain, unknown_tasks
-from rowlock.store.jobs import Lane
-from rowlock.work.running import Running
-from rowlock.work.settler import Settler
-from rowlock.work.sweeper import Sweeper
+from rowlock.worker.running import Running
+from rowlock.worker.settler import Settler
+from rowlock.worker.sweeper import Sweeper
 from support.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
 from support.rig import KEEP, Rig, prefix
 from support.sources_rig import claim_turns, sources
@@ -38,7 +38,7 @@ async def test_an_id_that_any_job_has_or_had_makes_no_second_job(database: str) 
         keyed = await t.using(key="k", unique="forever").enqueue()
         done = await t.enqueue()
         store = await app.store()
-        claimed = await store.run(jobs.claim("w", bad_id("no JSON"), [Lane("default", "t")], 10, 60))
+        claimed = await store.run(claim.claim("w", bad_id("no JSON"), [Lane("default", "t")], 10, 60))
         ended = [(job.id, job.token, None) for job in claimed if job.id in (done.id, keyed.id)]
         assert await store.run(jobs.succeed(ended, KEEP))
         async with app.transaction() as tx:  # pruned: only its key remembers it
@@ -186,7 +186,7 @@ async def test_everything_else_runs_beside_rows_that_cannot_be_handled(
     store = await app.store()
     expired = await t.using(queue="nobody", expires_at=datetime.now(UTC) + timedelta(seconds=1)).enqueue()
     lost = await t.using(queue="lost").enqueue()
-    (held,) = await store.run(jobs.claim("gone", bad_id("no JSON"), [Lane("lost", "t")], 1, 0.1))
+    (held,) = await store.run(claim.claim("gone", bad_id("no JSON"), [Lane("lost", "t")], 1, 0.1))
     assert held.id == lost.id
     finished = await t.enqueue()
     with caplog.at_level(logging.ERROR, "rowlock"):
@@ -224,7 +224,7 @@ async def _settled(app: Rowlock) -> None:
     """Nothing that is due is left, but for what is set aside."""
     store = await app.store()
     async with asyncio.timeout(60):
-        while left := await store.run(jobs.work_left([Lane("default", "t")])):
+        while left := await store.run(claim.work_left([Lane("default", "t")])):
             await asyncio.sleep(0.05)
     assert not left
 
@@ -263,7 +263,7 @@ async def test_a_lost_job_whose_end_cannot_be_stored_stops_no_other_reclaim(rig:
     assert sorted(lost.job.id for lost in reclaimed) == sorted(job.id for job in good)
     (one,) = await rig.store.run(aside.listed(10))
     assert (one.id, one.doing, one.times) == (bad.id, "reclaim", 1)
-    assert await rig.store.run(jobs.to_sweep()) == (False, False, False)  # not tried each round
+    assert await rig.store.run(leases.to_sweep()) == (False, False, False)  # not tried each round
     told = await rig.store.run(explain(bad.id))
     assert told is not None
     rig.clock.move(3601)
@@ -275,7 +275,7 @@ async def test_a_lost_job_whose_end_cannot_be_stored_stops_no_other_reclaim(rig:
     assert [lost.job.id for lost in await _reclaim(rig, sweeper)] == [bad.id]
 
 
-async def _reclaim(rig: Rig, sweeper: Sweeper) -> list[jobs.Reclaimed]:
+async def _reclaim(rig: Rig, sweeper: Sweeper) -> list[leases.Reclaimed]:
     sweeper._settings = sweeper._settings.model_copy(update={"lease_seconds": 0.0})
     return await sweeper._reclaim()
 
@@ -288,14 +288,14 @@ async def test_an_overdue_job_whose_end_cannot_be_stored_stops_no_other(rig: Rig
     assert await sweeper._expire() == 2
     assert [one.id for one in await rig.store.run(aside.listed(10))] == [ids[1]]
     assert await rig.fetch("SELECT id, state FROM {t}jobs_live") == [(ids[1], "queued")]
-    assert not (await rig.store.run(jobs.to_sweep()))[1]
+    assert not (await rig.store.run(leases.to_sweep()))[1]
 
 
 async def test_a_job_that_cannot_be_promoted_stops_no_other(rig: Rig, database: str) -> None:
     ids = [await rig.enqueue(delay=5.0) for _ in range(3)]
     await _break_updates(rig, ids[1])
     rig.clock.move(10)
-    done = await aside.all_or_each(rig.store, "promote", jobs.promote(10), jobs.due_ids(10), jobs.promote_one)
+    done = await aside.all_or_each(rig.store, "promote", claim.promote(10), claim.due_ids(10), claim.promote_one)
     assert done
     assert [job.id for job in await rig.claim(10)] == [ids[0], ids[2]]
     assert [(one.id, one.doing) for one in await rig.store.run(aside.listed(10))] == [(ids[1], "promote")]

@@ -4,7 +4,7 @@ import pytest
 
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.core.states import State, allowed
-from rowlock.store import jobs
+from rowlock.store import leases
 from support.rig import Rig
 
 
@@ -29,7 +29,7 @@ async def test_a_running_job_is_asked_to_stop_and_keeps_its_lease(rig: Rig) -> N
     now = rig.clock.move(5)
     assert await rig.cancel(job.id) == {job.id: "cancelling"}
     assert await rig.row(job.id) == before | {"cancel_requested_at": now, "updated_at": now}
-    assert await rig.store.run(jobs.held([(job.id, job.token)])) == {job.id: True}
+    assert await rig.store.run(leases.held([(job.id, job.token)])) == {job.id: True}
 
 
 async def test_the_first_cancel_request_keeps_its_time(rig: Rig) -> None:

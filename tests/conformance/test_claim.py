@@ -10,8 +10,8 @@ import pytest
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import fixed
-from rowlock.store import jobs, workers
-from rowlock.store.jobs import Lane
+from rowlock.store import claim, jobs, workers
+from rowlock.store.claim import Lane
 from support import contract
 from support.rig import Rig, numbered, token
 
@@ -59,7 +59,7 @@ async def test_a_claim_of_none_or_without_lanes_takes_nothing(rig: Rig) -> None:
     await rig.enqueue()
     before = await rig.everything()
     assert await rig.claim(0) == []
-    assert await rig.store.run(jobs.claim("w", token(), [], 10, 60)) == []
+    assert await rig.store.run(claim.claim("w", token(), [], 10, 60)) == []
     assert await rig.everything() == before
 
 
@@ -217,9 +217,9 @@ async def test_a_claim_whose_reply_was_lost_is_adopted_by_its_token(rig: Rig) ->
     mine = token()
     claimed = await rig.claim(3, worker="w", under=mine)
     await rig.claim(1, worker="w")
-    assert await rig.store.run(jobs.adopt("w", mine)) == claimed
-    assert await rig.store.run(jobs.adopt("w", token())) == []
-    assert await rig.store.run(jobs.adopt("somebody else", mine)) == []
+    assert await rig.store.run(claim.adopt("w", mine)) == claimed
+    assert await rig.store.run(claim.adopt("w", token())) == []
+    assert await rig.store.run(claim.adopt("somebody else", mine)) == []
 
 
 async def test_concurrent_claims_give_each_job_to_one_worker(rig: Rig) -> None:

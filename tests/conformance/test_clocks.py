@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from rowlock.core.outcome import Failed, Released
 from rowlock.core.policy import DAY
-from rowlock.store import clocks, jobs
+from rowlock.store import clocks, jobs, leases
 from support.rig import KEEP, LEASE, TABLES, Rig
 
 MANY = 1_000
@@ -19,7 +19,7 @@ async def test_the_lease_of_a_worker_that_died_under_a_clock_ahead_runs_out_in_o
     assert await rig.store.run(clocks.put_right(0)) == (0, 0)
     assert await rig.reclaim() == [], "a worker that lives has a whole lease to renew its own"
     rig.clock.move(LEASE - 1)
-    assert await rig.store.run(jobs.beat([(lives.id, lives.token)], LEASE)) == {lives.id}
+    assert await rig.store.run(leases.beat([(lives.id, lives.token)], LEASE)) == {lives.id}
     rig.clock.move(2)
     assert [lost.job.id for lost in await rig.reclaim()] == [dead.id]
     await rig.succeed(lives)

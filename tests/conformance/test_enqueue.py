@@ -12,7 +12,7 @@ from rowlock.core.outcome import Released
 from rowlock.core.policy import fixed
 from rowlock.store import jobs, open_store
 from rowlock.store.adding import NewRow
-from rowlock.store.engine import StoreOptions
+from rowlock.store.engines.engine import StoreOptions
 from support.rig import Rig, numbered, token
 
 

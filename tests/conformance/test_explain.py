@@ -7,9 +7,9 @@ import pytest
 
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.states import State
-from rowlock.store import jobs, reads, workers
+from rowlock.store import jobs, leases, reads, workers
+from rowlock.store.claim import Lane
 from rowlock.store.explain import Explanation, explain, unknown_tasks
-from rowlock.store.jobs import Lane
 from support.rig import KEEP, LEASE, Rig, numbered
 
 
@@ -51,7 +51,7 @@ async def test_running_names_the_worker_and_its_lease(rig: Rig) -> None:
     since = rig.clock.now()
     job = await rig.running(worker="host-7", lease=60)
     rig.clock.move(30)
-    await rig.store.run(jobs.beat([(job.id, job.token)], 60))
+    await rig.store.run(leases.beat([(job.id, job.token)], 60))
     told = await why(rig, job.id)
     assert (told.reason, told.held_by, told.held_since) == ("running", "host-7", since)
     assert told.waits_until == since + timedelta(seconds=90)

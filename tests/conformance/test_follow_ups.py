@@ -1,21 +1,20 @@
 """A follow-up has what a direct enqueue of its task would have, and its own follow-ups in turn."""
 
-import dataclasses
 import json
 from typing import Any
 
 import pytest
 
 from rowlock import InvalidArguments, Rowlock, fixed
-from rowlock.work.follow_ups import MAX_BYTES
-from rowlock.work.options import TaskOptions
+from rowlock.client.follow_ups import MAX_BYTES
+from rowlock.core.options import names_in
 from support.app_rig import app, rig, t
 from support.rig import Rig
 
 __all__ = ["app", "rig", "t"]  # fixtures
 
-# Every option of a task, with the column that it becomes; those without one are asked of the task when it runs.
-OPTIONS: dict[str, tuple[Any, str | None]] = {
+# Every option that a task can give to its jobs, with the column that it becomes.
+OPTIONS: dict[str, tuple[Any, str]] = {
     "queue": ("other", "queue"),
     "max_attempts": (3, "max_attempts"),
     "backoff": (fixed(seconds=3), "backoff"),
@@ -25,13 +24,9 @@ OPTIONS: dict[str, tuple[Any, str | None]] = {
     "on_success": ("last", "on_success"),
     "on_dead": ("last", "on_dead"),
     "on_lost": ("dead", "on_lost"),
-    "runs_in": (None, None),
-    "memory_mb": (None, None),
     "keep": (12345.0, "keep_seconds"),
-    "counted": (True, None),
-    "rules": ({}, None),
 }
-COLUMNS = [column for _, column in OPTIONS.values() if column is not None]
+COLUMNS = [column for _, column in OPTIONS.values()]
 
 
 async def of_task(rig: Rig, task: str) -> list[dict[str, Any]]:
@@ -45,7 +40,7 @@ async def end(app: Rowlock, job_id: str, dead: bool = False) -> None:
 
 
 def test_every_option_of_a_task_is_in_the_table() -> None:
-    assert list(OPTIONS) == [field.name for field in dataclasses.fields(TaskOptions)]
+    assert OPTIONS.keys() == names_in("task").keys()
 
 
 @pytest.mark.parametrize("how", ["on_success", "on_dead", "on_end"])

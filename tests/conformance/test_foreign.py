@@ -36,12 +36,14 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, SchemaError
 from rowlock.core.job import NewJob
 from rowlock.core.policy import fixed
-from rowlock.store import jobs, reads
+from rowlock.store import claim, jobs, reads
 from rowlock.store.adding import NewRow
-from rowlock.store.engine import StoreOptions, open_store
-from rowlock.store.foreign import _as_text, is_async, run_on, run_on_sync
-from rowlock.store.operation import Call, Operation, Steps, drive, operation
-from rowlock.store.queries import Query, load
+from rowlock.store.engines.dialects import POSTGRES
+from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.foreign import _as_text, is_async, run_on, run_on_sync
+from rowlock.store.engines.opening import open_store
+from rowlock.store.engines.operation import Call, Operation, Steps, drive, operation
+from rowlock.store.engines.queries import Query, load
 from support.server import PostgresDatabases
 
 TRICKY = {"text": "100% of :all 'single' \"double\" \\ $1 %s %(a)s ::json {} ü 時", "list": [1, None, True]}
@@ -428,9 +430,9 @@ def test_a_repeatable_read_transaction_may_enqueue(kind, url, outside, task) -> 
 
 def test_rows_come_back_as_from_our_own_connections(kind, url, outside, task) -> None:
     job_id, token = new_id(), new_id()
-    claim = jobs.claim("worker-1", token, [jobs.Lane("default", task)], 10, 60)
+    claiming = claim.claim("worker-1", token, [claim.Lane("default", task)], 10, 60)
     new = NewJob(task, backoff=fixed(minutes=5).to_json())
-    _, claimed = use(kind(url), jobs.enqueue([(job_id, json.dumps(TRICKY))], new), claim)
+    _, claimed = use(kind(url), jobs.enqueue([(job_id, json.dumps(TRICKY))], new), claiming)
     assert [(job.id, job.token, job.attempt) for job in claimed] == [(job_id, token, 1)]
     assert json.loads(claimed[0].args) == TRICKY
     assert json.loads(claimed[0].backoff) == json.loads(new.backoff or "")
@@ -654,8 +656,8 @@ def statements_of(*operations: Operation[Any]) -> set[str]:
         return [("taken",)] if call.name == "take_id" else []
 
     for op in operations:
-        drive(op.start(), execute, lambda ring: None)
-    return {name for name in named if load("postgres")[name].sql}
+        drive(op.start(), POSTGRES, execute, lambda wake: None)
+    return set(named)
 
 
 async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:
@@ -677,6 +679,6 @@ async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:
 
 
 def test_no_library_is_imported_before_it_is_used() -> None:
-    code = "import sys, rowlock.store.foreign as f; f.is_async(object()); print(*sys.modules)"
+    code = "import sys, rowlock.store.engines.foreign as f; f.is_async(object()); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"asyncpg", "psycopg", "sqlalchemy", "django"} & set(loaded)

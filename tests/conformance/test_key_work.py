@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rowlock import Context, LeaseLost, Permanent, Rowlock
-from rowlock.store import turns
 from support.app_rig import app, rig
 from support.contract_tasks import until, working
 from support.rig import LEASE, Rig, token
+from support.sourced import claim_from, look
 
 __all__ = ["app", "rig"]  # fixtures
 
@@ -27,8 +27,8 @@ def t(app: Rowlock) -> Any:
 
 
 async def take_turns(rig: Rig) -> list[Any]:
-    heads = await rig.store.run(turns.look([("default", "t")], "", 10, -101))
-    return (await rig.store.run(turns.take("worker-1", token(), heads, [], 10, LEASE))).jobs
+    heads = await rig.store.run(look([("default", "t")], 10))
+    return (await rig.store.run(claim_from("worker-1", token(), heads, [], 10, LEASE))).jobs
 
 
 async def test_a_job_with_a_source_lets_go_like_any_other(t: Any, rig: Rig) -> None:

@@ -13,12 +13,12 @@ import pytest
 from rowlock.core.errors import SchemaError, StoreError
 from rowlock.core.source import SHIPPED, Policy
 from rowlock.store import batches, migrate, open_store
-from rowlock.store.engine import StoreOptions
+from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.sources import sources
 from support.rig import COLUMNS, TABLES, Rig, prefix
 
 OPEN = (
-    "import asyncio, sys; from rowlock.store import open_store; from rowlock.store.engine import StoreOptions\n"
+    "import asyncio, sys; from rowlock.store import open_store; from rowlock.store.engines.engine import StoreOptions\n"
     "async def main():\n"
     "    store = await open_store(sys.argv[1], StoreOptions(migrate=True))\n"
     "    await store.close()\n"

@@ -22,10 +22,10 @@ from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
-from rowlock.store import jobs, open_store
-from rowlock.store.engine import StoreOptions
-from rowlock.store.jobs import Lane
-from rowlock.store.operation import Operation
+from rowlock.store import claim, jobs, leases, open_store
+from rowlock.store.claim import Lane
+from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.operation import Operation
 from support.interleave import rewrite
 from support.rig import KEEP, TABLES, Rig, numbered, settlement
 
@@ -175,7 +175,7 @@ class Machine(RuleBasedStateMachine):
     @rule(n=st.integers(1, 3), worker=st.sampled_from(["w1", "w2"]))
     def claim(self, n: int, worker: str) -> None:
         token = self.token()
-        claimed = self.world.run(jobs.claim(worker, token, [Lane("default", "t")], n, LEASE))
+        claimed = self.world.run(claim.claim(worker, token, [Lane("default", "t")], n, LEASE))
         ready = sorted((job.priority, job_id) for job_id, job in self.jobs.items() if job.ready)
         assert [(job.priority, job.id) for job in claimed] == ready[:n]
         for lease in claimed:
@@ -215,7 +215,7 @@ class Machine(RuleBasedStateMachine):
     def beat(self, data: Any, lease_seconds: int, forged: bool) -> None:
         lease = self.pick_lease(data)
         token = self.token() if forged else lease.token
-        self.world.run(jobs.beat([(lease.id, token)], lease_seconds))
+        self.world.run(leases.beat([(lease.id, token)], lease_seconds))
         if self.jobs[lease.id].token == token:
             self.jobs[lease.id].lease_ends = self.now + timedelta(seconds=lease_seconds)
 
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), percent=st.integers(0, 99))
     def progress(self, data: Any, percent: int) -> None:
         lease = self.pick_lease(data)
-        told = self.world.run(jobs.progress([(lease.id, lease.token, percent, "p", None)]))
+        told = self.world.run(leases.progress([(lease.id, lease.token, percent, "p", None)]))
         assert told == ({lease.id} if self.jobs[lease.id].token == lease.token else set())
 
     def pick_lease(self, data: Any) -> Claimed:
@@ -241,7 +241,7 @@ class Machine(RuleBasedStateMachine):
     def reclaim(self, late: bool) -> None:
         if late:
             self.world.clock.move(LEASE + 1)
-        lost = self.world.run(jobs.reclaim([DRAW] * 100, 0, KEEP))
+        lost = self.world.run(leases.reclaim([DRAW] * 100, 0, KEEP))
         ended = {job_id for job_id, job in self.jobs.items() if job.lease_ends and job.lease_ends < self.now}
         assert {reclaimed.job.id for reclaimed in lost} == ended
         for job_id in ended:
@@ -249,7 +249,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def promote(self) -> None:
-        promoted, until_next = self.world.run(jobs.promote(100))
+        promoted, until_next = self.world.run(claim.promote(100))
         waiting = [job for job in self.in_state("queued", "retryable") if not job.ready]
         due = [job for job in waiting if job.run_after <= self.now]
         later = [(job.run_after - self.now).total_seconds() for job in waiting if job not in due]
@@ -310,7 +310,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def a_job_has_one_live_lease(self) -> None:
         every = [(lease.id, lease.token) for lease in self.leases]
-        held = self.world.run(jobs.held(every))
+        held = self.world.run(leases.held(every))
         assert held == {job_id: job.cancel for job_id, job in self.jobs.items() if job.state == "running"}
 
     def teardown(self) -> None:

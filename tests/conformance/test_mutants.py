@@ -9,7 +9,7 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Released, Succeeded
 from rowlock.store import Store, jobs, open_store
-from rowlock.store.engine import StoreOptions
+from rowlock.store.engines.engine import StoreOptions
 from support import contract
 from support.interleave import add_gate, rewrite, watching
 from support.rig import Rig

@@ -18,11 +18,11 @@ import psycopg
 import pytest
 
 from rowlock.core.clock import FakeClock
-from rowlock.store import jobs, migrate, turns
-from rowlock.store.jobs import Lane
-from rowlock.store.postgres import HOT
-from rowlock.store.queries import Query, bind, load
-from rowlock.store.sqlite_runner import bindable
+from rowlock.store import claim, jobs, leases, migrate, sourced_claim
+from rowlock.store.claim import Lane
+from rowlock.store.engines.postgres import HOT
+from rowlock.store.engines.queries import Query, bind, load
+from rowlock.store.engines.sqlite_runner import bindable
 from support.rig import numbered
 from support.server import PostgresDatabases
 
@@ -229,8 +229,8 @@ class Sqlite(Database):
         self._connection.execute(sql).fetchall()
 
     def plans(self, name: str, **params: Any) -> list[Plan]:
-        query: Query = load("sqlite")[name]
-        if query.sql is None:
+        query: Query | None = load("sqlite").get(name)
+        if query is None:
             return []
         values = {key: json.dumps(value) if isinstance(value, list) else value for key, value in params.items()}
         bindings = [values.get(bind, NOW.timestamp()) for bind, _ in query.binds]
@@ -259,12 +259,12 @@ def lanes(count: int) -> list[Lane]:
     return [Lane("default", f"task{n}") for n in range(count)]
 
 
-def leases(count: int = BATCH) -> list[tuple[str, str]]:
+def held_now(count: int = BATCH) -> list[tuple[str, str]]:
     return [(numbered(FIRST_RUNNING + n), TOKEN) for n in range(count)]
 
 
 def ids(count: int = BATCH) -> list[tuple[str]]:
-    return [(job_id,) for job_id, _ in leases(count)]
+    return [(job_id,) for job_id, _ in held_now(count)]
 
 
 FEW = [(numbered(FIRST_FINISHED + n),) for n in range(10)]  # what an operator or a lost lease asks for
@@ -272,16 +272,19 @@ FEW = [(numbered(FIRST_FINISHED + n),) for n in range(10)]  # what an operator o
 
 # name -> its parameters, and the index without which it would read what is not its business.
 STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
-    "succeed": ({"done": [(*lease, "{}") for lease in leases()], "keep": 7}, None),
-    "lock_held": ({"mine": leases()}, None),
+    "succeed": ({"done": [(*lease, "{}") for lease in held_now()], "keep": 7}, None),
+    "lock_held": ({"mine": held_now()}, None),
     "settled_tokens": ({"asked": FEW}, None),
-    "record_attempts": ({"ended": [(job_id, "failed", "E", "m") for job_id, _ in leases()]}, None),
-    "requeue": ({"back": [(job_id, "queued", 1, 0, 0, 0, None, None, 1) for job_id, _ in leases()]}, None),
-    "finish_copy": ({"final": [(job_id, "dead", None, "E", "m", 0, 0, 0, 7, 1) for job_id, _ in leases()]}, None),
+    "record_attempts": ({"ended": [(job_id, "failed", "E", "m") for job_id, _ in held_now()]}, None),
+    "requeue": ({"back": [(job_id, "queued", 1, 0, 0, 0, None, None, 1) for job_id, _ in held_now()]}, None),
+    "finish_copy": (
+        {"final": [(job_id, "dead", None, "E", "m", 0, 0, 0, 7, 1) for job_id, _ in held_now()]},
+        None,
+    ),
     "finish_remove": ({"gone": ids()}, None),
-    "beat": ({"mine": leases(), "lease": 60}, None),
-    "held": ({"mine": leases()}, None),
-    "progress": ({"told": [(*lease, 50, "p", "m") for lease in leases()]}, None),
+    "beat": ({"mine": held_now(), "lease": 60}, None),
+    "held": ({"mine": held_now()}, None),
+    "progress": ({"told": [(*lease, 50, "p", "m") for lease in held_now()]}, None),
     "expired": ({"n": 100, "guard": 60}, "jobs_live_running"),
     "promote": ({"n": 100}, "jobs_live_due"),
     "to_sweep": ({}, "jobs_live_running"),
@@ -312,7 +315,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
         "jobs_live_turns",
     ),
     "look": (
-        {"lane": [("default", f"task{n}", 50, -101, "domain:2") for n in range(7)], "cursor": "domain:2"},
+        {"span": [("default", f"task{n}", n - 4, "domain:2", 101, 50) for n in range(7)]},
         "jobs_live_turns",
     ),
     "lock_classes": ({"asked": [("domain",), ("api",)]}, None),
@@ -415,13 +418,13 @@ def test_a_statement_reads_only_its_own_rows(plans: dict[str, dict[str, list[Pla
 
 
 def test_only_operations_with_these_plans_keep_them() -> None:
-    assert jobs.claim("w", TOKEN, lanes(1), 1, 60).hot
+    assert claim.claim("w", TOKEN, lanes(1), 1, 60).hot
     assert jobs.succeed([], jobs.Keep()).hot
     assert jobs.succeed_marked([], jobs.Keep(), jobs.Marks()).hot
-    assert turns.look([], "", 1, 0).hot
-    assert turns.take("w", TOKEN, [], [], 1, 60).hot
+    assert sourced_claim.look([]).hot
+    assert sourced_claim.claim_sourced("w", TOKEN, [], [], [], 1, 60).hot
     assert not jobs.settle([], jobs.Keep()).hot
-    assert not jobs.beat([], 60).hot
+    assert not leases.beat([], 60).hot
 
 
 def test_a_plan_that_was_made_for_an_empty_table_is_still_good(template: str, postgres_server: Any) -> None:

@@ -15,8 +15,8 @@ from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.policy import fixed
 from rowlock.core.states import State
 from rowlock.store import reads, workers
-from rowlock.store.operation import Call, Steps, operation
-from rowlock.store.queries import POSTGRES, SQLITE, bind, compile_query, load
+from rowlock.store.engines.operation import Call, Steps, operation
+from rowlock.store.engines.queries import bind, compile_query, load
 from rowlock.store.reads import JobFilter
 from support.rig import COLUMNS, Rig, numbered, settlement
 
@@ -43,8 +43,7 @@ def fill(rows: list[tuple[str, str, str | None]]) -> Steps[None]:
 @pytest.fixture
 def filling(rig: Rig) -> Iterator[Rig]:
     queries = load(rig.store.engine)
-    dialect = {"postgres": POSTGRES, "sqlite": SQLITE}[rig.store.engine]
-    queries["fill"] = compile_query("fill", FILL, dialect)
+    queries["fill"] = compile_query("fill", FILL, rig.store.dialect)
     yield rig
     del queries["fill"]
 

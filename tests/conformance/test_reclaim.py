@@ -8,15 +8,15 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import StoreError
 from rowlock.core.outcome import Failed
-from rowlock.store import jobs, open_store
-from rowlock.store.engine import StoreOptions
+from rowlock.store import leases, open_store
+from rowlock.store.engines.engine import StoreOptions
 from support import contract
 from support.rig import KEEP, Rig
 
 
 async def test_a_lease_that_ran_out_makes_the_job_retryable(rig: Rig) -> None:
     job = await rig.running(worker="w-1", max_attempts=1)
-    await rig.store.run(jobs.progress([(job.id, job.token, 40, "p", "m")]))
+    await rig.store.run(leases.progress([(job.id, job.token, 40, "p", "m")]))
     now = rig.clock.move(61)
     (lost,) = await rig.reclaim(draw=0.5)
     assert (lost.job.id, lost.job.token, lost.job.worker) == (job.id, job.token, "w-1")
@@ -204,4 +204,4 @@ async def test_an_outage_is_not_the_death_of_every_worker(database: str, rig: Ri
 async def test_a_sweep_without_a_guard_waits_for_nothing(rig: Rig) -> None:
     job = await rig.running()
     rig.clock.move(61)
-    assert [lost.job.id for lost in await rig.store.run(jobs.reclaim([0.0], 0, KEEP))] == [job.id]
+    assert [lost.job.id for lost in await rig.store.run(leases.reclaim([0.0], 0, KEEP))] == [job.id]

@@ -16,9 +16,9 @@ from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
 from rowlock.store import Store, jobs, open_store, reads, retention
-from rowlock.store.engine import StoreOptions
+from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.operation import Operation
 from rowlock.store.jobs import Keep
-from rowlock.store.operation import Operation
 from rowlock.store.retention import Pace, Partitions, ensure_partitions, prune
 from support.rig import KEEP, Rig, token
 from support.sources_rig import claim_turns, sources

@@ -12,7 +12,7 @@ from rowlock.core.errors import NotAllowed, ScheduleNotFound
 from rowlock.core.policy import DAY
 from rowlock.core.schedule import Missed
 from rowlock.store import open_store, schedules
-from rowlock.store.engine import StoreOptions
+from rowlock.store.engines.engine import StoreOptions
 from support.rig import Rig
 from support.schedule_rig import LEASE, NEW_YEAR, declare, fire, fired, schedule, shown, ticks
 

@@ -10,7 +10,7 @@ from rowlock.core.errors import StoreError
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
-from rowlock.store import jobs
+from rowlock.store import jobs, leases
 from rowlock.store.jobs import Keep
 from support import contract
 from support.rig import KEEP, Rig, moment, settlement, token
@@ -35,7 +35,7 @@ ENDS = [
 async def test_a_success_is_a_whole_finished_row(rig: Rig) -> None:
     job = await rig.running(worker="w-1", owner="ana", tags=("x",), source="s", args='{"n": 1}', priority=3)
     before = await rig.row(job.id)
-    await rig.store.run(jobs.progress([(job.id, job.token, 40, "fetch", "reading")]))
+    await rig.store.run(leases.progress([(job.id, job.token, 40, "fetch", "reading")]))
     now = rig.clock.move(7)
     assert await rig.settle(job, Succeeded('{"title": "é"}')) == "applied"
     assert await rig.row(job.id) == before | NO_LEASE | {
@@ -75,7 +75,7 @@ async def test_a_result_is_read_back_as_it_was_written(rig: Rig, result: str | N
 async def test_a_failure_with_tries_left_waits_for_its_backoff(rig: Rig) -> None:
     job = await rig.running(max_attempts=2, backoff=fixed(minutes=5).to_json())
     before = await rig.row(job.id)
-    await rig.store.run(jobs.progress([(job.id, job.token, 40, "fetch", "reading")]))
+    await rig.store.run(leases.progress([(job.id, job.token, 40, "fetch", "reading")]))
     now = rig.clock.move(2)
     assert await rig.settle(job, Failed("HTTP_500", "it broke"), draw=0.25) == "applied"
     assert await rig.row(job.id) == before | NO_LEASE | {
@@ -228,13 +228,13 @@ async def test_settle_after_a_loss_that_ended_the_job_changes_nothing(rig: Rig) 
 async def test_a_lease_that_was_reclaimed_did_not_settle(rig: Rig) -> None:
     """`settled_by` tells what became of a COMMIT whose reply was lost: a sweep must not look like that COMMIT."""
     zombie, other = await rig.running(lease=5), await rig.running(lease=1000)
-    assert not await rig.store.run(jobs.settled_by(zombie.id, zombie.token))
+    assert not await rig.store.run(leases.settled_by(zombie.id, zombie.token))
     rig.clock.move(6)
     assert len(await rig.reclaim()) == 1
-    assert not await rig.store.run(jobs.settled_by(zombie.id, zombie.token))
+    assert not await rig.store.run(leases.settled_by(zombie.id, zombie.token))
     await rig.succeed(other)
-    assert await rig.store.run(jobs.settled_by(other.id, other.token))
-    assert not await rig.store.run(jobs.settled_by(other.id, token()))
+    assert await rig.store.run(leases.settled_by(other.id, other.token))
+    assert not await rig.store.run(leases.settled_by(other.id, token()))
 
 
 async def test_a_settle_for_a_job_that_is_not_there_is_lost(rig: Rig) -> None:

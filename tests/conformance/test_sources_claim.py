@@ -7,13 +7,15 @@ from datetime import timedelta
 import pytest
 
 from rowlock.core.clock import FakeClock
-from rowlock.store import Store, open_store, turns
-from rowlock.store.engine import StoreOptions
-from rowlock.store.jobs import Lane
-from rowlock.store.operation import Operation
+from rowlock.core.seen_sources import Head, Taken
+from rowlock.store import Store, open_store
+from rowlock.store.claim import Lane
+from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.operation import Operation
+from support import sourced
 from support.interleave import Actor, play, watching
 from support.rig import LEASE, Rig, moment, token
-from support.sources_rig import EVERY_PRIORITY, claim_turns, cleared, open_breaker, sources, succeed
+from support.sources_rig import claim_turns, cleared, open_breaker, sources, succeed
 
 LANE = ("default", "t")
 postgres_only = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
@@ -29,12 +31,12 @@ async def rig(store: Store, clock: FakeClock) -> Rig:
     return await cleared(Rig(store, clock))
 
 
-async def look(rig: Rig) -> list[turns.Head]:
-    return await rig.store.run(turns.look([LANE], "", 32, EVERY_PRIORITY))
+async def look(rig: Rig) -> list[Head]:
+    return await rig.store.run(sourced.look([LANE]))
 
 
-def take(heads: list[turns.Head], n: int = 9) -> Operation[turns.Taken]:
-    return turns.take("worker-1", token(), heads, [Lane(*LANE)], n, LEASE)
+def take(heads: list[Head], n: int = 9) -> Operation[Taken]:
+    return sourced.claim_from("worker-1", token(), heads, [Lane(*LANE)], n, LEASE)
 
 
 async def test_a_claim_that_is_rolled_back_has_taken_nothing(rig: Rig) -> None:

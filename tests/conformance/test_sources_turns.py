@@ -1,18 +1,18 @@
 """Whose turn it is among jobs with and without a source: priority strictly first, then round, then the oldest."""
 
-import time
 from collections import Counter
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
+from rowlock.core import seen_sources
+from rowlock.core.claiming import NO_PLAIN_SECONDS
 from rowlock.core.clock import FakeClock
-from rowlock.store import Store, turns, workers
-from rowlock.work import turns as worker_turns
-from rowlock.work.turns import LOOK_SECONDS, Turns
+from rowlock.core.seen_sources import FRONT, Range
+from rowlock.store import Store, sourced_claim, workers
 from support.rig import Rig
-from support.sources_rig import EVERY_PRIORITY, Worker, claim_turns, cleared, enqueue_each, sources, succeed, take_turns
+from support.sourced import look
+from support.sources_rig import Worker, claim_turns, cleared, enqueue_each, sources, succeed, take_turns
 
 
 @pytest.fixture
@@ -157,35 +157,22 @@ async def test_urgent_jobs_that_cannot_be_taken_do_not_hold_up_the_others(rig: R
     assert [job.priority for _ in range(2) for job in await worker.claim(1)] == [-5, 0]
 
 
-async def test_a_job_without_a_source_waits_for_urgent_sources_that_a_look_did_not_reach(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_turns, "FRESH_SECONDS", 60)
+async def test_a_job_without_a_source_waits_for_urgent_sources_that_a_look_did_not_reach(rig: Rig) -> None:
     await enqueue_each(rig, [f"api:{n:03}" for n in range(40)], priority=-10)
     await rig.enqueue()
     worker = Worker(rig)
-    for _ in range(worker_turns.FEWEST - 1):
+    for _ in range(seen_sources.FEWEST - 1):
         assert len(await worker.claim(1)) == 1
     assert [job.source for job in await claim_turns(rig, 1)] == ["api:031"], "the last that the worker's look has found"
     assert [job.priority for _ in range(8) for job in await worker.claim(1)] == [-10] * 8
 
 
-async def test_jobs_without_a_source_are_not_asked_for_at_each_claim_where_there_are_none(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_jobs_without_a_source_are_not_asked_for_at_each_claim_where_there_are_none(rig: Rig) -> None:
     await enqueue_each(rig, [f"api:{n:03}" for n in range(30)] * 4)
-    asked, take = 0, Turns._take
-
-    async def counted(self: Turns, heads: Any, plain: Any, *given: Any) -> Any:
-        nonlocal asked
-        asked += bool(plain)
-        return await take(self, heads, plain, *given)
-
-    monkeypatch.setattr(Turns, "_take", counted)
-    worker, started = Worker(rig), time.monotonic()
+    worker = Worker(rig)
     for _ in range(100):
-        assert await worker.claim(1)
-    assert asked <= 2 * (1 + (time.monotonic() - started) / LOOK_SECONDS), "up to the others' priority, and all"
+        assert await worker.claim(1, after=0.01)
+    assert worker.asked_plain <= 2 * (1 + 100 * 0.01 / NO_PLAIN_SECONDS), "up to the others' priority, and all"
 
 
 async def test_with_many_slots_and_more_sources_a_turn_is_two_jobs_and_no_source_has_a_second_before_all_had_one(
@@ -315,25 +302,33 @@ async def test_the_round_of_one_task_does_not_end_that_of_another(rig: Rig, prio
 async def test_a_look_goes_through_a_bounded_number_of_sources_and_on_from_there(rig: Rig) -> None:
     await enqueue_each(rig, [f"domain:{n:03}" for n in range(100)] * 2)
     seen: list[str] = []
-    cursor = ""
+    place = FRONT
     for _ in range(4):
-        heads = await rig.store.run(turns.look([("default", "t")], cursor, 25, EVERY_PRIORITY))
+        heads = await rig.store.run(look([("default", "t")], 25, place))
         assert len(heads) == 25
-        assert [head.last for head in heads] == [False] * 24 + [True]
+        assert [head.end for head in heads] == [False] * 24 + [True]
         seen += [head.source for head in heads]
-        cursor = heads[-1].source
+        place = (0, heads[-1].source)
     assert seen == [f"domain:{n:03}" for n in range(100)]
-    heads = await rig.store.run(turns.look([("default", "t")], "domain:090", 200, EVERY_PRIORITY))
-    assert [head.source for head in heads] == [f"domain:{n % 100:03}" for n in range(91, 191)], "round to the cursor"
-    assert not any(head.last for head in heads)
+    assert await rig.store.run(look([("default", "t")], 25, place)) == []
+    heads = await rig.store.run(look([("default", "t")], 200, (0, "domain:090")))
+    assert [head.source for head in heads] == [f"domain:{n:03}" for n in range(91, 100)]
+    assert not any(head.end for head in heads)
 
 
-@pytest.mark.parametrize("cursor", ["", "domain:000", "domain:050", "domain:099"])
-async def test_a_look_after_a_priority_shows_none_of_it(rig: Rig, cursor: str) -> None:
+@pytest.mark.parametrize("source", ["domain:099", "domain:zzz"])
+async def test_a_look_after_the_last_source_of_a_priority_goes_on_with_the_next_priority(rig: Rig, source: str) -> None:
     await enqueue_each(rig, [f"domain:{n:03}" for n in range(100)])
     await rig.enqueue(source="domain:050", priority=1)
-    heads = await rig.store.run(turns.look([("default", "t")], cursor, 32, 0))
+    heads = await rig.store.run(look([("default", "t")], 32, (0, source)))
     assert [(head.priority, head.source) for head in heads] == [(1, "domain:050")]
+
+
+async def test_a_look_up_to_a_priority_shows_none_of_it(rig: Rig) -> None:
+    for priority in (-2, -1, 0, 1):
+        await rig.enqueue(source="api:a", priority=priority)
+    heads = await rig.store.run(sourced_claim.look([Range("default", "t", high_priority=0)]))
+    assert [head.priority for head in heads] == [-2, -1]
 
 
 async def test_a_look_changes_nothing(rig: Rig) -> None:
@@ -341,5 +336,5 @@ async def test_a_look_changes_nothing(rig: Rig) -> None:
     await rig.enqueue_many(3, source="api:a")
     tables = ("jobs_live", "sources")
     before = await rig.everything(tables)
-    await rig.store.run(turns.look([("default", "t")], "", 25, EVERY_PRIORITY))
+    await rig.store.run(look([("default", "t")], 25))
     assert await rig.everything(tables) == before

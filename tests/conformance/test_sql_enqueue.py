@@ -1,15 +1,14 @@
 """`rowlock.enqueue(…)`: a job from SQL, in the caller's transaction, as good as one from Python."""
 
+import json
 from typing import Any
 
 import psycopg
 import pytest
 
 from rowlock import Rowlock, exponential, fixed
+from rowlock.core.options import OPTIONS
 from rowlock.core.policy import DEFAULT_BACKOFF, Backoff
-from support.stores import template
-
-__all__ = ["template"]
 
 
 @pytest.fixture
@@ -135,3 +134,57 @@ async def test_a_backoff_from_sql_means_what_it_means_in_python(database: str, g
     job_id = sql(database, "SELECT rowlock.enqueue('t', backoff => CAST(%s AS jsonb))", given)
     stored = sql(database, "SELECT CAST(backoff AS text) FROM rowlock.jobs WHERE id = %s", job_id)
     assert Backoff.from_json(stored) == meant
+
+
+async def test_what_is_not_given_is_what_the_tasks_worker_registered(database: str) -> None:
+    async with Rowlock(database) as app:
+
+        @app.task
+        async def report(finished: dict[str, Any]) -> None: ...
+
+        @app.task(
+            queue="money", max_attempts=1, on_lost="dead", timeout=9, keep=60, backoff=fixed(3), priority=4,
+            source="api:bank", on_success=report, on_dead="elsewhere",
+        )  # fmt: skip
+        async def pay(to: str) -> None: ...
+
+        async with app.worker(queues=["none"]):
+            pass
+        sql(database, "SELECT rowlock.enqueue('pay', '{\"to\": \"bo\"}')")
+        await pay.enqueue(to="bo")
+        columns = "queue, max_attempts, on_lost, timeout_seconds, keep_seconds, priority, source"
+        texts = ", ".join(f"CAST(CAST({name} AS jsonb) AS text)" for name in ("backoff", "on_success", "on_dead"))
+        by_sql, by_python = await app.fetch(f"SELECT {columns}, {texts} FROM rowlock.jobs_live ORDER BY id")
+        assert tuple(by_sql) == tuple(by_python)
+        job_id = sql(database, "SELECT rowlock.enqueue('pay', queue => 'q', priority => 0, max_attempts => 3)")
+        job = await app.job(str(job_id))
+        assert (job.queue, job.priority, job.max_attempts, job.timeout_seconds) == ("q", 0, 3, 9)
+
+
+async def test_every_option_that_a_task_can_give_its_jobs_is_known_to_the_function(database: str) -> None:
+    given = [option.name for option in OPTIONS.values() if "task" in option.places]
+    for name in [*given, "colour"]:
+        sql(database, "DELETE FROM rowlock.tasks RETURNING 1")
+        options = json.dumps({name: None})
+        sql(
+            database,
+            "INSERT INTO rowlock.tasks (name, options, source_derived, updated_at) VALUES ('t', %s, FALSE, now())"
+            " RETURNING 1",
+            options,
+        )
+        if name != "colour":
+            sql(database, "SELECT rowlock.enqueue('t')")
+    with pytest.raises(psycopg.Error, match="task t has the option colour, which this function cannot give to a job"):
+        sql(database, "SELECT rowlock.enqueue('t')")
+
+
+async def test_a_source_that_python_derives_is_warned_of(database: str) -> None:
+    insert = "INSERT INTO rowlock.tasks (name, options, source_derived, updated_at) VALUES ('t', '{}', TRUE, now())"
+    sql(database, f"{insert} RETURNING 1")
+    told: list[str] = []
+    with psycopg.connect(database) as connection:
+        connection.add_notice_handler(lambda notice: told.append(str(notice.message_primary)))
+        connection.execute("SELECT rowlock.enqueue('t', source => 'api:x')")
+        assert told == []
+        connection.execute("SELECT rowlock.enqueue('t')")
+    assert ["derives its source from its arguments" in line for line in told] == [True]

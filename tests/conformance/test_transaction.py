@@ -10,9 +10,9 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, StoreError, TransactionTooLong
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Succeeded
-from rowlock.store import Store, jobs, open_store
-from rowlock.store.engine import StoreOptions
-from rowlock.store.operation import Operation
+from rowlock.store import Store, claim, jobs, leases, open_store
+from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.operation import Operation
 from support.rig import KEEP, Rig, numbered, settlement
 
 
@@ -144,8 +144,8 @@ async def test_nothing_is_seen_outside_before_the_commit(rig: Rig, database: str
     try:
         async with rig.store.transaction() as tx:
             await tx.run(enqueue(1))
-            assert await other.run(jobs.held([(numbered(1), numbered(1))])) == {}
-            assert await other.run(jobs.adopt("w", numbered(1))) == []
+            assert await other.run(leases.held([(numbered(1), numbered(1))])) == {}
+            assert await other.run(claim.adopt("w", numbered(1))) == []
         claimed = await Rig(other, rig.clock).claim()
         assert [job.id for job in claimed] == [numbered(1)]
     finally:
@@ -167,8 +167,8 @@ async def test_transactions_one_after_another_lose_nothing(rig: Rig) -> None:
 async def test_a_read_operation_sees_what_its_own_transaction_wrote(rig: Rig) -> None:
     job_id = await rig.enqueue()
     async with rig.store.transaction() as tx:
-        (job,) = await tx.run(jobs.claim("w", numbered(9), [jobs.Lane("default", "t")], 1, 60))
-        assert await tx.run(jobs.held([(job.id, job.token)])) == {job_id: False}
+        (job,) = await tx.run(claim.claim("w", numbered(9), [claim.Lane("default", "t")], 1, 60))
+        assert await tx.run(leases.held([(job.id, job.token)])) == {job_id: False}
 
 
 class TestTimeLimit:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from rowlock.core.clock import FakeClock
+from rowlock.core.errors import NotAllowed
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition
 from rowlock.core.states import EVENTS, FINAL, Outcome, State, allowed
-from rowlock.store import Store, jobs
+from rowlock.store import Store, jobs, leases
 from support.rig import KEEP, Rig, token
 from support.stores import empty
 
@@ -119,8 +120,11 @@ async def test_a_refused_transition_changes_nothing(rig: Rig, state: State, even
     if event in set(Outcome):
         for under in (job.token, token()):
             for after in State:
-                if after is not State.RUNNING:
+                if after in allowed(State.RUNNING, event):
                     assert await end(rig, job, Outcome(event), after, under) in ("duplicate", "lost")
+                else:  # refused before it reaches the store
+                    with pytest.raises(NotAllowed):
+                        await end(rig, job, Outcome(event), after, under)
     if (state, event) == (State.RUNNING, "cancel"):  # told to stop, and still running
         assert (await rig.row(job.id))["cancel_requested_at"] == rig.clock.now()
         assert await rig.state(job.id) == state
@@ -137,7 +141,7 @@ async def test_final_is_final_until_an_operator_retries(rig: Rig, state: State) 
         if event != "retry":
             assert not await happens(rig, job)
     await rig.promote()
-    await rig.store.run(jobs.beat([(job.id, job.token)], 1000))
-    await rig.store.run(jobs.progress([(job.id, job.token, 1, "x", "y")]))
+    await rig.store.run(leases.beat([(job.id, job.token)], 1000))
+    await rig.store.run(leases.progress([(job.id, job.token, 1, "x", "y")]))
     assert await rig.settle(job, Failed("E", "late")) == "duplicate"
     assert await rig.everything() == before

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from rowlock.store import workers
-from rowlock.store.operation import Operation
+from rowlock.store.engines.operation import Operation
 from support.rig import Rig
 
 

@@ -10,12 +10,13 @@ from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.store import Store, batches, jobs
 from rowlock.store.adding import NewRow
-from support.app_rig import app, other, rig, t, watcher
+from support.app_rig import app, rig, t
 from support.interleave import Actor, orders, play, watching
 from support.rig import KEEP, Rig, settlement
-from support.stores import clock, database, template
 
-__all__ = ["app", "clock", "database", "other", "rig", "t", "template", "watcher"]  # fixtures
+__all__ = ["app", "rig", "t"]  # fixtures
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 
 DEAD = Failed("E", "no", permanent=True)
 
@@ -23,11 +24,6 @@ DEAD = Failed("E", "no", permanent=True)
 def meetings(first: int, second: int) -> list[str]:
     """Orders in which one comes between two parts of the other, or not at all: more turns meet nothing new."""
     return [order for order in orders(first, second) if order.count("AB") + order.count("BA") <= 2]
-
-
-@pytest.fixture
-def engine() -> str:
-    return "postgres"
 
 
 @pytest.fixture

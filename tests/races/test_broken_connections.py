@@ -12,13 +12,10 @@ import pytest
 from rowlock import ConfigError, StoreError, StoreUnavailable
 from rowlock.core.job import NewJob
 from rowlock.store import Store, jobs, open_store, reads
-from rowlock.store.engine import StoreOptions, redact
+from rowlock.store.engines.engine import StoreOptions, redact
 from rowlock.store.ids import new_id
 from support.race_proxy import Proxy
 from support.server import PostgresServer
-from support.stores import database, template
-
-__all__ = ["database", "template"]
 
 Do = Callable[[Store], Awaitable[Any]]
 ENDED = "ended the connection: terminating connection due to administrator command"

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,41 +9,20 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.store import Store, jobs, open_store
-from rowlock.store.engine import StoreOptions
-from rowlock.store.jobs import Lane
+from rowlock.store import Store, jobs, leases
+from rowlock.store import claim as claims
+from rowlock.store.claim import Lane
 from support import contract
-from support.interleave import Actor, add_gate, orders, play, watching
+from support.interleave import Actor, add_gate, orders, play
 from support.rig import KEEP, Rig, numbered, settlement, token
-from support.stores import clock, database, rig, store, template
 
-__all__ = ["clock", "database", "rig", "store", "template"]  # fixtures
+pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 
 LANES = [Lane("default", "t")]
 
 
-@pytest.fixture
-def engine() -> str:
-    return "postgres"
-
-
-@pytest.fixture
-async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
-    """A second store on the same database."""
-    opened = await open_store(database, StoreOptions(clock=clock))
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def watcher(database: str) -> AsyncIterator[Any]:
-    """A connection that belongs to neither."""
-    async with watching(database) as connection:
-        yield connection
-
-
 def claim(worker: str, n: int = 1) -> Any:
-    return jobs.claim(worker, token(), LANES, n, 60)
+    return claims.claim(worker, token(), LANES, n, 60)
 
 
 async def test_claim_and_claim_share_no_job(rig: Rig, other: Store, watcher: Any) -> None:
@@ -86,7 +64,7 @@ async def test_finish_and_reclaim_write_one_outcome(rig: Rig, other: Store, watc
         job = await rig.running(lease=5)
         rig.clock.move(6)
         finish = jobs.settle([settlement(job, Succeeded('"done"'))], KEEP)
-        a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, jobs.reclaim([0.5], 0, KEEP)))
+        a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, leases.reclaim([0.5], 0, KEEP)))
         row = await rig.row(job.id)
         if a[job.id] == "applied":
             assert (row["state"], row["result"], row["losses"], b) == ("succeeded", "done", 0, []), order
@@ -105,7 +83,7 @@ async def test_plain_success_and_reclaim_write_one_outcome(rig: Rig, other: Stor
         job = await rig.running(lease=5)
         rig.clock.move(6)
         finish = jobs.succeed([(job.id, job.token, '"done"')], KEEP)
-        a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, jobs.reclaim([0.5], 0, KEEP)))
+        a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, leases.reclaim([0.5], 0, KEEP)))
         row = await rig.row(job.id)
         assert (bool(a), len(b)) in ((True, 0), (False, 1)), order
         assert row["state"] == ("succeeded" if a else "retryable"), order
@@ -117,7 +95,7 @@ async def test_reclaim_and_reclaim_end_a_lease_once(rig: Rig, other: Store, watc
     for order in (*orders(5, 2), *orders(2, 5)):
         job = await rig.running(lease=5)
         rig.clock.move(6)
-        sweeps = [Actor(store, jobs.reclaim([0.5] * 10, 0, KEEP)) for store in (rig.store, other)]
+        sweeps = [Actor(store, leases.reclaim([0.5] * 10, 0, KEEP)) for store in (rig.store, other)]
         a, b = await play(watcher, order, *sweeps)
         assert len(a) + len(b) == 1, order
         assert (await rig.row(job.id))["losses"] == 1, order
@@ -168,7 +146,7 @@ async def test_settle_and_beat_never_bring_a_lease_back(rig: Rig, other: Store, 
         for order in orders(4, 2):
             job = await rig.running()
             rig.clock.move(1)
-            beat = Actor(other, jobs.beat([(job.id, job.token)], 1000))
+            beat = Actor(other, leases.beat([(job.id, job.token)], 1000))
             settle = Actor(rig.store, jobs.settle([settlement(job, end)], KEEP))
             a, _ = await play(watcher, order, settle, beat)
             assert a == {job.id: "applied"}, order
@@ -184,8 +162,8 @@ async def test_plain_success_and_another_write_to_the_row_leave_one_row(rig: Rig
             job, beside = await rig.running(), await rig.running()
             rig.clock.move(1)
             writes = {
-                "beat": jobs.beat([(job.id, job.token)], 1000),
-                "progress": jobs.progress([(job.id, job.token, 50, "p", "m")]),
+                "beat": leases.beat([(job.id, job.token)], 1000),
+                "progress": leases.progress([(job.id, job.token, 50, "p", "m")]),
                 "cancel": jobs.cancel([job.id], KEEP),
             }
             done = jobs.succeed([(job.id, job.token, '"done"'), (beside.id, beside.token, None)], KEEP)
@@ -203,8 +181,8 @@ async def test_beat_and_reclaim_agree_on_who_holds_the_lease(rig: Rig, other: St
     for order in orders(2, 5):
         job = await rig.running(lease=5)
         rig.clock.move(6)
-        beat = Actor(rig.store, jobs.beat([(job.id, job.token)], 60))
-        _, b = await play(watcher, order, beat, Actor(other, jobs.reclaim([0.5], 0, KEEP)))
+        beat = Actor(rig.store, leases.beat([(job.id, job.token)], 60))
+        _, b = await play(watcher, order, beat, Actor(other, leases.reclaim([0.5], 0, KEEP)))
         row = await rig.row(job.id)
         assert row["state"] == ("retryable" if b else "running"), order
         assert (row["lease_token"] is None) == bool(b), order
@@ -243,20 +221,20 @@ async def test_twins_under_one_chosen_id_make_one_job(rig: Rig, other: Store, wa
 
 async def test_a_row_that_somebody_has_locked_does_not_stop_the_beats_of_others(rig: Rig, watcher: Any) -> None:
     locked, free = await rig.running(), await rig.running()
-    leases = [(locked.id, locked.token), (free.id, free.token)]
+    mine = [(locked.id, locked.token), (free.id, free.token)]
     before = await rig.row(locked.id)
     transaction = watcher.transaction()
     await transaction.start()
     await watcher.execute("SELECT 1 FROM rowlock.jobs_live WHERE id = $1 FOR UPDATE", locked.id)
     now = rig.clock.move(61)
     async with asyncio.timeout(5):  # less than any lock timeout: nobody waits for the lock
-        await rig.store.run(jobs.beat(leases, 60))
-        assert await rig.store.run(jobs.held(leases)) == {locked.id: False, free.id: False}
+        await rig.store.run(leases.beat(mine, 60))
+        assert await rig.store.run(leases.held(mine)) == {locked.id: False, free.id: False}
         assert await rig.reclaim() == []  # skipped is not lost: the sweeper passes the locked row over too
     await transaction.rollback()
     assert (await rig.row(free.id))["heartbeat_at"] == now
     assert (await rig.row(locked.id))["lease_expires_at"] == before["lease_expires_at"]
-    await rig.store.run(jobs.beat(leases, 60))
+    await rig.store.run(leases.beat(mine, 60))
     assert (await rig.row(locked.id))["heartbeat_at"] == now
 
 

@@ -13,17 +13,13 @@ from rowlock.core.outcome import Failed
 from support.app_rig import app, rig
 from support.interleave import watching
 from support.rig import Rig
-from support.stores import clock, database, template
 
-__all__ = ["app", "clock", "database", "rig", "template"]  # fixtures
+__all__ = ["app", "rig"]  # fixtures
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 
 KINDS = ["until_done", "while_queued", "forever", timedelta(hours=1)]
 ACTIVE = "SELECT CAST(id AS text) FROM {t}jobs_live"
-
-
-@pytest.fixture
-def engine() -> str:
-    return "postgres"
 
 
 @pytest.fixture

@@ -16,21 +16,17 @@ from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
 from rowlock.store import Store, jobs
 from rowlock.store.adding import NewRow
-from support.app_rig import app, other, rig, watcher
+from support.app_rig import app, rig
 from support.interleave import Actor, orders, play, watching
 from support.rig import Rig
-from support.stores import clock, database, template
 
-__all__ = ["app", "clock", "database", "other", "rig", "template", "watcher"]  # fixtures
+__all__ = ["app", "rig"]  # fixtures
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 
 KINDS = ["until_done", "while_queued", "forever", timedelta(hours=1)]
 PATIENCE = 20.0
 ACTIVE = "SELECT CAST(id AS text) FROM {t}jobs_live"
-
-
-@pytest.fixture
-def engine() -> str:
-    return "postgres"
 
 
 @pytest.fixture

@@ -13,20 +13,17 @@ import pytest
 from rowlock import Rowlock
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, open_store
-from rowlock.store.engine import StoreOptions
-from rowlock.store.operation import Call
-from rowlock.store.postgres import PostgresStore
-from rowlock.store.queries import load
+from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.operation import Call
+from rowlock.store.engines.postgres import PostgresStore
+from rowlock.store.engines.queries import load
+from rowlock.store.engines.sqlite_runner import Runner
 from rowlock.store.sources import pause, resume, set_policy
-from rowlock.store.sqlite_runner import Runner
-from rowlock.store.turns import look, take
-from rowlock.work.pool import WorkerPool
+from rowlock.worker.pool import WorkerPool
 from support.rig import Rig, numbered, token
 from support.server import PostgresDatabases
 from support.source_work import LANES, enqueue, make_sources, pages, site, steps
-from support.stores import clock, database, engine, rig, store, template
-
-__all__ = ["clock", "database", "engine", "rig", "store", "template"]  # fixtures
+from support.sourced import claim_from, look
 
 
 async def start_elsewhere(rig: Rig, count: int) -> None:
@@ -35,10 +32,10 @@ async def start_elsewhere(rig: Rig, count: int) -> None:
     await enqueue(rig.store, sources, 100_000, task="elsewhere")
     cursor, running = "", 0
     while running < count:
-        heads = await rig.store.run(look([("default", "elsewhere")], cursor, 256, -101))
-        taken = await rig.store.run(take("elsewhere", token(), heads, [], 256, 600))
+        heads = await rig.store.run(look([("default", "elsewhere")], 256, (0, cursor)))
+        taken = await rig.store.run(claim_from("elsewhere", token(), heads, [], 256, 600))
         assert taken.jobs
-        cursor, running = taken.last_source or "", running + len(taken.jobs)
+        cursor, running = heads[-1].source, running + len(taken.jobs)
 
 
 async def work_of_a_claim(rig: Rig, cursor: str) -> Counter[str]:
@@ -46,8 +43,8 @@ async def work_of_a_claim(rig: Rig, cursor: str) -> Counter[str]:
     if rig.store.engine == "postgres":
         await rig.store.execute("VACUUM ANALYZE rowlock.jobs_live, rowlock.sources")  # no pages of dead rows
     async with (pages if rig.store.engine == "postgres" else steps)(rig.store) as (session, touched):
-        heads = await session.run(look(LANES, cursor, 32, -101))
-        taken = await session.run(take("w", token(), heads, [], 10, 60))
+        heads = await session.run(look(LANES, 32, (0, cursor)))
+        taken = await session.run(claim_from("w", token(), heads, [], 10, 60))
         assert (len(heads), len(taken.jobs)) == (32, 10)
     return touched
 
@@ -72,7 +69,7 @@ class Statements(defaultdict[str, Counter[str]]):
     """Statements that stores have executed, by database. SQLite needs two for what is one on a server: they are one."""
 
     def note(self, url: str, name: str) -> None:
-        self[url][name] += load("postgres")[name].sql is not None
+        self[url][name] += name in load("postgres")
 
 
 @pytest.fixture
@@ -123,7 +120,7 @@ async def opened(url: str) -> AsyncIterator[tuple[Rowlock, Store]]:
 async def asleep(pool: WorkerPool) -> None:
     """Wait until a worker has looked everywhere, found nothing and looked again."""
     async with asyncio.timeout(20):
-        while not (pool.idle and pool._filler._drained and pool._filler._turns.closed):
+        while not (pool.idle and pool._claimer.plan.drained and pool._claimer.held_up):
             await asyncio.sleep(0.01)
 
 
@@ -132,8 +129,8 @@ async def block(beside: Store, how: str) -> None:
     if how == "full":
         await beside.run(set_policy("api:full", {"concurrency": 1}))
         await enqueue(beside, ["api:full"], 1000, task="elsewhere")
-        heads = await beside.run(look([("default", "elsewhere")], "", 1, -101))
-        assert len((await beside.run(take("elsewhere", token(), heads, [], 1, 600))).jobs) == 1
+        heads = await beside.run(look([("default", "elsewhere")], 1))
+        assert len((await beside.run(claim_from("elsewhere", token(), heads, [], 1, 600))).jobs) == 1
         await enqueue(beside, ["api:full"] * 100)
     else:
         await beside.run(make_sources([site(n) for n in range(50)]))

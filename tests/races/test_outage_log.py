@@ -12,8 +12,8 @@ import pytest
 from rowlock import Context, Rowlock
 from rowlock.core.config import Settings
 from rowlock.store import open_store
-from rowlock.store.engine import StoreOptions
-from rowlock.work.dispatcher import Dispatcher
+from rowlock.store.engines.engine import StoreOptions
+from rowlock.worker.dispatcher import Dispatcher
 from support.race_disk import disk
 from support.server import PostgresServer
 

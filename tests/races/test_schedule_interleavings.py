@@ -1,22 +1,19 @@
 """Two dispatchers meet on the same ticks, statement by statement: each tick has exactly one job."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.schedule import Missed
-from rowlock.store import Store, open_store, schedules
-from rowlock.store.engine import StoreOptions
-from support.interleave import Actor, orders, play, rewrite, watching
+from rowlock.store import Store, schedules
+from support.interleave import Actor, orders, play, rewrite
 from support.rig import Rig
 from support.schedule_rig import declare, schedule, shown
 from support.source_claims import all_meetings
-from support.stores import clock, database, rig, store, template
 
-__all__ = ["clock", "database", "rig", "store", "template"]  # fixtures
+pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 
 STEPS = 6  # what is due, ticks, jobs, wake, where it stands, commit
 LOOK = 2  # of whoever finds nothing: what is due, commit
@@ -25,27 +22,6 @@ NO_LOCK = ("lock_due", "FOR UPDATE SKIP LOCKED", "")
 LAST_WINS = ("write_ticks", "DO NOTHING", "DO UPDATE SET job_id = excluded.job_id")
 NO_CONFLICT = ("write_ticks", r"ON CONFLICT \(schedule_id, tick\) DO NOTHING", "")
 JOBS = "SELECT schedule_id, tick, count(*) FROM rowlock.jobs GROUP BY 1, 2"
-
-
-@pytest.fixture
-def engine() -> str:
-    return "postgres"
-
-
-@pytest.fixture
-async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
-    """A second store on the same database."""
-    opened = await open_store(database, StoreOptions(clock=clock))
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def watcher(database: str) -> AsyncIterator[Any]:
-    """A connection that belongs to neither."""
-    async with watching(database) as connection:
-        await connection.execute("SET synchronous_commit = off")
-        yield connection
 
 
 async def prepare(rig: Rig) -> None:

@@ -1,48 +1,24 @@
 """Two claimers meet on one limit, statement by statement. Neither an old look nor an old count lets in one too many."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
-from rowlock.core.clock import FakeClock
-from rowlock.store import Store, open_store
-from rowlock.store.engine import StoreOptions
-from rowlock.store.operation import Operation
+from rowlock.core.seen_sources import Head, Taken
+from rowlock.store import Store
+from rowlock.store.engines.operation import Operation
 from rowlock.store.sources import set_policy
-from rowlock.store.turns import Head, Taken
-from support.interleave import GATE, Actor, closed_gate, orders, play, rewrite, watching
+from support.interleave import GATE, Actor, closed_gate, orders, play, rewrite
 from support.rig import Rig
 from support.source_claims import LIMITS, LOCKS, Limit, claim, count_first, meetings, prepare, seen, started
-from support.stores import clock, database, rig, store, template
 
-__all__ = ["clock", "database", "rig", "store", "template"]  # fixtures
+pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 
 BEFORE_THE_GATE = f"pg_advisory_xact_lock_shared({GATE})::text = ''"
 LOCKED = {name: limit for name, limit in LIMITS.items() if not limit.new}  # a new source's row is held by its insert
 Mutant = Callable[[Operation[Taken], Sequence[Head]], Operation[Taken]]
-
-
-@pytest.fixture
-def engine() -> str:
-    return "postgres"
-
-
-@pytest.fixture
-async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
-    """A second store on the same database."""
-    opened = await open_store(database, StoreOptions(clock=clock))
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def watcher(database: str) -> AsyncIterator[Any]:
-    """A connection that belongs to neither."""
-    async with watching(database) as connection:
-        await connection.execute("SET synchronous_commit = off")
-        yield connection
 
 
 async def the_limit_holds(

@@ -1,46 +1,22 @@
 """Who waits for whom around a source: claims pass over what is busy, wait for a class, and nobody waits in a circle."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Failed
-from rowlock.store import Store, jobs, open_store
-from rowlock.store.engine import StoreOptions
-from rowlock.store.operation import Operation
+from rowlock.store import Store, jobs
+from rowlock.store.engines.operation import Operation
 from rowlock.store.sources import set_policy
-from support.interleave import Actor, play, watching
+from support.interleave import Actor, play
 from support.rig import KEEP, Rig, settlement
 from support.source_claims import all_meetings, claim, finish, seen
-from support.stores import clock, database, rig, store, template
 
-__all__ = ["clock", "database", "rig", "store", "template"]  # fixtures
+pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 
 SOURCES = ("api:a", "api:b")
-
-
-@pytest.fixture
-def engine() -> str:
-    return "postgres"
-
-
-@pytest.fixture
-async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
-    """A second store on the same database."""
-    opened = await open_store(database, StoreOptions(clock=clock))
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def watcher(database: str) -> AsyncIterator[Any]:
-    """A connection that belongs to neither."""
-    async with watching(database) as connection:
-        yield connection
 
 
 async def two_sources(rig: Rig, count: int, *, total: int | None = None, **policy: float) -> None:

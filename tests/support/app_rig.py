@@ -1,4 +1,4 @@
-"""Fixtures: an app, and a rig on the same store; for races also a second store, and a look from outside."""
+"""Fixtures: an app with a fake clock, a rig on its store, tasks for batches. A test module imports what it needs."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,9 +7,7 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.core.clock import FakeClock
-from rowlock.store import Store, batches, jobs, open_store
-from rowlock.store.engine import StoreOptions
-from support.interleave import watching
+from rowlock.store import batches, claim
 from support.rig import Rig
 
 
@@ -44,21 +42,7 @@ def report(app: Rowlock) -> Any:
     return report
 
 
-@pytest.fixture
-async def other(database: str, clock: FakeClock) -> AsyncIterator[Store]:
-    """A second store on the same database."""
-    opened = await open_store(database, StoreOptions(clock=clock))
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def watcher(database: str) -> AsyncIterator[Any]:
-    async with watching(database) as connection:
-        yield connection
-
-
 async def sweep(rig: Rig) -> list[str]:
     """End what is complete, as a worker does after its settles and every sweeper does; answers which."""
-    still_open = await rig.store.run(batches.still_open(jobs.NO_ID, 1000))
+    still_open = await rig.store.run(batches.still_open(claim.NO_ID, 1000))
     return await rig.store.run(batches.end(still_open))

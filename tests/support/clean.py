@@ -37,9 +37,10 @@ BUSY = """
     SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid())
         OR EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database())
 """
-TABLES = """
-    SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
-    WHERE schemaname = 'rowlock' AND tablename <> 'migrations'
+# Tables that have had rows since they were last empty: to truncate all of them takes three times as long.
+USED_TABLES = """
+    SELECT format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = 'rowlock' AND relkind = 'r' AND relname <> 'migrations' AND pg_relation_size(pg_class.oid) > 0
 """
 
 
@@ -50,7 +51,7 @@ class CleanDatabases:
         self._server, self._template = server, template
         self._free: list[str] = []
         self._made: set[str] = set()
-        self._shape, self._tables, self._seeds = "", "", list[tuple[str, list[str]]]()
+        self._shape, self._seeds = "", list[tuple[str, list[str]]]()
 
     def take(self) -> str:
         """The name of a database as good as new."""
@@ -65,12 +66,9 @@ class CleanDatabases:
 
     def _learn(self, name: str) -> None:
         with psycopg.connect(self._server.database_url(name), autocommit=True) as connection:
-            tables = [row[0] for row in connection.execute(TABLES)]
-            self._tables = ", ".join(tables)
-            for table in tables:
+            for (table,) in connection.execute(USED_TABLES).fetchall():
                 rows = [row[0] for row in connection.execute(f"SELECT to_jsonb(t)::text FROM {table} t")]
-                if rows:
-                    self._seeds.append((table, rows))
+                self._seeds.append((table, rows))
             self._shape = str(connection.execute(SHAPE).fetchone())
 
     def give_back(self, name: str) -> None:
@@ -78,7 +76,9 @@ class CleanDatabases:
         with psycopg.connect(self._server.database_url(name), autocommit=True) as connection:
             busy = connection.execute(BUSY).fetchone() != (False,)
             if not busy and str(connection.execute(SHAPE).fetchone()) == self._shape:
-                connection.execute(f"TRUNCATE {self._tables}")
+                used = ", ".join(table for (table,) in connection.execute(USED_TABLES))
+                if used:
+                    connection.execute(f"TRUNCATE {used} CASCADE")
                 connection.execute("DELETE FROM pg_statistic WHERE starelid >= 16384")
                 for table, rows in self._seeds:
                     for row in rows:

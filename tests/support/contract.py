@@ -5,7 +5,7 @@ from typing import Any
 
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Released, Succeeded
-from rowlock.store import jobs
+from rowlock.store import jobs, leases
 from support.interleave import closed_gate
 from support.rig import KEEP, LEASE, Rig, settlement, token
 
@@ -35,9 +35,9 @@ async def old_tokens_change_nothing(rig: Rig) -> None:
             assert await rig.everything() == before, f"an old token wrote {end}"
             assert answer == "lost"
         assert await rig.store.run(jobs.succeed([(zombie.id, stale, '"stolen"')], KEEP)) is False
-        assert await rig.store.run(jobs.progress([(zombie.id, stale, 99, "stolen", "stolen")])) == set()
-        await rig.store.run(jobs.beat([(zombie.id, stale)], 1000))
-        assert await rig.store.run(jobs.held([(zombie.id, stale)])) == {}
+        assert await rig.store.run(leases.progress([(zombie.id, stale, 99, "stolen", "stolen")])) == set()
+        await rig.store.run(leases.beat([(zombie.id, stale)], 1000))
+        assert await rig.store.run(leases.held([(zombie.id, stale)])) == {}
         assert await rig.everything() == before, "an old token wrote"
     assert await rig.settle(holder, Succeeded('"mine"')) == "applied"
     row = await rig.row(holder.id)
@@ -86,7 +86,7 @@ async def a_beating_job_is_never_reclaimed(rig: Rig) -> None:
     job = await rig.running()
     for _ in range(5):
         rig.clock.move(LEASE - 1)
-        await rig.store.run(jobs.beat([(job.id, job.token)], LEASE))
+        await rig.store.run(leases.beat([(job.id, job.token)], LEASE))
         assert await rig.reclaim() == [], "a live job was taken from its worker"
     await rig.succeed(job)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rowlock import Context, Rowlock, WorkerPool
 from rowlock.core.config import Settings, WorkerSettings
-from rowlock.store import jobs, workers
+from rowlock.store import leases, workers
 from rowlock.testing import Testing
 from rowlock.testing import testing as rowlock_testing
 from support.rig import COLUMNS, plain, prefix
@@ -70,7 +70,7 @@ async def attempts_of(app: Rowlock, job_id: str) -> list[tuple[int, str, str | N
 async def lose_lease(app: Rowlock, job_id: str) -> None:
     """Let the job's lease be over and sweep, as a stranger's worker would after a long silence."""
     await execute(app, "UPDATE {t}jobs_live SET lease_expires_at = created_at WHERE id = $1", job_id)
-    reclaimed = await (await app.store()).run(jobs.reclaim([0.0], 0.0, app.keep))
+    reclaimed = await (await app.store()).run(leases.reclaim([0.0], 0.0, app.keep))
     assert [lost.job.id for lost in reclaimed] == [job_id]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 
 from rowlock.store import Store
-from rowlock.store.operation import Call, Operation
+from rowlock.store.engines.operation import Call, Operation
 
 PATIENCE = 20.0
 GATE = 4711
@@ -42,8 +42,7 @@ class Actor:
         execute = self._store._execute  # type: ignore[attr-defined]
 
         async def step(connection: Any, call: Call) -> Any:
-            if self._store._queries[call.name].sql is not None:  # type: ignore[attr-defined]
-                await self._turn()
+            await self._turn()
             return await execute(connection, call)
 
         class Undone(Exception):

@@ -17,11 +17,12 @@ from typing import Any
 import psutil
 
 from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
+from rowlock.client.context import loose_context
 from rowlock.core.job import Claimed
-from rowlock.store import jobs
+from rowlock.store import claim as claims
+from rowlock.store.claim import Lane
 from rowlock.store.ids import new_id, new_token
-from rowlock.store.jobs import Lane
-from rowlock.work.running import Running
+from rowlock.worker.running import Running
 
 app = Rowlock()
 layers: contextvars.ContextVar[str] = contextvars.ContextVar("layers", default="none")
@@ -326,14 +327,14 @@ async def enqueues(ctx: Context) -> str:
 
 def claimed(task: str, args: str = "{}", **changes: Any) -> Running:
     """An attempt of a job that no database knows."""
-    nobody = app._loose_context(task)._job
+    nobody = loose_context(task)._job
     return Running(nobody._replace(id=new_id(), token=new_token(), args=args, worker="w", **changes))
 
 
 async def claim(task: str) -> Running:
     """An attempt of a job that was really claimed."""
     store = await app.store()
-    found: list[Claimed] = await store.run(jobs.claim("w", new_token(), [Lane("default", task)], 1, 60.0))
+    found: list[Claimed] = await store.run(claims.claim("w", new_token(), [Lane("default", task)], 1, 60.0))
     return Running(found[0])
 
 

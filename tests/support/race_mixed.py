@@ -10,7 +10,7 @@ from typing import Any
 from rowlock.core.job import NewJob, Settlement
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.policy import decide
-from rowlock.store import jobs, open_store
+from rowlock.store import claim, jobs, leases, open_store
 from rowlock.store.ids import new_id, new_token
 
 KEEP = jobs.Keep()
@@ -28,9 +28,9 @@ async def mixed(url: str, seconds: float) -> dict[str, Any]:
         told["accepted"] += [job_id for job_id, _ in rows]
 
     async def work() -> None:
-        lanes = [jobs.Lane("default", "mixed")]
-        claimed = await store.run(jobs.claim(f"worker-{sys.argv[3]}", new_token(), lanes, 8, 60))
-        await store.run(jobs.beat([(job.id, job.token) for job in claimed], 60))
+        lanes = [claim.Lane("default", "mixed")]
+        claimed = await store.run(claim.claim(f"worker-{sys.argv[3]}", new_token(), lanes, 8, 60))
+        await store.run(leases.beat([(job.id, job.token) for job in claimed], 60))
         ends = {
             job.id: random.choice([Succeeded(None), Succeeded("1"), Failed("E", "e", 0), Released(0)])
             for job in claimed
@@ -40,7 +40,7 @@ async def mixed(url: str, seconds: float) -> dict[str, Any]:
             told["lost"] += answer != "applied"
             if isinstance(ends[job_id], Succeeded):
                 told["finished"].append(job_id)
-        await store.run(jobs.promote(100))
+        await store.run(claim.promote(100))
 
     async def repeat() -> None:
         while time.monotonic() < over:

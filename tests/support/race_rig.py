@@ -18,7 +18,7 @@ import psycopg
 
 from rowlock.core.job import NewJob
 from rowlock.store import Store, jobs, open_store
-from rowlock.store.engine import StoreOptions
+from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.ids import new_id
 from support import race_ledger
 from support.race_ledger import Entry, Row

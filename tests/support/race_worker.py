@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from rowlock import Context
-from rowlock.work.lifecycle import serve, signals
-from rowlock.work.pool import WorkerPool
+from rowlock.worker.lifecycle import serve, signals
+from rowlock.worker.pool import WorkerPool
 from support.race_disk import Disk
 from support.race_tasks import app, work
 

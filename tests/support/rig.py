@@ -11,12 +11,27 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
-from rowlock.store import Store, jobs, turns
-from rowlock.store.jobs import Keep, Lane
+from rowlock.store import Store, claim, jobs, leases
+from rowlock.store.claim import Lane
+from rowlock.store.jobs import Keep
+from support.sourced import claim_from, look
 
 KEEP = Keep()
 LEASE = 60.0
-TABLES = ("jobs_live", "jobs_finished", "attempts", "job_keys", "workers", "queues", "set_aside")
+TABLES = (
+    "jobs_live",
+    "jobs_finished",
+    "attempts",
+    "job_keys",
+    "workers",
+    "queues",
+    "tasks",
+    "set_aside",
+    "tokens",
+    "tickets",
+    "requests",
+    "events",
+)
 JSON_COLUMNS = ("args", "tags", "backoff", "result")
 
 # The columns of `jobs`, in the order of the contract.
@@ -111,10 +126,10 @@ class Rig:
     ) -> list[Claimed]:
         """Claim up to `n` jobs under a fresh token; without lanes, the whole of one task in one queue."""
         wanted, given = lanes or (Lane(queue, task),), under or token()
-        claimed = await self.store.run(jobs.claim(worker, given, wanted, n, lease))
+        claimed = await self.store.run(claim.claim(worker, given, wanted, n, lease))
         names = sorted({lane[:2] for lane in wanted})
-        if len(claimed) < n and (heads := await self.store.run(turns.look(names, "", 100, -101))):
-            claimed += (await self.store.run(turns.take(worker, given, heads, [], n - len(claimed), lease))).jobs
+        if len(claimed) < n and (heads := await self.store.run(look(names, 100))):
+            claimed += (await self.store.run(claim_from(worker, given, heads, [], n - len(claimed), lease))).jobs
         return claimed
 
     async def running(self, worker: str = "worker-1", lease: float = LEASE, **options: Any) -> Claimed:
@@ -136,8 +151,8 @@ class Rig:
     async def succeed(self, job: Claimed, result: str | None = None) -> None:
         assert await self.settle(job, Succeeded(result)) == "applied"
 
-    async def reclaim(self, n: int = 100, guard: float = 0.0, draw: float = 0.5) -> list[jobs.Reclaimed]:
-        return await self.store.run(jobs.reclaim([draw] * n, guard, KEEP))
+    async def reclaim(self, n: int = 100, guard: float = 0.0, draw: float = 0.5) -> list[leases.Reclaimed]:
+        return await self.store.run(leases.reclaim([draw] * n, guard, KEEP))
 
     async def lose(self, job: Claimed, lease: float = LEASE) -> None:
         """Let the job's lease run out and sweep."""
@@ -145,7 +160,7 @@ class Rig:
         assert [lost.job.id for lost in await self.reclaim()] == [job.id]
 
     async def promote(self, n: int = 100) -> tuple[int, float | None]:
-        return await self.store.run(jobs.promote(n))
+        return await self.store.run(claim.promote(n))
 
     async def cancel(self, *ids: str) -> dict[str, str]:
         return dict(await self.store.run(jobs.cancel(ids, KEEP)))

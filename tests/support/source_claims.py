@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from rowlock.core.seen_sources import Head, Taken
 from rowlock.store import Store
-from rowlock.store.operation import Call, Operation, Steps
+from rowlock.store.engines.operation import Call, Operation, Steps
 from rowlock.store.sources import set_policy
-from rowlock.store.turns import Head, Taken, look, take
 from support.interleave import Actor
 from support.rig import Rig, token
+from support.sourced import claim_from, look
 
 MOST = 2
 
@@ -47,12 +48,12 @@ async def prepare(rig: Rig, limit: Limit, watcher: Any, count: int = 1500) -> No
 
 async def seen(store: Store, task: str = "t") -> list[Head]:
     """What a look finds."""
-    return await store.run(look([("default", task)], "", 32, -101))
+    return await store.run(look([("default", task)]))
 
 
 def claim(worker: str, heads: Sequence[Head], n: int = 9) -> Operation[Taken]:
     """A claim of up to `n` jobs of these sources; by default more than may start."""
-    return take(worker, token(), heads, [], n, 60)
+    return claim_from(worker, token(), heads, [], n, 60)
 
 
 async def started(watcher: Any, limit: Limit) -> int:

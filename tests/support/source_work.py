@@ -12,11 +12,11 @@ import apsw
 from rowlock.core.job import NewJob
 from rowlock.store import Store, jobs
 from rowlock.store.adding import NewRow
-from rowlock.store.operation import Call, Steps, operation
-from rowlock.store.postgres import HOT
-from rowlock.store.queries import bind
-from rowlock.store.turns import look
+from rowlock.store.engines.operation import Call, Steps, operation
+from rowlock.store.engines.postgres import HOT
+from rowlock.store.engines.queries import bind
 from support.rig import numbered
+from support.sourced import look
 
 LANES = [("default", "work")]
 
@@ -45,13 +45,12 @@ async def pages(store: Any) -> AsyncIterator[tuple[Any, Counter[str]]]:
 
     async def explain(connection: Any, call: Call) -> Any:
         query = store._queries[call.name]
-        if query.sql is not None:
-            await connection.execute("SAVEPOINT explained")
-            text = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query.sql
-            ((plan,),) = await connection.fetch(text, *bind(query, call.params, store.clock))
-            await connection.execute("ROLLBACK TO explained")
-            top = json.loads(plan)[0]["Plan"]
-            touched[call.name] += top["Shared Hit Blocks"] + top["Shared Read Blocks"]
+        await connection.execute("SAVEPOINT explained")
+        text = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query.sql
+        ((plan,),) = await connection.fetch(text, *bind(query, call.params, store.clock))
+        await connection.execute("ROLLBACK TO explained")
+        top = json.loads(plan)[0]["Plan"]
+        touched[call.name] += top["Shared Hit Blocks"] + top["Shared Read Blocks"]
         return await execute(connection, call)
 
     class Undone(Exception):
@@ -78,7 +77,7 @@ async def steps(store: Any) -> AsyncIterator[tuple[Any, Counter[str]]]:
     def profile(event: dict[str, Any]) -> None:
         touched["steps"] += 0 if over else event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
-    await store.run(look(LANES, "", 1, -101))  # opens the reader
+    await store.run(look(LANES, 1))  # opens the reader
     for connection in (store._writer.connection, store._reader.connection):
         async with asyncio.timeout(10):
             while not traced(connection, profile):  # its thread copies the log back, after so many rows

@@ -1,30 +1,27 @@
 """Jobs with a source on a store under test: short words for policy, claims in turns, and how attempts end."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from rowlock.core.config import WorkerSettings
-from rowlock.core.job import MIN_PRIORITY, Claimed, NewJob
+from rowlock.client.sources import Sources
+from rowlock.core.claiming import ClaimSourced, Look, Plan
+from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import Failed
+from rowlock.core.seen_sources import PLAIN
 from rowlock.core.source import Fault
-from rowlock.governance.sources import Sources
-from rowlock.store import Store, jobs, turns
+from rowlock.store import jobs, sourced_claim
 from rowlock.store.adding import NewRow
-from rowlock.store.jobs import Lane, Marks
-from rowlock.work.turns import Turns
+from rowlock.store.claim import Lane
+from rowlock.store.jobs import Marks
+from support import sourced
 from support.rig import KEEP, LEASE, Rig, token
 from support.stores import empty
-
-EVERY_PRIORITY = MIN_PRIORITY - 1
 
 
 def sources(rig: Rig) -> Sources:
     """What operators use."""
-
-    async def store() -> Store:
-        return rig.store
-
-    return Sources(store)
+    return Sources(rig.store.run)
 
 
 async def cleared(rig: Rig) -> Rig:
@@ -42,6 +39,13 @@ async def enqueue_each(rig: Rig, names: Sequence[str], task: str = "t", **option
     await rig.store.run(jobs.enqueue_rows(rows, NewJob(task=task, **options)))
 
 
+class Turn(NamedTuple):
+    """What one claim brought, and the source that had the last turn."""
+
+    jobs: list[Claimed]
+    last_source: str | None
+
+
 async def take_turns(
     rig: Rig,
     n: int = 1,
@@ -52,13 +56,26 @@ async def take_turns(
     worker: str = "worker-1",
     lease: float = LEASE,
     look: int = 32,
-) -> turns.Taken:
-    """One look and one claim of all that it showed, open or not: the claim must know by itself."""
+) -> Turn:
+    """One look and one claim of all that it showed, open or not: the claim must know by itself. Turns go by name,
+    after `cursor`."""
     lanes = [(queue, task) for queue in queues for task in tasks]
-    heads = await rig.store.run(turns.look(lanes, cursor, look, EVERY_PRIORITY))
+    heads = await rig.store.run(sourced.look(lanes, look))
     if not heads:
-        return turns.Taken([], False, None)
-    return await rig.store.run(turns.take(worker, token(), heads, [Lane(*lane) for lane in lanes], n, lease))
+        return Turn([], None)
+    heads.sort(key=lambda head: (head.priority, head.source <= cursor, head.source))
+    order = sorted({PLAIN, *(head.source for head in heads)}, key=lambda source: (source <= cursor, source))
+    plain = [Lane(*lane) for lane in lanes]
+    taken = await rig.store.run(sourced_claim.claim_sourced(worker, token(), heads, order, plain, n, lease))
+    return Turn(taken.jobs, _last_of(taken.jobs, order))
+
+
+def _last_of(claimed: Sequence[Claimed], order: Sequence[str]) -> str | None:
+    """The source that had the last turn."""
+    worst = max((job.priority for job in claimed), default=0)
+    counts = Counter(job.source or PLAIN for job in claimed if job.priority == worst)
+    most = max(counts.values(), default=0)
+    return next((source for source in reversed(order) if most and counts[source] == most), None)
 
 
 async def claim_turns(rig: Rig, n: int = 1, cursor: str = "", **how: Any) -> list[Claimed]:
@@ -74,27 +91,42 @@ async def claim_turns(rig: Rig, n: int = 1, cursor: str = "", **how: Any) -> lis
 
 
 class Worker:
-    """The sources as a worker goes round them."""
+    """The sources as a worker's plan goes through them. Its clock stands still unless it is moved."""
 
     def __init__(self, rig: Rig, tasks: Sequence[str] = ("t",), name: str = "worker-1") -> None:
-        self._turns = Turns(rig.store, WorkerSettings(), name, tasks)
+        parallel = rig.store.writers > 1
+        self.plan = Plan(["default"], tasks, [], 500, 5.0, True, parallel, lambda: 0.0)
+        self._rig, self._name = rig, name
+        self.now, self.looks, self.asked_plain = 0.0, 0, 0
+
+    async def claim(self, n: int = 1, most_looks: int = 60, after: float = 10.0) -> list[Claimed]:
+        """After so many seconds and a wake-up, look on until something is claimed, or there is nothing to look for."""
+        self.now += after
+        self.plan.sources.woken(self.now)
         self.looks = 0
-
-    async def claim(self, n: int = 1, most_looks: int = 60) -> list[Claimed]:
-        """Look on until something is claimed, or there is nothing to look for."""
-
-        claimed: list[Claimed] = []
-
-        async def run(_: str, claim: Callable[[], Awaitable[turns.Taken]]) -> turns.Taken:
-            taken = await claim()
-            claimed.extend(taken.jobs)
-            return taken
-
-        for self.looks in range(1, most_looks + 1):
-            more = await self._turns.claim(n, run)
-            if claimed or not more:
-                return claimed
+        while self.looks < most_looks:
+            action = self.plan._next_sourced(n, self.now)
+            if isinstance(action, Look):
+                self.looks += 1
+                heads = await self._rig.store.run(sourced_claim.look(action.ranges))
+                self.plan.saw(action, heads, self.now)
+            elif isinstance(action, ClaimSourced):
+                if claimed := await self._take(action):
+                    return claimed
+            else:
+                return []
         raise AssertionError(f"{self.looks} looks, and no end")
+
+    async def _take(self, action: ClaimSourced) -> list[Claimed]:
+        self.asked_plain += bool(action.plain)
+        taken = [
+            await self._rig.store.run(
+                sourced_claim.claim_sourced(self._name, token(), heads, action.order, action.plain, slots, LEASE)
+            )
+            for heads, slots in action.parts
+        ]
+        self.plan.took(action, taken, self.now)
+        return [job for one in taken for job in one.jobs]
 
 
 async def fail(

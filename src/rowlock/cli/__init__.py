@@ -1,1 +1,4 @@
-"""The command `rowlock`: one module for each group of verbs. What is heavy is imported inside the verbs."""
+"""The command `rowlock`: one module for each group of verbs.
+
+Drivers, rich and the app itself are imported inside the verbs, so that `--help` is quick.
+"""

@@ -1,17 +1,20 @@
-"""`rowlock batches`: jobs that belong together."""
+"""`rowlock batches`: list, show and cancel batches."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.database import ask
-from rowlock.cli.loop import run_async
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.options import LimitOption, grouped_options
 from rowlock.cli.output import printable, record, show, show_json, up_to, words
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget
 from rowlock.core.errors import BatchNotFound, InvalidArguments
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+    from rowlock.store.batches import BatchRow
+    from rowlock.store.explain import Explanation
 
 verbs = typer.Typer(help="Look at batches, cancel them.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -22,69 +25,63 @@ BatchId = Annotated[str, typer.Argument(metavar="ID", help="The batch's id")]
 
 
 @verbs.command("list")
+@grouped_options
 def list_batches(
+    target: DataTarget,
     state: Annotated[str | None, typer.Option("--state", metavar="STATE", help=f"One of {', '.join(STATES)}")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Only this owner")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many")] = 50,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    limit: LimitOption = 50,
 ) -> None:
     """List batches, newest first."""
     from rowlock.store import batches
 
     if state is not None and state not in STATES:
         raise InvalidArguments(f"--state {state!r}: expected one of {', '.join(STATES)}")
-    found = ask(Target(app, config, database).open(), batches.newest(limit + 1, LAST_ID, owner, state))
-    show(up_to(limit, found), COLUMNS, as_json=as_json, empty="no batches")
+    found = target.ask(batches.newest(limit + 1, LAST_ID, owner, state))
+    show(up_to(limit, found), COLUMNS, as_json=target.as_json, empty="no batches")
 
 
 @verbs.command("show")
+@grouped_options
 def show_batch(
+    target: DataTarget,
     batch_id: BatchId,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Show a batch: its counters, its times, what went wrong last and what it waits for."""
+    """Show a batch: its counters, its times, its last error and what it waits for."""
     from rowlock.store import batches
     from rowlock.store.explain import explain
 
-    opened = Target(app, config, database).open()
-    found = ask(opened, batches.get(batch_id))
+    async def read(app: Rowlock) -> tuple[BatchRow | None, Explanation | None]:
+        store = await app.store()
+        return await store.run(batches.get(batch_id)), await store.run(explain(batch_id))
+
+    found, why = target.run(read)
     if found is None:
         raise BatchNotFound(batch_id)
-    if as_json:
+    if target.as_json:
         show_json(record(found))
         return
     for name, value in record(found).items():
         print(f"{name:12} {words(value)}")
-    why = ask(opened, explain(batch_id))
     if why is not None:
         print(printable(why.text))
 
 
 @verbs.command("cancel")
+@grouped_options
 def cancel_batch(
+    target: DataTarget,
     batch_id: BatchId,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Cancel what is left of a batch; running jobs are asked to stop."""
-    opened = Target(app, config, database).open()
+    """Cancel the unfinished jobs of a batch: waiting ones end at once, running ones are asked to stop."""
 
-    async def work() -> dict[str, object]:
-        async with opened:
-            batch = await opened.find_batch(batch_id)
-            await batch.cancel()
-            return record((await batch.refresh()).record)
+    async def cancel(app: Rowlock) -> dict[str, object]:
+        batch = await app.find_batch(batch_id)
+        await batch.cancel()
+        return record((await batch.refresh()).record)
 
-    cancelled = run_async(work())
-    if as_json:
+    cancelled = target.run(cancel)
+    if target.as_json:
         show_json(cancelled)
     else:
         print(printable(f"{cancelled['name']} is {cancelled['state']}: {cancelled['processed']}/{cancelled['total']}"))

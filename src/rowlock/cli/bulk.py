@@ -1,4 +1,7 @@
-"""One change to many jobs: named by their ids, or found by a filter, counted first and changed in batches."""
+"""One change to many jobs, which are named by their ids or found by a filter.
+
+The jobs that a filter finds are counted first, confirmed by the user, and then changed in batches.
+"""
 
 from __future__ import annotations
 
@@ -12,36 +15,34 @@ from typing import TYPE_CHECKING
 import typer
 
 from rowlock.cli.failures import NOT_FOUND, REFUSED, complain
-from rowlock.cli.loop import run_async
 from rowlock.cli.output import on_terminal, printable, show_json
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.states import State
 
 if TYPE_CHECKING:
+    from rowlock.app import Rowlock
     from rowlock.store.reads import JobFilter
-    from rowlock.work.app import Rowlock
 
 BATCH = 500
 
-# Changes some jobs; answers, for each that was changed, what was done to it.
+# Changes some jobs; returns what was done (`retried`, `cancelled`, …) by the id of each changed job.
 Change = Callable[["Rowlock", Sequence[str]], Awaitable[dict[str, str]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verb:
-    """What a change is called, the states it can be made in, those a filter means when it names none, and why a job in
-    a fitting state may stay as it is."""
+    """A change, as it is named on the command line."""
 
     name: str
-    possible: tuple[State, ...]
-    usual: tuple[State, ...]
-    otherwise: str
+    possible: tuple[State, ...]  # the states in which a job can be changed
+    usual: tuple[State, ...]  # the states that a filter without --state means
+    otherwise: str  # why a job in a possible state may stay unchanged
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for."""
+    """One command line: which change, to which jobs, and how."""
 
     verb: Verb
     change: Change
@@ -52,31 +53,30 @@ class Request:
     as_json: bool
 
 
-def carry_out(target: Target, request: Request) -> None:
-    """Do it, say what was done, and exit with 3 or 4 if a named job was not there or not in a fitting state."""
+def carry_out(target: DataTarget, request: Request) -> None:
+    """Change the jobs and print a summary. Exit code 3: a named job does not exist; 4: its state does not allow it."""
     by_filter = dataclasses.astuple(request.wanted) != dataclasses.astuple(type(request.wanted)())
     if bool(request.ids) == by_filter:
         raise InvalidArguments(f"{request.verb.name}: give job ids or a filter such as --state dead --task NAME")
-    app = target.open()
-    raise typer.Exit(run_async(_by_filter(app, request) if by_filter else _by_ids(app, request)))
+    change = _by_filter if by_filter else _by_ids
+    raise typer.Exit(target.run(lambda app: change(app, request)))
 
 
-# --- jobs that were named
+# --- jobs named by their ids
 
 
 async def _by_ids(app: Rowlock, request: Request) -> int:
     from rowlock.store import reads
 
-    async with app:
-        store = await app.store()
-        rows = {job_id: await store.run(reads.get(job_id)) for job_id in request.ids}
-        fitting = [row.id for row in rows.values() if row is not None and row.state in request.verb.possible]
-        done = {} if request.dry_run else await request.change(app, fitting)
-        _say(request, matched=len(fitting), done=Counter(done.values()))
-        for job_id, row in rows.items():
-            if row is not None and row.id in fitting and row.id not in done and not request.dry_run:
-                rows[job_id] = await store.run(reads.get(job_id))
-                fitting.remove(row.id)
+    store = await app.store()
+    rows = {job_id: await store.run(reads.get(job_id)) for job_id in request.ids}
+    fitting = [row.id for row in rows.values() if row is not None and row.state in request.verb.possible]
+    done = {} if request.dry_run else await request.change(app, fitting)
+    _say(request, matched=len(fitting), done=Counter(done.values()))
+    for job_id, row in rows.items():
+        if row is not None and row.id in fitting and row.id not in done and not request.dry_run:
+            rows[job_id] = await store.run(reads.get(job_id))
+            fitting.remove(row.id)
     code = 0
     for job_id, row in rows.items():
         if row is None:
@@ -92,20 +92,19 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
     return code
 
 
-# --- jobs that a filter finds
+# --- jobs found by a filter
 
 
 async def _by_filter(app: Rowlock, request: Request) -> int:
     from rowlock.store import reads
 
     wanted = _with_states(request)
-    async with app:
-        matched = await (await app.store()).run(reads.count(wanted, limit=sys.maxsize))
-        done: Counter[str] = Counter()
-        if not request.dry_run and matched:
-            _make_sure(request, matched)
-            with _progress(request, matched) as advance:
-                done = await _change_all(app, request, wanted, advance)
+    matched = await (await app.store()).run(reads.count(wanted, limit=sys.maxsize))
+    done: Counter[str] = Counter()
+    if not request.dry_run and matched:
+        _make_sure(request, matched)
+        with _progress(request, matched) as advance:
+            done = await _change_all(app, request, wanted, advance)
     _say(request, matched, done)
     return 0
 
@@ -123,7 +122,7 @@ def _make_sure(request: Request, matched: int) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidArguments(
-            f"this is about {_jobs(matched)}; add --yes to {request.verb.name} them, or --dry-run to only look"
+            f"the filter matches {_jobs(matched)}: add --yes to {request.verb.name} them, or --dry-run to only count"
         )
     typer.confirm(f"{request.verb.name} {_jobs(matched)}?", abort=True)
 
@@ -131,7 +130,7 @@ def _make_sure(request: Request, matched: int) -> None:
 async def _change_all(
     app: Rowlock, request: Request, wanted: JobFilter, advance: Callable[[int], None]
 ) -> Counter[str]:
-    """Go up by id, so that a job which comes back into the filter meanwhile is not met twice."""
+    """Change the jobs in order of their ids: one that matches the filter again after its change is not found twice."""
     from rowlock.store import reads
 
     store, done, last = await app.store(), Counter[str](), None
@@ -155,7 +154,7 @@ def _progress(request: Request, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.advance(task, count)
 
 
-# --- what is said
+# --- the summary
 
 
 def _say(request: Request, matched: int, done: Counter[str]) -> None:

@@ -1,4 +1,4 @@
-"""The checks of `rowlock doctor`, each a question with one answer."""
+"""The checks of `rowlock doctor`. Each returns one finding or several."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from rowlock.cli.doctor import Finding
 from rowlock.core.states import State
 from rowlock.store import aside, migrate, reads, workers
-from rowlock.store.engine import Store
+from rowlock.store.engines.engine import Store
+from rowlock.store.engines.operation import Call, Steps, Wake, dialect, operation
 from rowlock.store.explain import unknown_tasks
-from rowlock.store.operation import Call, Ring, Steps, operation
 from rowlock.store.times import moment
 
 if TYPE_CHECKING:
+    from rowlock.app import Rowlock
     from rowlock.core.config import Settings
-    from rowlock.work.app import Rowlock
 
 # Older ones lack what the statements need, or have bugs that lose data (SQLite: WAL resets).
 OLDEST = {"PostgreSQL": (14,), "SQLite": (3, 51, 3)}
-RING_SECONDS = 5.0
+WAKEUP_SECONDS = 5.0
 AGAIN_SECONDS = 0.2
 SKEW_WARN, SKEW_FAIL = 1.0, 30.0
 RUNNING_LOOKED_AT = 10_000
@@ -41,13 +41,13 @@ def engine(about: dict[str, str]) -> Finding:
 
 
 def schema(store: Store) -> Finding:
-    """It fits: the store would not have opened otherwise. Which one is it?"""
+    """Which schema is it? It fits this version, else the store would not have opened."""
     newest = migrate.migrations(store.engine)[-1]
     return Finding("ok", "schema", f"migration {newest.number:04d}_{newest.name}, the newest this version knows")
 
 
 def pooler(about: dict[str, str], settings: Settings) -> Finding:
-    """How are connections pooled on the way?"""
+    """Is there a connection pooler in between, and in which mode?"""
     mode = about["pooler"]
     if mode != "transaction":
         return Finding("ok", "pooler", {"none": "none in between"}.get(mode, f"{mode} mode"))
@@ -57,32 +57,33 @@ def pooler(about: dict[str, str], settings: Settings) -> Finding:
 
 
 async def wakeups(store: Store, settings: Settings) -> Finding:
-    """Does a ring come back to the one who rang?"""
-    name, heard = f"doctor-{secrets.token_hex(4)}", asyncio.Event()
-    bell = await store.listen(lambda what: heard.set() if what == f"cancel:{name}" else None)
+    """Does a wake-up that this process sends to itself arrive?"""
+    name, received = f"doctor-{secrets.token_hex(4)}", asyncio.Event()
+    listening = await store.listen(lambda what: received.set() if what == f"cancel:{name}" else None)
     began = time.monotonic()
     try:
-        while not heard.is_set() and time.monotonic() - began < RING_SECONDS:
-            rung = time.monotonic()
-            await store.run(_ring_back(name, bell.address))
+        while not received.is_set() and time.monotonic() - began < WAKEUP_SECONDS:
+            sent = time.monotonic()
+            await store.run(_wake_self(name, listening.address))
             try:
-                await asyncio.wait_for(heard.wait(), AGAIN_SECONDS)  # again: it may not have listened yet
+                await asyncio.wait_for(received.wait(), AGAIN_SECONDS)  # LISTEN may come after the first wake-up
             except TimeoutError:
                 continue
     finally:
-        await bell.close()
-    if heard.is_set():
-        return Finding("ok", "wake-ups", f"heard after {(time.monotonic() - rung) * 1000:.0f} ms")
+        await listening.close()
+    if received.is_set():
+        return Finding("ok", "wake-ups", f"received after {(time.monotonic() - sent) * 1000:.0f} ms")
     every = f"{settings.worker.poll_interval_seconds:g} s"
-    return Finding("warn", "wake-ups", f"none heard in {RING_SECONDS:g} s: idle workers only look every {every}")
+    return Finding("warn", "wake-ups", f"none received in {WAKEUP_SECONDS:g} s: idle workers only poll every {every}")
 
 
 @operation(repeatable=True)
-def _ring_back(name: str, address: str | None) -> Steps[None]:
-    """Ring as a cancel does, by name where the engine notifies and by address where it does not."""
-    yield Call("ring_workers", told=[(name,)])
-    if address is not None:
-        yield Ring((address,), f"cancel:{name}")
+def _wake_self(name: str, address: str | None) -> Steps[None]:
+    """Send the wake-up of a cancel: by worker name where the engine notifies, by address where it does not."""
+    if (yield from dialect()).notifies:
+        yield Call("notify_cancel", asked=[(name,)])
+    elif address is not None:
+        yield Wake((address,), f"cancel:{name}")
 
 
 async def clock(store: Store) -> tuple[datetime, Finding]:
@@ -98,19 +99,20 @@ async def clock(store: Store) -> tuple[datetime, Finding]:
 
 @operation(read=True)
 def _clock() -> Steps[datetime]:
-    ((now,),) = yield Call("clock")
-    return moment(now)
+    (clock,) = yield Call("clock")
+    now: datetime = moment(clock.now)
+    return now
 
 
 async def work(store: Store) -> list[Finding]:
-    """Is there work that nobody does: queues without workers, tasks that no worker knows, paused queues?"""
+    """Is there work that no worker does: queues without workers, tasks that no worker knows, paused queues?"""
     alive = [worker for worker in await store.run(workers.workers()) if worker.alive]
     served = {queue for worker in alive for queue in worker.queues}
     waiting = await store.run(unknown_tasks())
     found = [Finding("ok", "workers", f"{len(alive)} alive, {sum(worker.pool_size for worker in alive)} slots")]
     for queue in sorted({queue for queue, _, _ in waiting} - served):
         number = sum(count for other, _, count in waiting if other == queue)
-        found.append(Finding("warn", "queues", f"nobody serves {queue!r}; waiting there: {number:,}"))
+        found.append(Finding("warn", "queues", f"no worker serves {queue!r}; waiting there: {number:,}"))
     for queue, task, number in waiting:
         if queue in served:
             found.append(
@@ -122,7 +124,7 @@ async def work(store: Store) -> list[Finding]:
 
 
 async def left_over_limits(app: Rowlock) -> list[Finding]:
-    """Do limits hold that a config has set, but not this one?"""
+    """Are there limits of sources that another config has set, and this one does not have?"""
     left = await app.sources.left_over(app.settings.sources)
     lift = "`rowlock sources set NAME --reset` lifts one"
     return (
@@ -131,7 +133,7 @@ async def left_over_limits(app: Rowlock) -> list[Finding]:
 
 
 async def rows(store: Store) -> list[Finding]:
-    """Are there jobs or batches that something cannot be done for, or that wait for a time that never comes?"""
+    """Are there rows that are set aside because an operation failed for them, or that wait for a time after 2199?"""
     found = [
         Finding("fail", "rows", f"{one.id} is set aside: {one.doing} failed for it, {one.error}; {_mend(one)}")
         for one in await store.run(aside.listed(ROWS_SHOWN))
@@ -144,14 +146,16 @@ async def rows(store: Store) -> list[Finding]:
 
 def _mend(one: aside.Aside) -> str:
     again = f" (else it is tried again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
-    return f"mend its row, then delete its row in the table set_aside{again}"
+    return f"correct its row, then delete its row in the table set_aside{again}"
 
 
 async def leases(store: Store, now: datetime, sweep: float) -> Finding:
-    """Are there leases that ran out and that no sweep has ended?"""
+    """Are there expired leases that no sweep has ended?"""
     running = await store.run(reads.list_jobs(reads.JobFilter(states=(State.RUNNING,)), RUNNING_LOOKED_AT))
     horizon = now - timedelta(seconds=2 * sweep)
     stuck = [job for job in running if job.lease_expires_at is not None and job.lease_expires_at < horizon]
     if stuck:
-        return Finding("fail", "leases", f"{len(stuck):,} ran out two sweeps ago or more, and no worker has ended them")
+        return Finding(
+            "fail", "leases", f"{len(stuck):,} expired at least two sweeps ago, and no worker has reclaimed them"
+        )
     return Finding("ok", "leases", f"{len(running):,} held, none of them overdue")

@@ -1,4 +1,4 @@
-"""Child processes that run this same command with some options changed."""
+"""Child processes that run this command line with some options changed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 
 def same_command(*changed: str) -> list[str]:
-    """This command line again; of an option that is given twice, the last counts."""
+    """This command line with the changed options appended: the last value of an option counts."""
     return [sys.executable, "-m", "rowlock", *sys.argv[1:], *changed, "--parent", str(os.getpid())]
 
 
 async def start(command: Sequence[str]) -> Process:
-    """Start a child in its own session: Ctrl-C in the terminal reaches us alone, and we pass it on once."""
+    """Start a child in its own session: Ctrl-C in the terminal reaches only this process, which passes it on once."""
     return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True)
 
 

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from rowlock.cli import worker_options as given
 from rowlock.cli.logs import configure_logs
-from rowlock.cli.loop import run_async
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption
+from rowlock.cli.options import grouped_options
 from rowlock.cli.target import Target
+from rowlock.cli.worker_options import LogOptions
 
 
-def dispatch(
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    log_level: given.LogLevel = "info",
-    log_format: given.LogFormat = "text",
-) -> None:
+@grouped_options
+def dispatch(target: Target, logs: LogOptions) -> None:
     """Fire the ticks of schedules. Run as many dispatchers as you like; each tick fires once."""
-    configure_logs(log_level, log_format)
-    opened = Target(app, config, database).open()
-
-    async def work() -> None:
-        async with opened:
-            await opened.run_dispatcher()
-
-    run_async(work())
+    configure_logs(logs)
+    target.run(lambda app: app.run_dispatcher())

@@ -1,4 +1,4 @@
-"""`rowlock doctor`: is everything as it should be?"""
+"""`rowlock doctor`: checks of the database and of the workers that use it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from rowlock.cli.failures import FAILED, first_line
-from rowlock.cli.loop import run_async
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.options import grouped_options
 from rowlock.cli.output import on_terminal, printable, show_json
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget
 from rowlock.core.errors import ConfigError, SchemaError, StoreError
 
 if TYPE_CHECKING:
-    from rowlock.work.app import Rowlock
+    from rowlock.app import Rowlock
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -28,12 +27,11 @@ class Finding(NamedTuple):
     text: str
 
 
-def doctor(
-    app: AppOption = None, config: ConfigOption = None, database: DatabaseOption = None, as_json: JsonOption = False
-) -> None:
-    """Check the database, its schema, wake-ups, clocks, and work that nobody does. Exit 1 if something fails."""
-    findings = run_async(_examine(Target(app, config, database).open()))
-    if as_json:
+@grouped_options
+def doctor(target: DataTarget) -> None:
+    """Check the database, its schema, wake-ups, clocks, and jobs that no worker serves. Exit 1 if a check fails."""
+    findings = _examine(target)
+    if target.as_json:
         show_json([finding._asdict() for finding in findings])
     else:
         _show(findings)
@@ -41,10 +39,12 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-async def _examine(app: Rowlock) -> list[Finding]:
+def _examine(target: DataTarget) -> list[Finding]:
+    async def collect(app: Rowlock) -> list[Finding]:
+        return [finding async for finding in _findings(app)]
+
     try:
-        async with app:
-            return [finding async for finding in _findings(app)]
+        return target.run(collect)
     except ConfigError:
         raise
     except SchemaError as error:

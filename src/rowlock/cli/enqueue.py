@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli import times
-from rowlock.cli.loop import run_async
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.options import grouped_options
 from rowlock.cli.output import show_json, words
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget
+from rowlock.cli.tasks import DefaultsOption, task_named
 from rowlock.core.errors import InvalidArguments, JobNotFound, RowlockError
 
 if TYPE_CHECKING:
-    from rowlock.work.app import Rowlock
-    from rowlock.work.handle import JobHandle
-    from rowlock.work.tasks import Task
+    from rowlock.app import Rowlock
+    from rowlock.client.handle import JobHandle
+    from rowlock.client.tasks import Task
 
 
+@grouped_options
 def enqueue(
+    target: DataTarget,
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name")],
     pairs: Annotated[
         list[str] | None,
@@ -46,13 +48,10 @@ def enqueue(
     max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Tries")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the result")] = False,
     timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="Wait no longer than this")] = None,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    defaults: DefaultsOption = False,
 ) -> None:
-    """Enqueue one job. With --app its arguments are checked; without, it is enqueued by name alone."""
-    given = {
+    """Enqueue one job. Without --app it has the options that the task's worker registered in the database."""
+    given: dict[str, Any] = {
         "queue": queue,
         "priority": priority,
         "delay": None if delay is None else times.duration(delay, "--delay"),
@@ -67,13 +66,22 @@ def enqueue(
         "job_id": job_id,
         "max_attempts": max_attempts,
     }
+    if timeout is not None and not wait:
+        raise InvalidArguments("--timeout is how long --wait waits: give --wait too")
     limit = None if timeout is None else times.duration(timeout, "--timeout")
     texts = split_pairs(pairs or [])
-    target = Target(app, config, database)
-    opened = target.open()
-    found = opened.get_task(task) if target.code else stand_in(opened, task)
-    arguments = read_arguments(args) | read_values(texts, found)
-    run_async(_enqueue(opened, found, arguments, given, wait, limit, as_json))
+    arguments = read_arguments(args)
+
+    async def work(app: Rowlock) -> JobHandle[Any]:
+        found = await task_named(app, target, task, source=source, defaults=defaults)
+        job = await found.using(**given).enqueue(**arguments | read_values(texts, found))
+        return await _ended(job, limit) if wait else job
+
+    job = target.run(work)
+    if wait:
+        _show_result(job, target.as_json)
+    else:
+        _show_enqueued(job, target.as_json)
 
 
 def _uniqueness(text: str) -> str | timedelta:
@@ -82,37 +90,13 @@ def _uniqueness(text: str) -> str | timedelta:
     return timedelta(seconds=times.duration(text, "--unique"))
 
 
-async def _enqueue(
-    app: Rowlock,
-    task: Task[..., Any, Any],
-    arguments: Mapping[str, Any],
-    given: Mapping[str, Any],
-    wait: bool,
-    limit: float | None,
-    as_json: bool,
-) -> None:
-    async with app:
-        job = await task.using(**given).enqueue(**arguments)
-        if not wait:
-            _show_enqueued(job, as_json)
-            return
-        try:
-            await job.wait(limit)
-        except TimeoutError:
-            raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it goes on without us") from None
-        _show_result(job, as_json)
-
-
-def stand_in(app: Rowlock, name: str) -> Task[..., Any, Any]:
-    """A task whose code was not named, and that takes any arguments."""
-    from rowlock.work.options import name as checked
-    from rowlock.work.options import task_options
-    from rowlock.work.tasks import Task
-
-    async def elsewhere(params: dict[str, Any]) -> None:
-        """Its code is not here."""
-
-    return Task(app, checked(name, "a task's name"), elsewhere, task_options(), raw=True)
+async def _ended(job: JobHandle[Any], limit: float | None) -> JobHandle[Any]:
+    """The job once it has succeeded; the command fails if it has not within the limit."""
+    try:
+        await job.wait(limit)
+    except TimeoutError:
+        raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it goes on without us") from None
+    return job
 
 
 def split_pairs(pairs: Sequence[str]) -> dict[str, str]:

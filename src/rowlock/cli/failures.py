@@ -1,4 +1,4 @@
-"""What goes wrong, as one line and an exit code: 1 failed, 2 bad input, 3 not found, 4 refused."""
+"""Errors as one line on stderr and an exit code: 1 failed, 2 bad input, 3 not found, 4 refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rowlock.core.errors import (
 FAILED, BAD_INPUT, NOT_FOUND, REFUSED = 1, 2, 3, 4
 INTERRUPTED = 130  # what a shell makes of Ctrl-C
 
-# The first that fits counts.
+# The first class that the error is an instance of decides.
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, BAD_INPUT),
     (InvalidArguments, BAD_INPUT),
@@ -35,14 +35,14 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
 
 
 def explain(error: BaseException) -> int:
-    """Say on stderr what went wrong, in one line; answers the exit code."""
+    """Print the error on stderr, in one line; returns the exit code."""
     if os.environ.get("ROWLOCK_DEBUG") == "1":
         traceback.print_exception(error)
     for kind, code in CODES:
         if isinstance(error, kind):
             complain(str(error))
             return code
-    if hasattr(error, "format_message"):  # the parser's own: it knows the option and the code
+    if hasattr(error, "format_message"):  # an error of the option parser, which knows the option and the exit code
         _usage(error.format_message())
         return int(getattr(error, "exit_code", BAD_INPUT))
     complain(f"unexpected {type(error).__name__}: {error} (ROWLOCK_DEBUG=1 shows where)")
@@ -50,7 +50,7 @@ def explain(error: BaseException) -> int:
 
 
 def _usage(text: str) -> None:
-    """A mistake in one line; but a command without its verb is answered with the whole help."""
+    """A mistake in one line; a group without a verb gets the whole help."""
     if text.startswith("Usage:"):
         print(text, file=sys.stderr)
     else:
@@ -58,13 +58,13 @@ def _usage(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """One line on stderr, whatever the text holds."""
-    with suppress(OSError, ValueError):  # nobody reads stderr any more; the exit code still tells
+    """Print one line on stderr, also if the text has several."""
+    with suppress(OSError, ValueError):  # stderr is closed; the exit code still says that it failed
         print(f"rowlock: {first_line(text)}", file=sys.stderr)
 
 
 def first_line(text: str) -> str:
-    """The first line of a text, without anything that could move the cursor."""
+    """The first line of a text, with control characters escaped."""
     from rowlock.cli.output import printable
 
     lines = text.strip().splitlines()

@@ -1,8 +1,9 @@
-"""Which jobs: the filter options that `jobs list`, `retry` and `cancel` share."""
+"""The filter options that `jobs list`, `jobs retry` and `jobs cancel` share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,27 +26,31 @@ Since = Annotated[
 ]
 
 
-def job_filter(
-    states: Sequence[str] | None,
-    queue: str | None,
-    task: str | None,
-    owner: str | None,
-    source: str | None,
-    tag: str | None,
-    since: str | None,
-) -> JobFilter:
-    """The options as the store takes them."""
-    from rowlock.store.reads import JobFilter
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """Which jobs a verb is about."""
 
-    return JobFilter(
-        states=read_states(states or []),
-        queue=queue,
-        task=task,
-        owner=owner,
-        source=source,
-        tag=tag,
-        since=None if since is None else times.since(since, "--since"),
-    )
+    state: States = None
+    queue: Queue = None
+    task: TaskName = None
+    owner: Owner = None
+    source: Source = None
+    tag: Tag = None
+    since: Since = None
+
+    def read(self) -> JobFilter:
+        """The options as the store's filter; raises InvalidArguments for a state or a time that does not exist."""
+        from rowlock.store.reads import JobFilter
+
+        return JobFilter(
+            states=read_states(self.state or []),
+            queue=self.queue,
+            task=self.task,
+            owner=self.owner,
+            source=self.source,
+            tag=self.tag,
+            since=None if self.since is None else times.since(self.since, "--since"),
+        )
 
 
 def read_states(given: Sequence[str]) -> tuple[State, ...]:

@@ -1,7 +1,7 @@
-"""Logging for commands that run for long; the library itself never configures it.
+"""Logging for commands that run for long; the library itself never configures logging.
 
-Text is `time level logger message key=value …`; JSON is one object for each line. Control characters are escaped and
-what follows a line (a traceback) is indented, so that no job can forge a line.
+A text line is `time level logger message key=value …`; a JSON line is one object. Control characters are escaped and
+the lines of a traceback are indented, so that the data of a job cannot forge a log line.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rowlock.cli.output import printable
+from rowlock.cli.worker_options import LogOptions
 from rowlock.core.errors import InvalidArguments
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -22,8 +23,9 @@ FORMATS = ("text", "json")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def configure_logs(level: str, format: str) -> None:
-    """Send the logs of everything to stderr."""
+def configure_logs(options: LogOptions) -> None:
+    """Send all logs to stderr."""
+    level, format = options.log_level, options.log_format
     if level.lower() not in LEVELS:
         raise InvalidArguments(f"--log-level {level!r}: expected one of {', '.join(LEVELS)}")
     if format not in FORMATS:
@@ -34,39 +36,40 @@ def configure_logs(level: str, format: str) -> None:
 
 
 def silence_logs() -> None:
-    """For a command that shows what happens in its own way."""
+    """For a command that prints its own progress instead of logs."""
     logging.getLogger("rowlock").addHandler(logging.NullHandler())
 
 
 def flush_logs() -> None:
-    """Write out what is buffered, before a process ends without ceremony."""
+    """Write out what is buffered, before a process exits without closing its streams."""
     for stream in (*logging.getLogger().handlers, sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # a broken pipe, or closed by a job
             stream.flush()
 
 
 class ToStderr(logging.StreamHandler[Any]):
-    """Writes lines to stderr. One that cannot be written is lost: it must not end what the line is about."""
+    """Writes lines to stderr. A line that cannot be written is dropped: logging must not stop a job."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say so on stderr, if that can still be written to."""
+        """Report the failed write on stderr, if that can still be written to."""
         with suppress(Exception):
             super().handleError(record)
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What was logged beside the message."""
+    """The fields that were logged with the message (`extra=`)."""
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
 class TextLines(logging.Formatter):
-    """For people."""
+    """Log lines for people."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and its traceback indented below."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         message = printable(record.getMessage())
-        said = {word.partition("=")[0] for word in message.split()}  # a summary has its fields in its words
+        # A summary has its fields in its message already; they are not printed twice.
+        said = {word.partition("=")[0] for word in message.split()}
         fields = [
             f"{key}={_word(value)}" for key, value in extra_fields(record).items() if key not in said and value != ""
         ]
@@ -78,7 +81,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """For programs."""
+    """Log lines for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One object."""

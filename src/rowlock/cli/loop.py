@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end."""
-    import asyncio  # here, because --help does without
+    import asyncio  # imported here: --help does not need it
 
     try:
         import uvloop

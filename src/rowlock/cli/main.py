@@ -1,4 +1,4 @@
-"""`rowlock`: the verbs, and what becomes of errors."""
+"""`rowlock`: the verbs, and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import typer
 
 from rowlock.cli import (
     batches,
-    bench,
-    demo,
     dispatch,
     doctor,
     enqueue,
@@ -18,15 +16,19 @@ from rowlock.cli import (
     migrate,
     queues,
     schedules,
+    serve,
     sources,
     stats,
+    tokens,
     up,
     worker,
     workers,
 )
+from rowlock.cli.bench import command as bench
+from rowlock.cli.demo import command as demo
 from rowlock.cli.failures import FAILED, INTERRUPTED, explain
 
-# Help without rich: drawing boxes takes longer than everything else that --help does.
+# Help without rich: drawing its boxes takes longer than everything else that --help does.
 app = typer.Typer(
     name="rowlock",
     no_args_is_help=True,
@@ -38,7 +40,7 @@ app = typer.Typer(
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        from rowlock.work.version import __version__  # only now: it reads the installed packages
+        from rowlock.client.version import __version__  # imported here: it reads the metadata of the installed packages
 
         print(f"rowlock {__version__}")
         raise typer.Exit
@@ -47,7 +49,7 @@ def _tell_version(asked: bool) -> None:
 @app.callback()
 def rowlock(
     version: Annotated[
-        bool, typer.Option("--version", help="Tell the version.", callback=_tell_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_tell_version, is_eager=True)
     ] = False,
 ) -> None:
     """Durable background jobs on SQLite and PostgreSQL."""
@@ -57,6 +59,7 @@ app.command()(demo.demo)
 app.command()(up.up)
 app.command()(worker.worker)
 app.command()(dispatch.dispatch)
+app.command()(serve.serve)
 app.command()(enqueue.enqueue)
 app.add_typer(jobs.verbs, name="jobs")
 app.add_typer(queues.verbs, name="queues")
@@ -64,6 +67,7 @@ app.add_typer(batches.verbs, name="batches")
 app.add_typer(sources.verbs, name="sources")
 app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
+app.add_typer(tokens.verbs, name="tokens")
 app.command()(migrate.migrate)
 app.command()(stats.stats)
 app.command()(doctor.doctor)
@@ -76,7 +80,7 @@ def run() -> None:
 
 
 def execute(arguments: list[str]) -> int:
-    """Run one command line; answers its exit code."""
+    """Run one command line; returns its exit code."""
     try:
         code = app(arguments, prog_name="rowlock", standalone_mode=False)
         return code if isinstance(code, int) else 0

@@ -8,85 +8,83 @@ import typer
 
 from rowlock.cli.failures import FAILED
 from rowlock.cli.loop import run_async
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.options import grouped_options
 from rowlock.cli.output import show_json
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
+    from rowlock.app import Rowlock
     from rowlock.store.app_schema import File
-    from rowlock.work.app import Rowlock
 
 
+@grouped_options
 def migrate(
+    target: DataTarget,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if migrations are missing")] = False,
-    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print what is missing as SQL")] = False,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the missing migrations as SQL")] = False,
 ) -> None:
-    """Apply the migrations that the database lacks, and those of your app. SQLite files migrate when opened."""
+    """Apply the missing migrations of Rowlock and of your app. SQLite files migrate when they are opened."""
     if check and sql:
         raise InvalidArguments("give --check or --sql, not both")
-    opened = Target(app, config, database).open()
+    app = target.open()
     if check:
-        _check(opened, as_json)
+        _check(app, target)
     elif sql:
-        _print_script(opened)
+        _print_script(app)
     else:
-        names = run_async(opened.migrate())
-        _say("applied", names, as_json)
+        names = run_async(app.migrate())
+        _say("applied", names, target)
 
 
-def _check(opened: Rowlock, as_json: bool) -> None:
-    from rowlock.store.engine import redact
+def _check(app: Rowlock, target: DataTarget) -> None:
+    from rowlock.store.engines.engine import redact
     from rowlock.store.migrate import check, pending
     from rowlock.store.schema import applied
 
-    url = opened.database
+    url = app.database
     engine, there = run_async(applied(url))
     missing = [f"{migration.number:04d}_{migration.name}" for migration in pending(engine, there)]
     if not missing:
         check(engine, there, redact(url))  # it may be newer than this code can use
-    if opened.migrations is not None:
-        missing += [f"{opened.migrations.app}/{file.name}" for file in _of_the_app(opened, engine, bool(missing))]
-    _say("pending", missing, as_json)
+    if app.migrations is not None:
+        missing += [f"{app.migrations.app}/{file.name}" for file in _of_the_app(app, engine, bool(missing))]
+    _say("pending", missing, target)
     raise typer.Exit(FAILED if missing else 0)
 
 
-def _print_script(opened: Rowlock) -> None:
+def _print_script(app: Rowlock) -> None:
     from rowlock.store import app_schema
     from rowlock.store.migrate import pending, script
     from rowlock.store.schema import applied
 
-    engine, there = run_async(applied(opened.database))
+    engine, there = run_async(applied(app.database))
     own = pending(engine, there)
     parts = [script(engine, there)] if own else []
-    if opened.migrations is not None and (files := _of_the_app(opened, engine, bool(own))):
-        parts.append(app_schema.script(engine, opened.migrations, files))
+    if app.migrations is not None and (files := _of_the_app(app, engine, bool(own))):
+        parts.append(app_schema.script(engine, app.migrations, files))
     print("\n".join(parts) or "-- nothing to apply: the schema is up to date")
 
 
-def _of_the_app(opened: Rowlock, engine: str, behind: bool) -> list[File]:
-    """The app's own migrations that are missing. A database that lacks some of Rowlock's cannot be asked."""
+def _of_the_app(app: Rowlock, engine: str, behind: bool) -> list[File]:
+    """The app's own migrations that are missing: all of them while Rowlock's tables are not up to date."""
     from rowlock.store.app_schema import pending
-    from rowlock.store.engine import opened as opened_store
+    from rowlock.store.engines.opening import opened
 
-    migrations = opened.migrations
+    migrations = app.migrations
     assert migrations is not None
     if behind:
         return list(migrations.files(engine))
 
     async def ask() -> list[File]:
-        async with opened_store(opened.database, opened.store_options(migrate=False)) as store:
+        async with opened(app.database, app.store_options(migrate=False)) as store:
             return await pending(store, migrations)
 
     return run_async(ask())
 
 
-def _say(what: str, names: list[str], as_json: bool) -> None:
-    if as_json:
+def _say(what: str, names: list[str], target: DataTarget) -> None:
+    if target.as_json:
         show_json({what: names})
     elif names:
         print("\n".join(f"{what} {name}" for name in names))

@@ -1,8 +1,16 @@
-"""The options that every verb has."""
+"""Options that several verbs share.
+
+`grouped_options` lets a verb take them as one parameter: a parameter whose type is a dataclass of options, such as
+`Target`, appears on the command line as one option for each field.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -19,3 +27,32 @@ DatabaseOption = Annotated[
     typer.Option("--database", metavar="URL", help="sqlite:///file.db or postgresql://… [env: ROWLOCK_DATABASE_URL]"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Print at most this many rows")]
+
+
+def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb with each of its dataclass parameters replaced by one option for each field of the dataclass."""
+    parameters = inspect.signature(verb, eval_str=True).parameters.values()
+    groups: dict[str, Any] = {
+        each.name: each.annotation for each in parameters if dataclasses.is_dataclass(each.annotation)
+    }
+    fields = {name: [field.name for field in dataclasses.fields(group)] for name, group in groups.items()}
+
+    @functools.wraps(verb)
+    def called(**given: Any) -> None:
+        made = {name: group(**{field: given.pop(field) for field in fields[name]}) for name, group in groups.items()}
+        verb(**given, **made)
+
+    shown = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters if each.name not in groups]
+    for group in groups.values():
+        hints = get_type_hints(group, include_extras=True)
+        shown += [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            for field in dataclasses.fields(group)
+        ]
+    # The command line is built from these two; `wraps` has copied those of the verb itself.
+    called.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in shown}
+    return called

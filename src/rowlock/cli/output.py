@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-CELL = 80  # characters of one value in a table; JSON has all of it
+CELL = 80  # most characters of one value in a table; JSON is never cut
 
 
 def on_terminal() -> bool:
-    """Whether a person is watching."""
+    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def show(rows: Sequence[Any], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
-    """Print records (dataclasses or mappings): some columns for people, all of them for programs."""
+    """Print records (dataclasses or mappings): the given columns as a table, or all fields as JSON."""
     if as_json:
         show_json([record(row) for row in rows])
     elif not rows:
@@ -29,7 +29,7 @@ def show(rows: Sequence[Any], columns: Sequence[str], *, as_json: bool, empty: s
 
 
 def up_to(limit: int, found: Sequence[T]) -> Sequence[T]:
-    """The first `limit` of rows of which one more was asked for; on stderr, whether there are more."""
+    """The first `limit` rows. `found` has one more if there are more; then a note goes to stderr."""
     if len(found) > limit:
         print(f"rowlock: only the first {limit:,} are shown; --limit shows more", file=sys.stderr)
     return found[:limit]
@@ -57,11 +57,11 @@ def _show_rich(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        # An id is there to be copied: other columns give way first.
+        # People copy ids and times: other columns are wrapped first.
         whole = column in ("id", "state") or column.endswith("_at")
         table.add_column(column, no_wrap=whole, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(text) for text in row))  # Text, because data must not be taken for markup
+        table.add_row(*(Text(text) for text in row))  # as Text, because data must not be read as markup
     Console().print(table)
 
 
@@ -79,7 +79,7 @@ def cell(value: Any) -> str:
 
 
 def words(value: Any) -> str:
-    """A value for a reader, in one line however long."""
+    """A value for a reader, in one line of any length."""
     match value:
         case None | () | []:
             return "-"

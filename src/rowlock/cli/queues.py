@@ -1,4 +1,4 @@
-"""`rowlock queues`: how they stand; pause and resume."""
+"""`rowlock queues`: list, pause and resume queues."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from rowlock.cli.database import ask
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.options import grouped_options
 from rowlock.cli.output import printable, show, show_json
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
 verbs = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
@@ -19,54 +18,42 @@ QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue")]
 
 
 @verbs.command("list")
-def list_queues(
-    app: AppOption = None, config: ConfigOption = None, database: DatabaseOption = None, as_json: JsonOption = False
-) -> None:
-    """List the queues that have jobs, workers or a pause."""
+@grouped_options
+def list_queues(target: DataTarget) -> None:
+    """List the queues that have jobs or workers or are paused."""
     from rowlock.store import reads
 
-    found = ask(Target(app, config, database).open(), reads.stats())
-    show(found.queues, COLUMNS, as_json=as_json, empty="no queues")
+    show(target.ask(reads.stats()).queues, COLUMNS, as_json=target.as_json, empty="no queues")
 
 
 @verbs.command("pause")
-def pause_queue(
-    name: QueueName,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Start no more jobs from a queue; what runs goes on."""
+@grouped_options
+def pause_queue(name: QueueName, target: DataTarget) -> None:
+    """Start no more jobs from a queue; running jobs go on."""
     from rowlock.store import workers
 
-    ask(Target(app, config, database).open(), workers.pause_queue(_checked(name)))
-    _say(name, True, f"{name} is paused", as_json)
+    target.ask(workers.pause_queue(_checked(name)))
+    _say(target, name, True, f"{name} is paused")
 
 
 @verbs.command("resume")
-def resume_queue(
-    name: QueueName,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Let a paused queue go on."""
+@grouped_options
+def resume_queue(name: QueueName, target: DataTarget) -> None:
+    """Start jobs of a paused queue again."""
     from rowlock.store import workers
 
-    was_paused = ask(Target(app, config, database).open(), workers.resume_queue(_checked(name)))
-    _say(name, False, f"{name} goes on" if was_paused else f"{name} was not paused", as_json)
+    was_paused = target.ask(workers.resume_queue(_checked(name)))
+    _say(target, name, False, f"{name} is resumed" if was_paused else f"{name} was not paused")
 
 
 def _checked(name: str) -> str:
     if not name.strip() or not name.isprintable():
-        raise InvalidArguments(f"{name!r} is no name of a queue")
+        raise InvalidArguments(f"{name!r} is not the name of a queue: it is empty or has control characters")
     return name
 
 
-def _say(name: str, paused: bool, text: str, as_json: bool) -> None:
-    if as_json:
+def _say(target: DataTarget, name: str, paused: bool, text: str) -> None:
+    if target.as_json:
         show_json({"name": name, "paused": paused})
     else:
         print(printable(text))

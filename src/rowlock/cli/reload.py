@@ -1,4 +1,4 @@
-"""Development: run a command in a child and start it again when a Python file changes."""
+"""For development: run a command in a child process and start it again when a Python file changes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from rowlock.cli import children
 from rowlock.core.errors import InvalidArguments
-from rowlock.work.signals import on_stop_signals
+from rowlock.worker.stop_signals import on_stop_signals
 
 LOOK_SECONDS = 0.5
-PATIENCE = (3.0, 7.0)  # seconds after the first and the second SIGTERM; then it is killed
+PATIENCE = (3.0, 7.0)  # seconds to wait after the first and the second SIGTERM; then SIGKILL
 IGNORED = frozenset({"node_modules", "__pycache__"})
 
 Snapshot = dict[Path, int]
@@ -33,7 +33,7 @@ class Reloader:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Run until told to stop; answers the child's exit code."""
+        """Run until told to stop; returns the child's exit code."""
         on_stop_signals(self._stop)
         seen = snapshot(self._folders)
         self._child = await children.start(self._command)
@@ -62,7 +62,7 @@ class Reloader:
 
 
 async def end(child: Process) -> None:
-    """Stop a child: politely, then firmly, then at once."""
+    """Stop a child: two SIGTERMs (finish, then give jobs back), then SIGKILL."""
     for patience in PATIENCE:
         children.tell(child, signal.SIGTERM)
         try:
@@ -80,13 +80,13 @@ def snapshot(folders: Sequence[Path]) -> Snapshot:
     for file in (file for folder in folders for file in python_files(folder)):
         try:
             found[file] = file.stat().st_mtime_ns
-        except OSError:  # removed while we looked
+        except OSError:  # removed in the meantime
             continue
     return found
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """Every .py file below, except in hidden folders, virtual environments and what tools install."""
+    """Every .py file below a folder, except in hidden folders, virtual environments and installed packages."""
     for here, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not (name.startswith(".") or name in IGNORED)]
         if "pyvenv.cfg" in files:

@@ -3,80 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli import filters
 from rowlock.cli.bulk import Request, Verb, carry_out
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
-from rowlock.cli.target import Target
+from rowlock.cli.filters import FilterOptions
+from rowlock.cli.options import grouped_options
+from rowlock.cli.target import DataTarget
 from rowlock.core.states import State
 
 if TYPE_CHECKING:
-    from rowlock.work.app import Rowlock
+    from rowlock.app import Rowlock
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Jobs", show_default=False)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs", show_default=False)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print how many jobs would be changed")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation")]
 Tries = Annotated[int, typer.Option("--tries", min=1, help="How many more tries each job gets")]
 
-# A cancelled job was cancelled by somebody: a filter brings it back only when it says so.
+# Somebody cancelled a cancelled job on purpose: a filter retries it only with --state cancelled.
 RETRY = Verb("retry", (State.DEAD, State.CANCELLED), (State.DEAD,), "its key is held by a newer job")
 WAITING_OR_RUNNING = (State.QUEUED, State.RETRYABLE, State.RUNNING)
 CANCEL = Verb("cancel", WAITING_OR_RUNNING, WAITING_OR_RUNNING, "it was put back just now; try again")
 
 
-def retry(
-    ids: Ids = None,
-    state: filters.States = None,
-    queue: filters.Queue = None,
-    task: filters.TaskName = None,
-    owner: filters.Owner = None,
-    source: filters.Source = None,
-    tag: filters.Tag = None,
-    since: filters.Since = None,
-    tries: Tries = 1,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Put jobs back in their queues: those named, or all dead ones (or --state) that fit the filter."""
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """The options of a verb that may change many jobs."""
+
+    dry_run: DryRun = False
+    yes: Yes = False
+
+
+@grouped_options
+def retry(wanted: FilterOptions, caution: Caution, target: DataTarget, ids: Ids = None, tries: Tries = 1) -> None:
+    """Put jobs back in their queues: the named ones, or all dead ones (or --state) that match the filter."""
     from rowlock.store import jobs
 
-    async def change(opened: Rowlock, batch: Sequence[str]) -> dict[str, str]:
-        revived = await (await opened.store()).run(jobs.retry(batch, tries))
+    async def change(app: Rowlock, batch: Sequence[str]) -> dict[str, str]:
+        revived = await (await app.store()).run(jobs.retry(batch, tries))
         return dict.fromkeys(revived, "retried")
 
-    wanted = filters.job_filter(state, queue, task, owner, source, tag, since)
-    carry_out(Target(app, config, database), Request(RETRY, change, ids or [], wanted, dry_run, yes, as_json))
+    carry_out(target, Request(RETRY, change, ids or [], wanted.read(), caution.dry_run, caution.yes, target.as_json))
 
 
-def cancel(
-    ids: Ids = None,
-    state: filters.States = None,
-    queue: filters.Queue = None,
-    task: filters.TaskName = None,
-    owner: filters.Owner = None,
-    source: filters.Source = None,
-    tag: filters.Tag = None,
-    since: filters.Since = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Cancel jobs, those named or all that fit the filter: waiting ones at once, running ones are asked to stop."""
+@grouped_options
+def cancel(wanted: FilterOptions, caution: Caution, target: DataTarget, ids: Ids = None) -> None:
+    """Cancel jobs, the named ones or all that match the filter: waiting jobs at once, running ones are told to stop."""
     from rowlock.store import jobs
 
-    async def change(opened: Rowlock, batch: Sequence[str]) -> dict[str, str]:
-        answers = await (await opened.store()).run(jobs.cancel(batch, opened.keep))
+    async def change(app: Rowlock, batch: Sequence[str]) -> dict[str, str]:
+        answers = await (await app.store()).run(jobs.cancel(batch, app.keep))
         return {job_id: answer for job_id, answer in answers.items() if answer in ("cancelled", "cancelling")}
 
-    wanted = filters.job_filter(state, queue, task, owner, source, tag, since)
-    carry_out(Target(app, config, database), Request(CANCEL, change, ids or [], wanted, dry_run, yes, as_json))
+    carry_out(target, Request(CANCEL, change, ids or [], wanted.read(), caution.dry_run, caution.yes, target.as_json))

@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rowlock.cli.enqueue import read_values, split_pairs, stand_in
+from rowlock.cli.enqueue import read_values, split_pairs
 from rowlock.cli.failures import complain
-from rowlock.cli.loop import run_async
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.options import LimitOption, grouped_options
 from rowlock.cli.output import cell, printable, show, show_json, up_to, words
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget, Target
+from rowlock.cli.tasks import DefaultsOption, task_named
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
+    from rowlock.app import Rowlock
     from rowlock.store.schedules import ScheduleRow
-    from rowlock.work.app import Rowlock
 
 verbs = typer.Typer(help="Look at schedules, add, pause and run them.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -28,40 +27,38 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule")]
 
 
 @verbs.command("list")
+@grouped_options
 def list_schedules(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many")] = 1000,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    target: DataTarget,
+    limit: LimitOption = 1000,
 ) -> None:
     """List schedules: the rule in words, the zone, the last tick and how it ended, the next three."""
-    found = _with(Target(app, config, database), lambda opened: opened.schedules.list(limit + 1))
+    found = target.run(lambda opened: opened.schedules.list(limit + 1))
     shown = [_shown(row) for row in up_to(limit, found)]
-    if not as_json:
+    if not target.as_json:
         shown = [row | {"next": ", ".join(cell(tick) for tick in row["next"]) or "none"} for row in shown]
-    show(shown, COLUMNS, as_json=as_json, empty="no schedules")
+    show(shown, COLUMNS, as_json=target.as_json, empty="no schedules")
 
 
 @verbs.command("next")
+@grouped_options
 def next_ticks(
+    target: DataTarget,
     name: Name,
     count: Annotated[int, typer.Argument(metavar="[N]", min=1, max=1000, help="How many")] = 3,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the next ticks of a schedule."""
-    ticks = _with(Target(app, config, database), lambda opened: opened.schedules.next(name, count))
-    if as_json:
+    ticks = target.run(lambda opened: opened.schedules.next(name, count))
+    if target.as_json:
         show_json(ticks)
     else:
         print("\n".join(words(tick) for tick in ticks) or "none")
 
 
 @verbs.command("add")
+@grouped_options
 def add_schedule(
+    target: DataTarget,
     name: Name,
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name")],
     pairs: Annotated[
@@ -86,17 +83,12 @@ def add_schedule(
     source: Annotated[str | None, typer.Option("--source", help="The outside service they call")] = None,
     max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Tries")] = None,
     timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="Of one attempt")] = None,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    defaults: DefaultsOption = False,
 ) -> None:
     """Add a schedule while everything runs, or change one that was added so."""
     from rowlock.cli import times
 
-    target = Target(app, config, database)
-    opened = target.open()
-    found = opened.get_task(task) if target.code else stand_in(opened, task)
+    texts = split_pairs(pairs or [])
     options: dict[str, Any] = {
         "cron": cron,
         "every": every,
@@ -116,96 +108,61 @@ def add_schedule(
         "source": source,
         "max_attempts": max_attempts,
         "timeout": None if timeout is None else times.duration(timeout, "--timeout"),
-        "args": read_values(split_pairs(pairs or []), found),
     }
     given = {key: value for key, value in options.items() if value is not None}
 
-    async def add(running: Rowlock) -> ScheduleRow:
-        if not target.code:
-            await _somebody_knows(running, task)
-        return await running.schedules.add(name, found, **given)
+    async def add(app: Rowlock) -> ScheduleRow:
+        found = await task_named(app, target, task, source=source, defaults=defaults)
+        return await app.schedules.add(name, found, args=read_values(texts, found), **given)
 
-    _say(_run(opened, add), as_json)
+    _say(target.run(add), target.as_json)
     if not target.code:
         complain("the arguments were not checked, because the task's code is not named: --app names it")
 
 
-async def _somebody_knows(app: Rowlock, task: str) -> None:
-    """Without the app's code, the living workers are asked; where there are none, nobody can say."""
-    import difflib
-
-    from rowlock.store import workers
-
-    living = [worker for worker in await (await app.store()).run(workers.workers()) if worker.alive]
-    known = sorted({name for worker in living for name in worker.tasks})
-    if living and task not in known:
-        near = difflib.get_close_matches(task, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"they know {', '.join(known) or 'none'}"
-        raise InvalidArguments(f"no living worker knows a task named {task!r}; {hint} (--app names your code)")
-
-
 @verbs.command("remove")
+@grouped_options
 def remove_schedule(
+    target: Target,
     name: Name,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
 ) -> None:
     """Forget a schedule that was added by hand, or one that is retired."""
-    _with(Target(app, config, database), lambda opened: opened.schedules.remove(name))
+    target.run(lambda opened: opened.schedules.remove(name))
     print(printable(f"{name} is removed"))
 
 
 @verbs.command("run")
+@grouped_options
 def run_schedule(
+    target: DataTarget,
     name: Name,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Fire a schedule now, beside its ticks; prints the job's id."""
-    job = _with(Target(app, config, database), lambda opened: opened.schedules.run(name))
-    if as_json:
+    job = target.run(lambda opened: opened.schedules.run(name))
+    if target.as_json:
         show_json({"job_id": job.id, "schedule": name})
     else:
         print(job.id)
 
 
 @verbs.command("pause")
+@grouped_options
 def pause_schedule(
+    target: DataTarget,
     name: Name,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Fire no more ticks of a schedule until it is resumed."""
-    _say(_with(Target(app, config, database), lambda opened: opened.schedules.pause(name)), as_json)
+    _say(target.run(lambda opened: opened.schedules.pause(name)), target.as_json)
 
 
 @verbs.command("resume")
+@grouped_options
 def resume_schedule(
+    target: DataTarget,
     name: Name,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Fire ticks again, from now on; what was owed before the pause fires now."""
-    _say(_with(Target(app, config, database), lambda opened: opened.schedules.resume(name)), as_json)
-
-
-def _with(target: Target, do: Callable[[Rowlock], Awaitable[Any]]) -> Any:
-    return _run(target.open(), do)
-
-
-def _run(opened: Rowlock, do: Callable[[Rowlock], Awaitable[Any]]) -> Any:
-    async def work() -> Any:
-        async with opened:
-            return await do(opened)
-
-    return run_async(work())
+    _say(target.run(lambda opened: opened.schedules.resume(name)), target.as_json)
 
 
 def _shown(row: ScheduleRow) -> dict[str, Any]:

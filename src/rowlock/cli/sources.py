@@ -1,4 +1,4 @@
-"""`rowlock sources`: what outside services are limited to, and how they do."""
+"""`rowlock sources`: the limits of outside services, and their health."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli import times
-from rowlock.cli.loop import run_async
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.options import LimitOption, grouped_options
 from rowlock.cli.output import printable, show, show_json, up_to
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rowlock.governance.sources import Sources
+    from rowlock.app import Rowlock
     from rowlock.store.sources import Source
 
 verbs = typer.Typer(help="Look at sources, limit, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
@@ -25,56 +24,63 @@ LIMITS = ("concurrency", "rate", "set_by")
 COLUMNS = ("name", "state", "running", *LIMITS, "failure_streak", "paused_until", "last_failure_at")
 CANDIDATES = ("name", "refusals", "refusal_code", "refused_at", "state")
 SourceName = Annotated[str, typer.Argument(metavar="NAME", help="A source such as api:ebay, or a class such as api")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many")]
 
 
 @verbs.command("list")
+@grouped_options
 def list_sources(
+    target: DataTarget,
     candidates: Annotated[
-        int, typer.Option("--candidates", min=0, help="Only sources that refused so often in a row: block candidates")
+        int,
+        typer.Option(
+            "--candidates",
+            min=0,
+            help="Only sources that refused at least this many requests in a row: candidates for a block",
+        ),
     ] = 0,
-    limit: Limit = 1000,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    limit: LimitOption = 1000,
 ) -> None:
     """List sources and classes: limits, running jobs, health."""
-    found = _with(Target(app, config, database), lambda sources: sources.list(limit + 1, refused=candidates))
+    found = target.run(lambda app: app.sources.list(limit + 1, refused=candidates))
     columns = CANDIDATES if candidates else COLUMNS
-    show([_shown(source) for source in up_to(limit, found)], columns, as_json=as_json, empty="no sources")
+    show([_shown(source) for source in up_to(limit, found)], columns, as_json=target.as_json, empty="no sources")
 
 
 @verbs.command("set")
+@grouped_options
 def set_source(
+    target: DataTarget,
     name: SourceName,
     concurrency: Annotated[
-        str | None, typer.Option("--concurrency", help="Running jobs at a time, `unlimited`, or `none`: as its class")
+        str | None,
+        typer.Option(
+            "--concurrency", help="Most running jobs at a time; `unlimited`; `none`: use the limit of its class"
+        ),
     ] = None,
     total: Annotated[
-        str | None, typer.Option("--total", help="Of a class: running jobs of all its sources together")
+        str | None, typer.Option("--total", help="Of a class: most running jobs of all its sources together")
     ] = None,
-    rate: Annotated[str | None, typer.Option("--rate", help="Starts per time, such as 30/min or 2/s")] = None,
-    burst: Annotated[str | None, typer.Option("--burst", help="Starts at once, after a while without any")] = None,
+    rate: Annotated[str | None, typer.Option("--rate", help="Most starts per time, such as 30/min or 2/s")] = None,
+    burst: Annotated[
+        str | None, typer.Option("--burst", help="Token-bucket size: how many may start at once after an idle time")
+    ] = None,
     threshold: Annotated[
         str | None, typer.Option("--threshold", help="Failures in a row that open the breaker [default: 5]")
     ] = None,
     cooldown: Annotated[
-        str | None, typer.Option("--cooldown", help="How long it stays open, such as 5m [default: 5m]")
+        str | None,
+        typer.Option("--cooldown", help="How long an open breaker pauses the source, such as 5m [default: 5m]"),
     ] = None,
     factor: Annotated[
-        str | None, typer.Option("--factor", help="How much longer each time that it opens again [default: 1]")
+        str | None,
+        typer.Option("--factor", help="Multiplies the cooldown each time the breaker opens again [default: 1]"),
     ] = None,
     block_after: Annotated[
         str | None, typer.Option("--block-after", help="Refusals (403, robots, captcha) in a row that disable it")
     ] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Take all other settings back")] = False,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Remove all settings that are not given here")] = False,
 ) -> None:
-    """Limit a source, or every source of a class. Running workers heed it at once; `none` takes a setting back."""
+    """Limit a source, or every source of a class, for running workers at once. The value `none` removes a setting."""
     whole = {"concurrency": concurrency, "total": total, "burst": burst, "threshold": threshold}
     changes: dict[str, Any] = {key: _whole(key, text) for key, text in whole.items() if text is not None}
     if block_after is not None:
@@ -86,46 +92,34 @@ def set_source(
     if factor is not None:
         changes["factor"] = None if factor == "none" else _number(factor)
 
-    def change(sources: Sources) -> Awaitable[Source]:
-        return sources.reset(name) if reset and not changes else sources.set(name, afresh=reset, **changes)
+    def change(app: Rowlock) -> Awaitable[Source]:
+        return app.sources.reset(name) if reset and not changes else app.sources.set(name, afresh=reset, **changes)
 
-    _say(_with(Target(app, config, database), change), as_json)
+    _say(target, change)
 
 
 @verbs.command("pause")
+@grouped_options
 def pause_source(
+    target: DataTarget,
     name: SourceName,
-    duration: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Only so long, such as 10m")] = None,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    duration: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="End the pause after this time, such as 10m")
+    ] = None,
 ) -> None:
-    """Start no more jobs of a source or class; what runs goes on, what waits stays."""
+    """Start no more jobs of a source or class; running jobs go on, waiting jobs stay queued."""
     seconds = None if duration is None else times.duration(duration, "--for")
-    _say(_with(Target(app, config, database), lambda sources: sources.pause(name, seconds)), as_json)
+    _say(target, lambda app: app.sources.pause(name, seconds))
 
 
 @verbs.command("resume")
+@grouped_options
 def resume_source(
+    target: DataTarget,
     name: SourceName,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Let a source or class go on: no pause, no block, a closed breaker."""
-    _say(_with(Target(app, config, database), lambda sources: sources.resume(name)), as_json)
-
-
-def _with(target: Target, do: Callable[[Sources], Awaitable[Any]]) -> Any:
-    opened = target.open()
-
-    async def work() -> Any:
-        async with opened:
-            return await do(opened.sources)
-
-    return run_async(work())
+    """Start jobs of a source or class again: ends a pause and a block and closes the breaker."""
+    _say(target, lambda app: app.sources.resume(name))
 
 
 def _whole(option: str, text: str) -> int | str | None:
@@ -145,7 +139,7 @@ def _number(text: str) -> float:
 
 
 def _shown(source: Source) -> dict[str, Any]:
-    """A source as people and programs read it; the names of S4 among them."""
+    """A source as it is printed, for people and for programs."""
     from datetime import UTC, datetime
 
     from rowlock.core.source import UNLIMITED, show_rate
@@ -180,9 +174,10 @@ def _shown(source: Source) -> dict[str, Any]:
     }
 
 
-def _say(source: Source, as_json: bool) -> None:
+def _say(target: DataTarget, change: Callable[[Rowlock], Awaitable[Source]]) -> None:
+    source = target.run(change)
     shown = _shown(source)
-    if as_json:
+    if target.as_json:
         show_json(shown)
         return
     told = [f"{key} {shown[key]}" for key in ("concurrency", "total", "rate", "burst") if shown[key] is not None]

@@ -1,4 +1,4 @@
-"""`rowlock stats`: how everything stands, in one look."""
+"""`rowlock stats`: workers, queues and finished jobs at a glance."""
 
 from __future__ import annotations
 
@@ -8,41 +8,43 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli import queues
-from rowlock.cli.database import ask
 from rowlock.cli.failures import FAILED, complain
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.options import grouped_options
 from rowlock.cli.output import cell, record, show, show_json, words
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget
 from rowlock.cli.times import duration
 
 if TYPE_CHECKING:
+    from rowlock.app import Rowlock
     from rowlock.store.reads import FinishedStats, Stats
 
 UNKNOWN = ("queue", "task", "waiting")
 
 
+@grouped_options
 def stats(
+    target: DataTarget,
     max_queued: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Alert, with exit code 1, if more jobs wait in a queue")
     ] = None,
     max_running: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Alert, with exit code 1, if a job has run for longer: 5m")
     ] = None,
-    app: AppOption = None,
-    config: ConfigOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Show workers, queues and what finished in the last minutes; say what is over a limit."""
+    """Show workers, queues and the jobs that finished in the last minutes; exit 1 if a given limit is exceeded."""
     from rowlock.store import reads
     from rowlock.store.explain import unknown_tasks
 
     longest = None if max_running is None else duration(max_running, "--max-running")
-    opened = Target(app, config, database).open()
-    found = ask(opened, reads.stats())
-    unknown = [dict(zip(UNKNOWN, row, strict=True)) for row in ask(opened, unknown_tasks())]
+
+    async def read(app: Rowlock) -> tuple[Stats, list[tuple[str, str, int]]]:
+        store = await app.store()
+        return await store.run(reads.stats()), await store.run(unknown_tasks())
+
+    found, waiting = target.run(read)
+    unknown = [dict(zip(UNKNOWN, row, strict=True)) for row in waiting]
     alerts = list(_alerts(found, max_queued, longest))
-    if as_json:
+    if target.as_json:
         show_json({**record(found), "unknown_tasks": unknown, "alerts": alerts})
     else:
         _show(found, reads.LATELY_SECONDS)
@@ -80,7 +82,7 @@ def _show(found: Stats, lately: float) -> None:
     for one in found.set_aside:
         print(f"set aside  {one.id} since {words(one.since)}: {one.doing} failed: {cell(one.error)}")
     if not found.exact:
-        print("There is so much that these numbers are lower bounds.")
+        print("The tables are too big to count in full: these numbers are lower bounds.")
     print()
     show(found.queues, queues.COLUMNS, as_json=False, empty="no queues")
 

@@ -1,4 +1,4 @@
-"""One job's story: what it is, each attempt, its lease, its end, and why it is where it is."""
+"""One job's story: what it is, each attempt, its lease, its end, and why it is in its state."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rowlock.core.job import Attempt, Job
 from rowlock.core.states import State
 
 if TYPE_CHECKING:
+    from rowlock.app import Rowlock
     from rowlock.store.explain import Explanation
-    from rowlock.work.app import Rowlock
 
 LABEL = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What is known about a job."""
+    """A job, its attempts and the explanation of its state."""
 
     job: Job
     attempts: list[Attempt]
@@ -36,20 +36,19 @@ class Story:
 
 
 async def read(app: Rowlock, job_id: str) -> Story:
-    """Everything about one job."""
+    """Read a job's story from the database."""
     from rowlock.store import reads
 
-    async with app:
-        store = await app.store()
-        job = await store.run(reads.get(job_id))
-        if job is None:
-            raise JobNotFound(job_id)
-        told = await store.run(reads.attempts(job.id))
-        return Story(job, [*told, *_last(job)], await app.explain(job.id))
+    store = await app.store()
+    job = await store.run(reads.get(job_id))
+    if job is None:
+        raise JobNotFound(job_id)
+    told = await store.run(reads.attempts(job.id))
+    return Story(job, [*told, *_last(job)], await app.explain(job.id))
 
 
 def _last(job: Job) -> Iterator[Attempt]:
-    """Only attempts that failed have rows of their own; of a good or running one the job's row tells."""
+    """The attempt that succeeded. Only attempts that did not succeed have rows of their own."""
     if job.state is State.SUCCEEDED and job.finished_at is not None:
         yield Attempt(job.id, job.attempt, "succeeded", job.locked_by, job.started_at, job.finished_at, None, None)
 
@@ -71,7 +70,10 @@ def _what(job: Job) -> Iterator[tuple[str, str]]:
     yield "arguments", words(job.args)
     yield "created", words(job.created_at)
     if job.unreadable:
-        yield "unreadable", f"{', '.join(job.unreadable)}: shown as stored, a time as the nearest that there is"
+        yield (
+            "unreadable",
+            f"{', '.join(job.unreadable)}: shown as stored; a time out of range as the nearest possible one",
+        )
     if not job.final and job.run_after > job.created_at:
         yield "not before", words(job.run_after)
 
@@ -111,7 +113,7 @@ def _end(story: Story) -> Iterator[tuple[str, str]]:
 
 
 def brief_error(code: str | None, message: str | None) -> str:
-    """An error in one line; a message mostly begins with the name of the exception, which is the code too."""
+    """An error in one line. The code is left out if the message begins with it: both often name the exception."""
     first = (message or "").partition("\n")[0]
     return printable(first if first.startswith(code or "") else f"{code}: {first}".removesuffix(": "))
 
@@ -119,6 +121,6 @@ def brief_error(code: str | None, message: str | None) -> str:
 def line(text: str) -> str:
     """A text as one line, without the stack that an error message carries below its first line."""
     first, _, rest = text.partition("\n")
-    # An explanation goes on after the error it quotes; a stack's lines are indented.
+    # An explanation may quote an error with its stack and go on after it, behind a semicolon.
     after = rest.rpartition("; ")[2] if "; " in rest else ""
     return printable(f"{first}; {after}" if after else first)

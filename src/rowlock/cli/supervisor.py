@@ -11,18 +11,18 @@ from collections.abc import Sequence
 
 from rowlock.cli import children
 from rowlock.cli.failures import FAILED
-from rowlock.work.signals import on_stop_signals
+from rowlock.worker.stop_signals import on_stop_signals
 
 log = logging.getLogger("rowlock.supervisor")
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
-QUICK_SECONDS = 10.0  # a child that lives shorter has not really started
+QUICK_SECONDS = 10.0  # a child that lives shorter counts as a quick death
 GIVE_UP_AFTER = 5  # quick deaths in a row
 
 
 class Supervisor:
-    """Keeps `count` children alive until told to stop, or until one cannot be kept alive."""
+    """Keeps `count` children alive until told to stop, or until one of them keeps dying at its start."""
 
     def __init__(self, command: Sequence[str], count: int, *, first_delay: float = FIRST_DELAY) -> None:
         self._command, self._count, self._first_delay = command, count, first_delay
@@ -30,25 +30,25 @@ class Supervisor:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Run until all children have ended; answers the exit code."""
+        """Run until all children have ended; returns the exit code."""
         on_stop_signals(self._stop)
         kept = await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
         return 0 if all(kept) else FAILED
 
     def _stop(self) -> None:
-        """Pass a signal on; the children count them as a worker does. Always as SIGTERM, which none of them ignores."""
+        """Pass a signal on to the children, which count signals as a worker does; as SIGTERM, which none ignores."""
         self._stopping.set()
         for child in self._living.values():
             children.tell(child, signal.SIGTERM)
 
     async def _keep(self, number: int) -> bool:
-        """One child after the other in this place. False when it could not be kept alive, or did not end well."""
+        """Start a child, and the next one when it dies. False if it kept dying, or did not stop as it should."""
         quick = 0
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._run_one(number)
             if self._stopping.is_set():
-                return code in (0, -signal.SIGTERM)  # a signal may come before a child listens
+                return code in (0, -signal.SIGTERM)  # by SIGTERM: the signal came before the child had its handlers
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
             if quick > GIVE_UP_AFTER:
                 log.error("worker process %d died %d times in a row; giving up", number, quick)
@@ -61,7 +61,7 @@ class Supervisor:
         child = await children.start(self._command)
         self._living[number] = child
         log.info("worker process %d started, pid %d", number, child.pid)
-        if self._stopping.is_set():  # the signal came while it was being started
+        if self._stopping.is_set():  # the stop signal came while this child was starting
             children.tell(child, signal.SIGTERM)
         code = await child.wait()
         del self._living[number]

@@ -9,37 +9,55 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from rowlock.cli.loop import run_async
+from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
 from rowlock.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rowlock.work.app import Rowlock
+    from rowlock.app import Rowlock
+    from rowlock.store.engines.operation import Operation
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The common options, as given."""
+    """The options that name the app and the database."""
 
-    app: str | None = None
-    config: str | None = None
-    database: str | None = None
+    app: AppOption = None
+    config: ConfigOption = None
+    database: DatabaseOption = None
+
+    def run(self, work: Callable[[Rowlock], Awaitable[T]]) -> T:
+        """Open the app, do the work, close the app."""
+        return run_open(self.open(), work)
+
+    def ask(self, question: Operation[T]) -> T:
+        """Open the database, run one operation of the store, close the database."""
+
+        async def work(app: Rowlock) -> T:
+            return await (await app.store()).run(question)
+
+        return self.run(work)
 
     def open(self, flags: Mapping[str, Any] | None = None) -> Rowlock:
         """Your app if one is named, else one without tasks; with the settings of this command."""
-        from rowlock.store.engine import here
-        from rowlock.work.app import Rowlock
-        from rowlock.work.settings import read_settings
+        from rowlock.app import Rowlock
+        from rowlock.client.settings import read_settings
+        from rowlock.store.engines.engine import here
 
         name, folder = self.code, here()
         app = load_app(name) if name else Rowlock()
         url, config = app._given
         settings = read_settings(self.database or url, self.config or config, flags, folder)
-        # Paths start where the command was given, to which folder the code may go; those in the code where it says so.
+        # A relative path in a flag, the environment or the file starts in the folder where the command was typed; the
+        # app's code may have changed the current folder while it was imported. A path in the code is the code's matter.
         app.configure(settings, folder if self.database or url is None else None)
         return app
 
@@ -54,14 +72,31 @@ class Target:
         """The app that was named, by flag, environment or config file."""
         if self.app is not None:
             return self.app
-        from rowlock.work.settings import read_settings
+        from rowlock.client.settings import read_settings
 
         return read_settings(config=self.config).app
 
 
+@dataclass(frozen=True, slots=True)
+class DataTarget(Target):
+    """The options of a verb that prints data: those of `Target`, and `--json`."""
+
+    as_json: JsonOption = False
+
+
+def run_open(app: Rowlock, work: Callable[[Rowlock], Awaitable[T]]) -> T:
+    """Open this app, do the work, close the app."""
+
+    async def opened() -> T:
+        async with app:
+            return await work(app)
+
+    return run_async(opened())
+
+
 def load_app(name: str) -> Rowlock:
     """Import `module:attribute`; `module` alone means its attribute `app`."""
-    from rowlock.work.app import Rowlock
+    from rowlock.app import Rowlock
 
     module_name, _, attribute = name.partition(":")
     found: Any = _import(module_name, name)

@@ -1,4 +1,4 @@
-"""Times as people type them: `90`, `30s`, `5m`, `2h`, `1d`, or ISO 8601."""
+"""Times on the command line: `90` (seconds), `30s`, `5m`, `2h`, `1d`, or ISO 8601."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rowlock.core.errors import InvalidArguments
 
 
 def duration(text: str, option: str) -> float:
-    """Seconds."""
+    """A duration, in seconds."""
     found = parse_duration(text)
     if found is None:
         raise InvalidArguments(f"{option} {text!r}: expected seconds or a time such as 30s, 5m, 2h or 1d")
@@ -23,12 +23,12 @@ def moment(text: str, option: str) -> datetime:
     except ValueError:
         raise InvalidArguments(f"{option} {text!r}: expected a time such as 2026-03-01T09:00:00+01:00") from None
     if found.tzinfo is None:
-        raise InvalidArguments(f"{option} {text!r}: which time zone? Write {text}Z for UTC, or {text}+01:00")
+        raise InvalidArguments(f"{option} {text!r} has no time zone: write {text}Z for UTC, or {text}+01:00")
     return found
 
 
 def since(text: str, option: str) -> datetime:
-    """A moment, or how long ago it was."""
+    """A moment: an ISO time, or how long ago it was."""
     if parse_duration(text) is not None:
         return datetime.now(UTC) - timedelta(seconds=duration(text, option))
     return moment(text, option)

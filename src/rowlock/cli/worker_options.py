@@ -1,7 +1,8 @@
-"""The options of the verbs that run a worker: every `worker.…` setting, and logging."""
+"""The options of the verbs that run for long: settings of the worker, logging, and the process that started it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import typer
@@ -11,25 +12,55 @@ def _setting(flag: str, help: str, metavar: str = "N") -> Any:
     return typer.Option(flag, metavar=metavar, help=help)
 
 
-# All of them as text: the settings check them, with one wording for flags, environment and file.
-Queues = Annotated[str | None, _setting("--queues", "Queues to take jobs from", "A,B")]
-PoolSize = Annotated[str | None, _setting("--pool-size", "Jobs that one process runs at the same time")]
+# Every value is text here: the settings check it, with one wording for flags, environment and file.
+Queues = Annotated[str | None, _setting("--queues", "Queues to claim jobs from", "A,B")]
+PoolSize = Annotated[str | None, _setting("--pool-size", "Slots: how many jobs one process runs at the same time")]
 PollInterval = Annotated[str | None, _setting("--poll-interval-seconds", "Longest sleep of an idle worker", "SECONDS")]
-ClaimBatch = Annotated[str | None, _setting("--claim-batch-size", "Most jobs that one claim takes")]
+ClaimBatch = Annotated[str | None, _setting("--claim-batch-size", "Most jobs that one claim returns")]
 ShutdownTimeout = Annotated[
     str | None, _setting("--shutdown-timeout-seconds", "How long a stop waits for running jobs", "SECONDS")
 ]
 Heartbeat = Annotated[str | None, _setting("--heartbeat-seconds", "How often leases are renewed", "SECONDS")]
-Lease = Annotated[str | None, _setting("--lease-seconds", "How long a lease lasts without a beat", "SECONDS")]
-Sweep = Annotated[str | None, _setting("--sweep-seconds", "How often leases that ran out are looked for", "SECONDS")]
-Processes = Annotated[str | None, _setting("--processes", "Worker processes; more than one are supervised")]
+Lease = Annotated[str | None, _setting("--lease-seconds", "How long a lease lasts without a heartbeat", "SECONDS")]
+Sweep = Annotated[str | None, _setting("--sweep-seconds", "How often the worker looks for expired leases", "SECONDS")]
+Processes = Annotated[str | None, _setting("--processes", "Worker processes; more than one run under a supervisor")]
 Wakeups = Annotated[bool | None, typer.Option("--wakeups/--no-wakeups", help="Be woken by new jobs, or only poll")]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")]
 LogFormat = Annotated[str, typer.Option("--log-format", help="text or json")]
-# How a child learns who started it; not for people.
+# A supervisor or reloader passes its own process id to the child that it starts; not for people.
 Parent = Annotated[int | None, typer.Option("--parent", hidden=True)]
 
 
-def worker_flags(**given: Any) -> dict[str, Any]:
-    """Options as settings: what was not given is left to environment, file and defaults."""
-    return {f"worker.{key}": value for key, value in given.items() if value is not None}
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """The `worker.…` settings that `rowlock up` takes."""
+
+    queues: Queues = None
+    pool_size: PoolSize = None
+    shutdown_timeout_seconds: ShutdownTimeout = None
+
+    def flags(self) -> dict[str, Any]:
+        """The options that were given, as settings; the rest is left to environment, file and defaults."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {f"worker.{key}": value for key, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions(PoolOptions):
+    """All `worker.…` settings."""
+
+    processes: Processes = None
+    poll_interval_seconds: PollInterval = None
+    claim_batch_size: ClaimBatch = None
+    heartbeat_seconds: Heartbeat = None
+    lease_seconds: Lease = None
+    sweep_seconds: Sweep = None
+    wakeups: Wakeups = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What is logged, and how."""
+
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"

@@ -1,13 +1,12 @@
-"""`rowlock workers`: who is at work."""
+"""`rowlock workers`: list workers."""
 
 from __future__ import annotations
 
 import typer
 
-from rowlock.cli.database import ask
-from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.options import grouped_options
 from rowlock.cli.output import show
-from rowlock.cli.target import Target
+from rowlock.cli.target import DataTarget
 
 verbs = typer.Typer(help="Look at workers.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -16,15 +15,14 @@ COLUMNS = ("id", "alive", "queues", "pool_size", "running", "version", "started_
 
 @verbs.callback()
 def group() -> None:
-    """Look at workers."""  # with one verb only, the verb's name would not be needed
+    """Look at workers."""  # a Typer with one verb and no callback would drop the verb's name
 
 
 @verbs.command("list")
-def list_workers(
-    app: AppOption = None, config: ConfigOption = None, database: DatabaseOption = None, as_json: JsonOption = False
-) -> None:
+@grouped_options
+def list_workers(target: DataTarget) -> None:
     """List workers, living ones first."""
     from rowlock.store import workers
 
-    found = ask(Target(app, config, database).open(), workers.workers())
-    show(found, COLUMNS, as_json=as_json, empty="no workers")
+    found = target.ask(workers.workers())
+    show(found, COLUMNS, as_json=target.as_json, empty="no workers")

@@ -10,9 +10,10 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator as After
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic import BeforeValidator as Before
 from pydantic_core import PydanticCustomError
 
@@ -170,6 +171,65 @@ class RetentionSettings(_Section):
     dead_days: Days = 30  # of cancelled ones too
 
 
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (OSError, ValueError):
+        raise ValueError("must be a time zone such as UTC or Asia/Seoul") from None
+    return name
+
+
+class JwtSettings(_Section):
+    """Tokens of an identity provider. The algorithm is this one, whatever a token names."""
+
+    algorithm: Literal["HS256", "RS256"]
+    secret: str | None = Field(default=None, repr=False)  # of HS256
+    jwks: str | None = None  # of RS256: a file, or an https:// URL
+    issuer: str | None = None
+    audience: str | None = None
+    owner_claim: str = "sub"  # whose jobs the token opens
+    operator_claim: str | None = None  # a claim that makes its holder an operator if it is true
+
+    @model_validator(mode="after")
+    def _has_its_key(self) -> JwtSettings:
+        needed, other = ("secret", "jwks") if self.algorithm == "HS256" else ("jwks", "secret")
+        if getattr(self, needed) is None or getattr(self, other) is not None:
+            raise ValueError(f"{self.algorithm} needs {needed}, and no {other}")
+        if self.secret is not None and len(self.secret.encode()) < 32:
+            raise ValueError("secret must have 32 bytes or more")
+        return self
+
+
+BasePath = Annotated[str, _like(r"(/[\w.~-]+)*\Z", "must be empty or such as /rowlock, without a slash at its end")]
+
+
+class ApiSettings(_Section):
+    """The job API: where it listens, who may reach it, and how much."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Before(_number), Field(ge=0, le=65_535)] = 8321
+    base_path: Annotated[
+        str, _like(r"(/[\w.~-]+)*\Z", "must be empty or such as /rowlock, without a slash at its end")
+    ] = ""
+    zone: Annotated[str, After(_zone)] = "UTC"  # of the times in answers
+    cors_origins: Annotated[tuple[str, ...], Before(_names)] = ()  # pages that may ask, such as https://example.com
+    allowed_hosts: Annotated[tuple[str, ...], Before(_names)] = ()  # names of this server, beside the loopback's
+    trusted_proxies: Annotated[tuple[str, ...], Before(_names)] = ()  # whose X-Forwarded-… headers count
+    jwt: JwtSettings | None = None
+    body_bytes: Annotated[int, Before(_number), Field(ge=1024, le=100_000_000)] = 524_288
+    body_seconds: Seconds = 10  # for a whole body to arrive
+    jobs_per_owner: Annotated[int, Before(_number), Field(ge=1, le=1_000_000)] = 10_000  # not finished
+    requests_per_minute: Annotated[int, Before(_number), Field(ge=1, le=10_000_000)] = 6_000  # of one token
+    connections_per_owner: Count = 20  # WebSockets and event streams
+
+
+class ResultSettings(_Section):
+    """Where files that jobs make are kept."""
+
+    path: str = "rowlock-results"
+    file_bytes: Annotated[int, Before(_number), Field(ge=1)] = 10_000_000_000  # of one result
+
+
 class Settings(_Section):
     """Everything that can be set from outside the code."""
 
@@ -182,6 +242,8 @@ class Settings(_Section):
     worker: WorkerSettings = WorkerSettings()
     transactions: TransactionSettings = TransactionSettings()
     retention: RetentionSettings = RetentionSettings()
+    api: ApiSettings = ApiSettings()
+    results: ResultSettings = ResultSettings()
 
 
 class Given(NamedTuple):
@@ -197,6 +259,8 @@ SECTIONS: dict[str, type[_Section]] = {
     "worker": WorkerSettings,
     "transactions": TransactionSettings,
     "retention": RetentionSettings,
+    "api": ApiSettings,
+    "results": ResultSettings,
 }
 KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
     f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields

@@ -10,7 +10,7 @@ RowlockError
 ├── ScheduleNotFound            no schedule of that name
 ├── NotAllowed                  the state of a job or batch does not permit that
 ├── KeyConflict                 a key or batch was changed by a transaction that this one cannot see
-├── LeaseLost                   this attempt no longer owns its job
+├── LeaseLost                   this attempt no longer holds its job
 ├── JobDead, JobCancelled       raised by `job.wait()`
 └── StoreError
     ├── StoreUnavailable        the database cannot be reached now; nothing is known to be lost
@@ -37,7 +37,10 @@ class ConfigError(RowlockError):
 
 
 class InvalidArguments(RowlockError, ValueError):
-    """Arguments or options cannot be stored, or do not fit the task."""
+    """Arguments or options cannot be stored, or do not fit the task. `fields` are the arguments that are wrong, each
+    with what is wrong about it, where single ones are."""
+
+    fields: tuple[tuple[str, str], ...] = ()
 
 
 class TaskNotFound(RowlockError, LookupError):
@@ -80,13 +83,13 @@ class NotAllowed(RowlockError):
 
 
 class KeyConflict(RowlockError):
-    """A key or id was taken, or a batch changed, by a transaction that this one, in REPEATABLE READ or SERIALIZABLE,
-    cannot see: run it again."""
+    """Another transaction took the key or id, or changed the batch, and the snapshot of this one (REPEATABLE READ or
+    SERIALIZABLE) does not show it. Run this transaction again."""
 
 
 class LeaseLost(RowlockError):
-    """This attempt no longer owns its job: another one does, or it was cancelled. `job_id` and `token` are of the lease
-    that it speaks of."""
+    """This attempt no longer holds its job: another attempt does, or the job is over. `job_id` and `token` name the
+    lease."""
 
     def __init__(self, message: str, job_id: str | None = None, token: str | None = None) -> None:
         super().__init__(message)
@@ -116,7 +119,7 @@ class StoreError(RowlockError):
 class StoreUnavailable(StoreError):
     """The database cannot be reached now."""
 
-    may_have_happened = False  # the connection broke after the request was sent: it may have been carried out
+    may_have_happened = False  # True: the connection broke after the request was sent, so it may have been carried out
 
 
 class StorageFull(StoreError):
@@ -147,7 +150,7 @@ def seconds(value: float | timedelta, what: str) -> float:
 
 
 def at_most(limit: int) -> int:
-    """How many rows are read at most. Engines take zero and less for different things."""
+    """A checked `limit=`: how many rows are read at most. Zero and less mean different things to the two engines."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
         raise InvalidArguments(f"limit must be a whole number from 1, not {limit!r}")
     return limit
@@ -156,7 +159,7 @@ def at_most(limit: int) -> int:
 class Retry(Exception):
     """Raise to fail this attempt and try again after the given time, if tries are left."""
 
-    after: float | None = None  # here too, for a subclass that does not call our `__init__`
+    after: float | None = None  # also as a class attribute, for a subclass that does not call `Retry.__init__`
     code: str = "RETRY"
 
     def __init__(
@@ -186,8 +189,8 @@ class Permanent(Exception):
 
 
 class SourceError(Exception):
-    """Raise when the job's source failed, not the handler: the attempt failed, and it counts against the source's
-    circuit breaker. `retry_after` is how long the source asks to be left alone by everybody."""
+    """Raise when the job's source failed, not the handler: the attempt fails, and the failure counts against the
+    source's circuit breaker. `retry_after` is for how long the source asked to get no requests from anybody."""
 
     code: str = "SOURCE_ERROR"
     retry_after: float | None = None

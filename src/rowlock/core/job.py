@@ -8,65 +8,50 @@ from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
+from rowlock.core.options import MAX_PRIORITY as MAX_PRIORITY
+from rowlock.core.options import MIN_PRIORITY as MIN_PRIORITY
+from rowlock.core.options import JobOptions
 from rowlock.core.policy import Transition
 from rowlock.core.states import FINAL, State
 
-MIN_PRIORITY, MAX_PRIORITY = -100, 100
 MAX_ARGS_BYTES = 256 * 1024
 MAX_RESULT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class NewJob:
-    """Everything about a job that is not its id or arguments: many jobs of one bulk share it."""
+class NewJob(JobOptions):
+    """A task and the options of its jobs: everything about a new job but its id, arguments and key."""
 
     task: str
-    queue: str = "default"
-    priority: int = 0
-    owner: str | None = None
-    source: str | None = None
-    tags: tuple[str, ...] = ()
-    max_attempts: int = 5
-    backoff: str | None = None
-    timeout_seconds: float | None = None
-    delay: float = 0.0
-    run_after: datetime | None = None
-    expires_at: datetime | None = None
-    on_success: str | None = None
-    on_dead: str | None = None
-    on_lost: str | None = None
-    keep_seconds: float | None = None
-    batch_id: str | None = None
-    unique: str | None = None  # how its key holds: until_done, while_queued, forever or window
-    window: float | None = None  # for how long, of the last
 
 
 class Claimed(NamedTuple):
-    """A job under a live lease: what the worker needs to run and settle it. A tuple, because it is the hot path."""
+    """A job under a live lease: what the worker needs to run and settle it. A tuple, because it is the hot path;
+    its order is that of the columns `{claimed}` in the statements."""
 
     id: str
     task: str
-    queue: str
-    priority: int
-    args: str
-    owner: str | None
-    source: str | None
-    source_epoch: int | None  # of the source's breaker, when this attempt was claimed
-    batch_id: str | None
-    unique_mode: str | None
-    attempt: int
-    max_attempts: int
-    releases: int
-    losses: int
-    convictions: int
-    backoff: str | None
-    timeout_seconds: float | None
-    on_success: str | None
-    on_dead: str | None
-    on_lost: str | None
-    cancel_requested: bool
-    token: str
-    worker: str
+    queue: str = "default"
+    priority: int = 0
+    args: str = "{}"
+    owner: str | None = None
+    source: str | None = None
+    source_epoch: int | None = None  # of the source's breaker, when this attempt was claimed
+    batch_id: str | None = None
+    unique_mode: str | None = None
+    attempt: int = 1
+    max_attempts: int = 5
+    releases: int = 0
+    losses: int = 0
+    convictions: int = 0
+    backoff: str | None = None
+    timeout_seconds: float | None = None
+    on_success: str | None = None
+    on_dead: str | None = None
+    on_lost: str | None = None
+    cancel_requested: bool = False
+    token: str = ""
+    worker: str = ""
 
 
 class Settlement(NamedTuple):

@@ -1,4 +1,4 @@
-"""How an attempt ended, as values. The executor classifies into one of these; `policy.decide` says what follows."""
+"""How an attempt ended, as values. The worker makes one for each attempt; `policy.decide` says what follows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler raised. `after` or `backoff` (its JSON) override the job's own; `permanent` means no further try.
-    `fault` is set when it says something about the job's source, which asks to be left alone for `retry_after`."""
+    """The handler raised. `after` (seconds) or `backoff` (JSON) overrides the job's own backoff; `permanent` means no
+    further try. `fault` is set when the failure counts against the job's source; `retry_after` is for how long that
+    source asked to get no requests."""
 
     code: str
     message: str
@@ -30,19 +31,19 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The attempt outran its timeout."""
+    """The attempt took longer than its timeout."""
 
     timeout: float
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Somebody asked for it."""
+    """Its cancel was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Given back unharmed: shutdown, snooze, lease in doubt. Uses up no try."""
+    """Given back to the queue: shutdown, snooze, or a lease that may have run out. Uses up no try."""
 
     after: float
     reason: str = "released"
@@ -50,7 +51,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The lease ran out, or (`convicted`) the job took its quarantine child down. Uses up no try."""
+    """The lease ran out, or (`convicted`) the job's quarantine child process died. Uses up no try."""
 
     worker: str = ""
     convicted: bool = False

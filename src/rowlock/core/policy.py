@@ -1,4 +1,5 @@
-"""What follows an attempt: `decide` is the only place that knows about tries, backoff, poison and cancelling."""
+"""What follows an attempt. `decide` is the only place that knows about tries, backoff, poison and cancelling; it makes
+no step that the table in `core.states` does not have."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol, assert_never
 
-from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.errors import InvalidArguments, NotAllowed, seconds
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.source import Fault
-from rowlock.core.states import Outcome, State
+from rowlock.core.states import Outcome, State, allowed
 
 DAY = 86_400.0
 POISON_CONVICTIONS = 2
@@ -19,8 +20,8 @@ MAX_LOSSES = 10
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next try. Jitter never makes a fixed delay shorter than it says. One that exists can
-    be computed for every try, and its delays can be stored."""
+    """How long to wait before the next try. Jitter only lengthens a fixed delay. The values are checked here, so
+    that `delay` gives a storable delay for every number of tries."""
 
     kind: str
     base: float
@@ -49,8 +50,8 @@ class Backoff:
 
     @staticmethod
     def from_json(text: str | None) -> Backoff:
-        """Read from the row; nothing stored means the default, and so does what another program wrote there and we
-        cannot use: the job must end all the same."""
+        """Read from the job's row. The default if there is none, or if another program wrote something unusable: an
+        attempt must be settled whatever its row holds."""
         if not text:
             return DEFAULT_BACKOFF
         try:
@@ -62,7 +63,8 @@ class Backoff:
 
 
 def fixed(seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> Backoff:
-    """Always the same delay, plus up to a fifth of it so that failures do not return in step."""
+    """Always the same delay, plus a jitter of up to a fifth of it, so that jobs that failed together do not all start
+    again at one moment."""
     extra = seconds_.total_seconds() if isinstance(seconds_, timedelta) else seconds_
     total = _positive(extra + seconds + minutes * 60 + hours * 3600, "fixed()")
     return Backoff("fixed", total, total)
@@ -84,7 +86,7 @@ DEFAULT_BACKOFF = exponential()
 
 
 class Decidable(Protocol):
-    """What `decide` must know about a job."""
+    """What `decide` reads of a job."""
 
     @property
     def attempt(self) -> int: ...
@@ -106,7 +108,8 @@ class Decidable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One step of the state machine, ready to be applied under the fence."""
+    """The end of an attempt: the job's next state and what is written with it. NotAllowed if the table of states has no
+    such step."""
 
     state: State
     outcome: Outcome
@@ -120,17 +123,22 @@ class Transition:
     fault: Fault | None = None  # what the attempt says about its source
     retry_after: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.state not in allowed(State.RUNNING, self.outcome):
+            raise NotAllowed(f"a running job whose attempt ended {self.outcome!s} cannot become {self.state!s}")
 
-PLAIN_SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # most jobs end so; made once
+
+SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # without a result, as most jobs end; made once
+CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
 
 
 def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
-    """What happens to `job` when its attempt ended so; `draw` in [0, 1) is the jitter."""
+    """What follows for `job` after its attempt has ended as `end` says; `draw` in [0, 1) is the jitter."""
     match end:
         case Succeeded(result):
-            return PLAIN_SUCCESS if result is None else Transition(State.SUCCEEDED, Outcome.SUCCEEDED, result=result)
+            return SUCCESS if result is None else Transition(State.SUCCEEDED, Outcome.SUCCEEDED, result=result)
         case Cancelled():
-            return Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
+            return CANCELLED
         case Failed():
             return _after_failure(job, Outcome.FAILED, end, draw)
         case TimedOut(timeout):
@@ -138,7 +146,7 @@ def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
             return _after_failure(job, Outcome.TIMED_OUT, overran, draw)
         case Released(after, reason):
             if job.cancel_requested:
-                return Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
+                return CANCELLED
             return Transition(State.QUEUED, Outcome.RELEASED, delay=after, error_message=reason, released=1)
         case Lost():
             return _after_loss(job, end, draw)
@@ -146,7 +154,7 @@ def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
 
 
 def tries_used(job: Decidable) -> int:
-    """Attempts that count against `max_attempts`: deploys, snoozes and dead machines do not."""
+    """Attempts that count against `max_attempts`: all but those that were released (deploy, snooze) or lost."""
     return job.attempt - job.releases - job.losses
 
 
@@ -176,7 +184,10 @@ def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:
     worker = end.worker or "its worker"
     code, message = "WORKER_LOST", f"{worker} stopped beating during attempt {job.attempt}"
     if end.convicted:
-        code, message = "CHILD_DIED", end.detail or f"attempt {job.attempt} took its quarantine process down"
+        code, message = (
+            "CHILD_DIED",
+            end.detail or f"attempt {job.attempt} ended with the death of its quarantine process",
+        )
     if job.cancel_requested:
         state, code = State.CANCELLED, "CANCELLED"
     elif end.convicted and convictions >= POISON_CONVICTIONS:
@@ -185,7 +196,7 @@ def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:
         state = State.DEAD
     else:
         state = State.RETRYABLE
-    # Spread: jobs of one dead worker must not all start again at the same moment.
+    # Jitter: the jobs of one dead worker must not all start again at the same moment.
     delay = draw * 2.0 ** min(job.losses, 6) if state is State.RETRYABLE else 0.0
     return Transition(
         state,

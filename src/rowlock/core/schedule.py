@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rowlock.core.durations import parse_duration
 from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.options import END, FIRST, JobOptions, checked, names_in
 
 if TYPE_CHECKING:
     from rowlock.core.cron import Rule
 
-OPTIONS = (
+RULE_OPTIONS = (
     *("rule", "cron", "every", "at", "zone", "seconds", "missed", "missed_most", "missed_window", "overlap", "jitter"),
-    *("start", "end", "queue", "priority", "owner", "source", "max_attempts", "max_retry", "timeout"),
-    *("timeout_seconds", "args", "handler_params"),
+    *("start", "end", "args"),
 )
-SAME = (("max_attempts", "max_retry"), ("timeout", "timeout_seconds"), ("args", "handler_params"))  # in two words
+# Other names for three options, of which a schedule has only one each: those of the cronjobs system's config file.
+SYNONYMS = {"max_retry": "max_attempts", "timeout_seconds": "timeout", "handler_params": "args"}
 MOST_MISSED = 10_000
 SECOND = timedelta(seconds=1)
-FIRST, END = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # of the years that have ticks
 
 
 class Missed(NamedTuple):
@@ -37,8 +38,8 @@ LATEST = Missed()
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """What to enqueue, and when."""
+class Schedule(JobOptions):
+    """What to enqueue, when, and the options of each tick's job."""
 
     id: str
     task: str
@@ -49,17 +50,6 @@ class Schedule:
     jitter: float = 0.0
     starts_at: datetime | None = None
     ends_at: datetime | None = None
-    queue: str = "default"
-    priority: int = 0
-    owner: str | None = None
-    source: str | None = None
-    max_attempts: int = 5
-    backoff: str | None = None
-    timeout_seconds: float | None = None
-    on_success: str | None = None
-    on_dead: str | None = None
-    on_lost: str | None = None
-    keep_seconds: float | None = None
 
 
 def chosen(
@@ -91,29 +81,44 @@ def _last(rule: Rule, after: datetime, until: datetime, most: int) -> list[datet
 # --- what people write
 
 
-def check_schedule(wanted: str, given: Mapping[str, Any]) -> tuple[Rule, Missed]:
-    """The rule of a definition and its way with missed ticks; mistakes name the schedule."""
-    unknown = [key for key in given if key not in OPTIONS]
-    if unknown:
-        raise InvalidArguments(f"schedule {wanted!r}: no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
-    for one, other in SAME:
-        if given.get(one) is not None and given.get(other) is not None:
-            raise InvalidArguments(f"schedule {wanted!r}: give {one} or {other}, not both")
-    if given.get("max_retry") is not None:
-        _whole(wanted, "max_retry", given["max_retry"], 0)
-    _one_of(wanted, "seconds", given.get("seconds", False), (False, True))
-    _one_of(wanted, "overlap", given.get("overlap", "allow"), ("allow", "skip"))
-    kind = _one_of(wanted, "missed", given.get("missed", "latest"), ("latest", "skip", "all"))
-    most = _whole(wanted, "missed_most", given.get("missed_most", 100), 1)
-    if most > MOST_MISSED:
-        raise InvalidArguments(f"schedule {wanted!r}: missed_most must be at most {MOST_MISSED}, not {most}")
+@contextmanager
+def naming(wanted: Any) -> Iterator[None]:
+    """A block in which a mistake's message begins with the schedule that has it."""
     try:
-        window = span(given.get("missed_window", 3600), "missed_window")
-        return _rule(wanted, given), Missed(kind, most, window)
+        yield
     except InvalidArguments as error:
-        if str(error).startswith("schedule "):
-            raise
         raise InvalidArguments(f"schedule {wanted!r}: {error}") from None
+
+
+def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a schedule gives to its jobs, by field. Everything that no schedule has is refused by name."""
+    jobs = names_in("schedule")
+    known = (*RULE_OPTIONS, *jobs, *SYNONYMS)
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        raise InvalidArguments(f"no option {unknown[0]!r}; there are {', '.join(known)}")
+    for other, one in SYNONYMS.items():
+        if given.get(one) is not None and given.get(other) is not None:
+            raise InvalidArguments(f"give {one} or {other}, not both")
+    options = {key: given[key] for key in jobs if key in given}
+    if given.get("max_retry") is not None:
+        options["max_attempts"] = _whole("max_retry", given["max_retry"], 0) + 1  # the first run is not a retry
+    timeout = options.get("timeout", given.get("timeout_seconds"))
+    if timeout is not None:
+        options["timeout"] = span(timeout, "timeout")
+    return checked("schedule", options)
+
+
+def rule_of(given: Mapping[str, Any]) -> tuple[Rule, Missed]:
+    """When a schedule fires, and what becomes of ticks that were missed."""
+    _one_of("seconds", given.get("seconds", False), (False, True))
+    _one_of("overlap", given.get("overlap", "allow"), ("allow", "skip"))
+    kind = _one_of("missed", given.get("missed", "latest"), ("latest", "skip", "all"))
+    most = _whole("missed_most", given.get("missed_most", 100), 1)
+    if most > MOST_MISSED:
+        raise InvalidArguments(f"missed_most must be at most {MOST_MISSED}, not {most}")
+    window = span(given.get("missed_window", 3600), "missed_window")
+    return _rule(given), Missed(kind, most, window)
 
 
 def span(value: Any, what: str) -> float:
@@ -149,20 +154,20 @@ def _edge(value: Any, what: str) -> datetime | None:
     return moment.astimezone(UTC)
 
 
-def _rule(wanted: str, given: Mapping[str, Any]) -> Rule:
+def _rule(given: Mapping[str, Any]) -> Rule:
     """Exactly one of `rule`, `cron`, `every` and `at`."""
     from rowlock.core.cron import parse_rule  # here, because only those who have schedules need it
 
     ways = [key for key in ("rule", "cron", "every", "at") if given.get(key) is not None]
     if len(ways) != 1:
-        raise InvalidArguments(f"schedule {wanted!r}: needs one of cron, every and at, not {', '.join(ways) or 'none'}")
+        raise InvalidArguments(f"needs one of cron, every and at, not {', '.join(ways) or 'none'}")
     value = given[ways[0]]
     if ways[0] == "every":
         value = f"every {_seconds(value)}s" if isinstance(value, timedelta) else f"every {value}"
     elif ways[0] == "at":
         value = f"at {value.isoformat() if isinstance(value, datetime) else value}"
     if not isinstance(value, str):
-        raise InvalidArguments(f"schedule {wanted!r}: {ways[0]} must be text, not {value!r}")
+        raise InvalidArguments(f"{ways[0]} must be text, not {value!r}")
     return parse_rule(value, given.get("zone", "UTC"), seconds=given.get("seconds", False))
 
 
@@ -171,15 +176,13 @@ def _seconds(span: timedelta) -> str:
     return f"{span.total_seconds():.6f}".rstrip("0").rstrip(".")
 
 
-def _one_of(wanted: str, what: str, value: Any, known: tuple[Any, ...]) -> Any:
+def _one_of(what: str, value: Any, known: tuple[Any, ...]) -> Any:
     if value not in known:
-        raise InvalidArguments(
-            f"schedule {wanted!r}: {what} must be one of {', '.join(map(str, known))}, not {value!r}"
-        )
+        raise InvalidArguments(f"{what} must be one of {', '.join(map(str, known))}, not {value!r}")
     return value
 
 
-def _whole(wanted: str, what: str, value: Any, least: int) -> int:
+def _whole(what: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArguments(f"schedule {wanted!r}: {what} must be a whole number from {least}, not {value!r}")
+        raise InvalidArguments(f"{what} must be a whole number from {least}, not {value!r}")
     return value

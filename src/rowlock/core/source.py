@@ -100,6 +100,18 @@ class Gate(NamedTuple):
             return most
         return min(most, self.tokens + self.rate / 60 * max(0.0, self.elapsed or 0.0))
 
+    def after(self, started: int, started_of_class: int) -> Gate:
+        """The gate once so many more jobs run."""
+        level = self.level
+        return self._replace(
+            tokens=self.tokens if level is None else level - started,
+            elapsed=self.elapsed if level is None else 0.0,
+            running=None if self.running is None else self.running + started,
+            class_running=None if self.class_running is None else self.class_running + started_of_class,
+            probing=self.probing or (self.opened and started > 0),
+            has_row=True,
+        )
+
 
 class Admission(NamedTuple):
     """How many jobs of a source may start now; if none, why, and the seconds until that may change, where known."""

@@ -1,4 +1,5 @@
-"""The state machine, as one table. The drawing in the docs is generated from it."""
+"""The state machine, as one table. `core.policy.Transition` refuses a step that is not in it; the drawing in the docs
+is generated from it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a job stands. Stored."""
+    """The state of a job, as its row says it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -17,7 +18,7 @@ class State(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How one attempt ended. Not a state."""
+    """How one attempt ended. The state of its job follows from it, but is another thing."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -30,7 +31,8 @@ class Outcome(StrEnum):
 FINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 LIVE = frozenset({State.QUEUED, State.RUNNING, State.RETRYABLE})
 
-# (from, what happens) -> the states that may follow. What is not here is refused.
+# (state, event) -> the states that may follow. A pair that is not here is refused. The outcomes are the events that end
+# a running attempt.
 TRANSITIONS: dict[tuple[State, str], frozenset[State]] = {
     (State.QUEUED, "claim"): frozenset({State.RUNNING}),
     (State.RETRYABLE, "claim"): frozenset({State.RUNNING}),

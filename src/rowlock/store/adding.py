@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rowlock.core.job import NewJob
-from rowlock.store.operation import Call, Ring, Steps
+from rowlock.core.options import parameters
+from rowlock.store.engines.operation import Call, Steps
+from rowlock.store.wake import wake_idle_after_insert
 
 
 class NewRow(NamedTuple):
@@ -22,45 +23,14 @@ class NewRow(NamedTuple):
 def add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
     """Insert jobs (id, JSON arguments) that share their options, and wake workers."""
     if len(rows) == 1:
-        yield Call("enqueue_one", id=rows[0][0], args=rows[0][1], **_options(new))
+        yield Call("enqueue_one", id=rows[0][0], args=rows[0][1], task=new.task, **parameters(new))
     else:
-        yield Call("enqueue", added=rows, **_options(new))
-    yield from ring()
+        yield Call("enqueue", added=rows, task=new.task, **parameters(new))
+    yield from wake_idle_after_insert()
 
 
 def add_rows(rows: Sequence[NewRow], new: NewJob) -> Steps[None]:
     """Insert jobs that differ in their key, which is taken already, or in their source."""
     if rows:
-        yield Call("enqueue_rows", added=rows, **_options(new))
-        yield from ring()
-
-
-def ring() -> Steps[None]:
-    """Wake sleeping workers, where the statement before could not."""
-    bells = yield Call("idle_bells")
-    if bells:
-        yield Ring(tuple(row[0] for row in bells))
-
-
-def _options(new: NewJob) -> dict[str, Any]:
-    return {
-        "task": new.task,
-        "queue": new.queue,
-        "priority": new.priority,
-        "owner": new.owner,
-        "source": new.source,
-        "tags": json.dumps(new.tags) if new.tags else None,
-        "batch_id": new.batch_id,
-        "unique_key": None,
-        "unique_mode": new.unique,
-        "max_attempts": new.max_attempts,
-        "backoff": new.backoff,
-        "timeout_seconds": new.timeout_seconds,
-        "run_after": new.run_after,
-        "delay": new.delay,
-        "expires_at": new.expires_at,
-        "on_success": new.on_success,
-        "on_dead": new.on_dead,
-        "on_lost": new.on_lost,
-        "keep_seconds": new.keep_seconds,
-    }
+        yield Call("enqueue_rows", added=rows, task=new.task, **parameters(new))
+        yield from wake_idle_after_insert()

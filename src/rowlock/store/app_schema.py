@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rowlock.core.errors import ConfigError, SchemaError
-from rowlock.store.engine import Store
-from rowlock.store.operation import Call, Steps, operation
+from rowlock.store.engines.engine import Store
+from rowlock.store.engines.operation import Call, Steps, dialect, operation
 
 FILE = re.compile(r"(\d+)_(\w+)\.sql")
 
@@ -55,7 +55,7 @@ class Migrations:
 
 
 async def prepare(store: Store, migrations: Migrations, migrate: bool | None) -> list[str]:
-    """Apply what is missing if `migrate` says so (None: on SQLite only), else refuse a schema that lacks some."""
+    """Apply the missing migrations if `migrate` says so (None: on SQLite only), else refuse the database."""
     missing = await pending(store, migrations)
     if not missing:
         return []
@@ -68,13 +68,16 @@ async def prepare(store: Store, migrations: Migrations, migrate: bool | None) ->
 
 
 async def pending(store: Store, migrations: Migrations) -> list[File]:
-    """The files that the database has not seen."""
-    applied = await store.run(_applied(migrations.app))
-    return [file for file in migrations.files(store.engine) if file.number not in applied]
+    """The files that are not yet applied to the database."""
+    return _not_in(await store.run(_applied(migrations.app)), migrations.files(store.engine))
+
+
+def _not_in(applied: set[int], files: tuple[File, ...]) -> list[File]:
+    return [file for file in files if file.number not in applied]
 
 
 def script(engine: str, migrations: Migrations, missing: list[File]) -> str:
-    """The same as SQL for a DBA to run: `rowlock migrate --sql`."""
+    """The missing migrations as SQL for a DBA to run: `rowlock migrate --sql`."""
     table = "rowlock.app_migrations" if engine == "postgres" else "rowlock_app_migrations"
     now = "now()" if engine == "postgres" else "unixepoch('subsec')"
     app = migrations.app.replace("'", "''")
@@ -88,8 +91,7 @@ def script(engine: str, migrations: Migrations, missing: list[File]) -> str:
 async def _apply(store: Store, migrations: Migrations) -> list[str]:
     async with store.transaction() as tx:
         await tx.run(_lock())
-        applied = await tx.run(_applied(migrations.app))
-        missing = [file for file in migrations.files(store.engine) if file.number not in applied]
+        missing = _not_in(await tx.run(_applied(migrations.app)), migrations.files(store.engine))
         for file in missing:
             await tx.run(_mark(migrations.app, file))
             await tx.execute(file.sql)
@@ -98,12 +100,13 @@ async def _apply(store: Store, migrations: Migrations) -> list[str]:
 
 @operation(read=True)
 def _applied(app: str) -> Steps[set[int]]:
-    return {row[0] for row in (yield Call("app_migrations", app=app))}
+    return {row.number for row in (yield Call("app_migrations", app=app))}
 
 
 @operation()
 def _lock() -> Steps[None]:
-    yield Call("lock_migrations")
+    if (yield from dialect()).many_writers:
+        yield Call("lock_migrations")
 
 
 @operation()

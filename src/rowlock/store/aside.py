@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import TypeVar
 
 from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable
-from rowlock.store.engine import Store
-from rowlock.store.jobs import Undone, ready_ids, try_claim
-from rowlock.store.operation import Call, Operation, Row, Steps, operation
+from rowlock.store.claim import Undone, ready_ids, try_claim
+from rowlock.store.engines.engine import Store
+from rowlock.store.engines.operation import Call, Operation, Row, Steps, operation
 from rowlock.store.times import moment
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ def _put(row_id: str, doing: str, error: str, again: float | None) -> Steps[int]
     if doing == "claim":
         yield Call("hold_back", job_id=row_id)
     rows = yield Call("put_aside", job_id=row_id, doing=doing, error=error, again=again)
-    return int(rows[0][0])
+    return int(rows[0].times)
 
 
 @operation(read=True)
@@ -134,4 +134,4 @@ def found(row_id: str) -> Steps[Aside | None]:
 
 
 def _aside(row: Row) -> Aside:
-    return Aside(row[0], row[1], row[2], int(row[3]), moment(row[4]), moment(row[5]))
+    return Aside(row.id, row.doing, row.error, int(row.times), moment(row.since), moment(row.again_at))

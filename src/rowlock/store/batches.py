@@ -24,9 +24,9 @@ from rowlock.core.errors import BatchNotFound, NotAllowed
 from rowlock.core.job import NewJob
 from rowlock.core.states import State
 from rowlock.store.adding import add
+from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.follow_ups import follow_up
 from rowlock.store.ids import valid_id
-from rowlock.store.operation import Call, Row, Steps, operation
 from rowlock.store.times import moment
 
 log = logging.getLogger("rowlock.store")
@@ -103,16 +103,19 @@ def join(batch_id: str, number: int, own: tuple[str, str] | None) -> Steps[None]
     """Count `number` new jobs into a batch, if it takes any: from outside until it is sealed, from its own jobs
     (`own` is such a one's lease) until it ends."""
     rows = yield Call("batch_of", job_id=own[0], token=own[1]) if own else Call("batch_open", batch_id=batch_id)
-    inside = own is not None and bool(rows) and rows[0][0] == batch_id
+    inside = own is not None and bool(rows) and rows[0].batch_id == batch_id
     if own is not None:
         rows = yield Call("batch_open", batch_id=batch_id)
     if not rows:
         raise BatchNotFound(batch_id)
-    sealed, finished, cancelled, name = rows[0]
-    if finished or cancelled:
-        raise NotAllowed(f"batch {name!r} ({batch_id}) {'has ended' if finished else 'is cancelled'}: no job was added")
-    if sealed and not inside:
-        raise NotAllowed(f"batch {name!r} ({batch_id}) is sealed: only its own jobs may add to it, by ctx.enqueue()")
+    batch = rows[0]
+    if batch.finished or batch.cancelled:
+        how = "has ended" if batch.finished else "is cancelled"
+        raise NotAllowed(f"batch {batch.name!r} ({batch_id}) {how}: no job was added")
+    if batch.sealed and not inside:
+        raise NotAllowed(
+            f"batch {batch.name!r} ({batch_id}) is sealed: only its own jobs may add to it, by ctx.enqueue()"
+        )
     # In rows of their own: the transaction that adds may stay open for long, and settles must not wait for it.
     yield Call("count_batches", counted=[Count(batch_id, total=number)], shard=SHARDS + random.randrange(SHARDS))
 
@@ -150,14 +153,14 @@ def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]
     if not revived:
         return
     asked = [(batch_id,) for batch_id in sorted({batch_id for _, batch_id, *_ in revived})]
-    there = {row[0] for row in (yield Call("hold_batches", asked=asked))}
+    there = {row.id for row in (yield Call("hold_batches", asked=asked))}
     orphans = [(job_id,) for job_id, batch_id, *_ in revived if batch_id not in there]
     if orphans:
         yield Call("leave_batch", gone=orphans)
     yield from count([ended(batch, state, code).undone() for _, batch, state, code in revived if batch in there])
     # An older version counts a job that it cancels or expires as processed alone: there was nothing to undo.
     short = yield Call("counted_below_zero", asked=asked)
-    yield from count([Count(row[0], cancelled=-row[1], expired=-row[2], failed=-row[2]) for row in short])
+    yield from count([Count(b.batch_id, cancelled=-b.cancelled, expired=-b.expired, failed=-b.expired) for b in short])
     yield Call("reopen_batches", asked=asked)
 
 
@@ -188,7 +191,7 @@ def seal(batch_id: str) -> Steps[list[str]]:
 @operation(read=True, hot=True)
 def complete(ids: Sequence[str]) -> Steps[list[str]]:
     """Of these batches, those that can end."""
-    return [row[0] for row in (yield Call("complete_batches", asked=[(batch_id,) for batch_id in sorted(ids)]))]
+    return [row.id for row in (yield Call("complete_batches", asked=[(batch_id,) for batch_id in sorted(ids)]))]
 
 
 @operation(repeatable=True)
@@ -206,12 +209,12 @@ def end_complete(ids: Collection[str]) -> Steps[list[str]]:
     if not rows:
         return []
     # Once more behind the lock: a retry, or a job that was added, may have come in between.
-    rows = yield Call("lock_batches", asked=[(row[0],) for row in rows])
-    rows = (yield Call("complete_batches", asked=[(row[0],) for row in rows])) if rows else []
+    rows = yield Call("lock_batches", asked=[(row.id,) for row in rows])
+    rows = (yield Call("complete_batches", asked=[(row.id,) for row in rows])) if rows else []
     if not rows:
         return []
-    complete = [(row[0],) for row in rows]
-    fresh = {row[0] for row in (yield Call("fresh_ends", asked=complete))}
+    complete = [(row.id,) for row in rows]
+    fresh = {row.id for row in (yield Call("fresh_ends", asked=complete))}
     for batch_id, on_end in (yield Call("end_batches", asked=complete)):
         if on_end is not None and batch_id in fresh:
             batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
@@ -256,13 +259,13 @@ def mark_cancelled(batch_id: str) -> Steps[bool]:
 @operation(read=True)
 def left(batch_id: str, n: int) -> Steps[list[str]]:
     """Up to `n` jobs of a batch that are neither final nor asked to stop."""
-    return [row[0] for row in (yield Call("batch_left", batch_id=batch_id, n=n))]
+    return [row.id for row in (yield Call("batch_left", batch_id=batch_id, n=n))]
 
 
 @operation(read=True)
 def still_open(after: str, n: int) -> Steps[list[str]]:
     """The next `n` batches that are not over."""
-    return [row[0] for row in (yield Call("open_batches", batch_id=after, n=n))]
+    return [row.id for row in (yield Call("open_batches", batch_id=after, n=n))]
 
 
 @operation(read=True)
@@ -288,22 +291,22 @@ def prune(ago: float, n: int) -> Steps[int]:
 
 def batch_of(row: Row) -> BatchRow:
     """A row of `read_batch` as a record."""
-    total, processed, failed, cancelled, expired = map(int, row[8:13])
+    processed, failed, cancelled, expired = map(int, (row.processed, row.failed, row.cancelled, row.expired))
     return BatchRow(
-        id=row[0],
-        name=row[1],
-        owner=row[2],
-        state=row[3],
-        sealed=bool(row[4]),
-        created_at=moment(row[5]),
-        started_at=moment(row[6]),
-        finished_at=moment(row[7]),
-        total=total,
+        id=row.id,
+        name=row.name,
+        owner=row.owner,
+        state=row.state,
+        sealed=bool(row.sealed),
+        created_at=moment(row.created_at),
+        started_at=moment(row.started_at),
+        finished_at=moment(row.finished_at),
+        total=int(row.total),
         processed=processed,
         failed=failed,
         succeeded=processed - failed - cancelled,
         dead=failed - expired,
         cancelled=cancelled,
         expired=expired,
-        last_error=row[13],
+        last_error=row.last_error,
     )

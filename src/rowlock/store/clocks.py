@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from rowlock.store.operation import Call, Steps, operation
+from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.times import moment
 
 LEASES = 10_000  # in one statement
@@ -25,8 +25,9 @@ class PutRight(NamedTuple):
 @operation(read=True)
 def now() -> Steps[datetime]:
     """The database's clock."""
-    ((clock,),) = yield Call("clock")
-    return moment(clock)
+    (clock,) = yield Call("clock")
+    at: datetime = moment(clock.now)
+    return at
 
 
 @operation(repeatable=True)

@@ -11,9 +11,9 @@ from rowlock.core.job import Job
 from rowlock.core.states import State
 from rowlock.store import aside
 from rowlock.store.batches import BatchRow, batch_of
+from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.explain_source import held_up_by_source
 from rowlock.store.ids import valid_id
-from rowlock.store.operation import Call, Row, Steps, operation
 from rowlock.store.reads import COUNT_LIMIT, LANES, job_of
 from rowlock.store.stored_json import names
 from rowlock.store.times import moment
@@ -82,16 +82,16 @@ def explain(job_id: str) -> Steps[Explanation | None]:
         return _finished(job)
     if (left_alone := (yield from aside.found(job.id))) is not None:
         return _set_aside(job, left_alone)
-    ((clock,),) = yield Call("clock")
-    now = moment(clock)
+    (clock,) = yield Call("clock")
+    now = moment(clock.now)
     if job.state is State.RUNNING:
         return _running(job, now)
     paused = yield Call("queue_paused", queue=job.queue)
-    serving = [row for row in (yield Call("live_workers")) if job.queue in (names(row[1]) or ())]
-    knowing = [row for row in serving if job.task in (names(row[2]) or ())]
+    serving = [row for row in (yield Call("live_workers")) if job.queue in (names(row.queues) or ())]
+    knowing = [row for row in serving if job.task in (names(row.tasks) or ())]
     if job.run_after > now and (yield Call("is_ready", job_id=job.id)):
         job = replace(job, run_after=now)  # a clock that was ahead has made it claimable, and it stays so
-    found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row[0]) for row in paused], serving, knowing)]
+    found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row.paused_at) for row in paused], serving, knowing)]
     held_up = (yield from held_up_by_source(job.source, now)) if job.source is not None else None
     if found:
         reason, text = found[0]
@@ -113,8 +113,8 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     served = _served(knowing)
     place = {"lane": sorted(served), "priority": job.priority, "id": job.id, "n": PLACES + 1}
     line = Call("line", **place) if job.source is None else Call("line_of_source", source=job.source, **place)
-    ((same, other, turns),) = yield line
-    return _in_line(job, knowing, int(same), int(other), bool(turns))
+    (ahead,) = yield line
+    return _in_line(job, knowing, int(ahead.same_line), int(ahead.other_lines), bool(ahead.turns))
 
 
 def explain_batch(batch_id: str) -> Steps[Explanation | None]:
@@ -219,7 +219,7 @@ def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: boo
     but a source may not let them start; with `turns`, more of its priority come in turns with it."""
     ahead = same + other
     place = min(ahead, PLACES)
-    slots = sum(row[3] for row in knowing)
+    slots = sum(row.pool_size for row in knowing)
     by = f"{_many(slots, 'slot')} ({_many(len(knowing), 'live worker')} of queue {job.queue!r} can run it)"
     if place == 0:
         text = (
@@ -237,7 +237,7 @@ def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: boo
 
 
 def _served(workers: Sequence[Row]) -> set[tuple[str, str]]:
-    return {(queue, task) for row in workers for queue in names(row[1]) or () for task in names(row[2]) or ()}
+    return {(queue, task) for row in workers for queue in names(row.queues) or () for task in names(row.tasks) or ()}
 
 
 def _many(number: int, what: str) -> str:
@@ -258,13 +258,13 @@ def unknown_tasks() -> Steps[list[tuple[str, str, int]]]:
     workers = yield Call("live_workers")
     known = _served(workers)
     heads = yield Call("lane_heads", n=LANES)
-    lanes = sorted({(row[0], row[1]) for row in heads} - known)
+    lanes = sorted({(head.queue, head.task) for head in heads} - known)
     counted = Counter[tuple[str, str]]()
     sizes = (yield Call("lane_sizes", lane=lanes, n=COUNT_LIMIT, looks=0)) if lanes else []
-    for queue, task, ready, *_ in sizes:
-        counted[queue, task] += ready
+    for lane in sizes:
+        counted[lane.queue, lane.task] += lane.ready
     # Those that wait for their time have no index by task; the ones due first are the ones to warn about.
-    for queue, task, _, number in (yield Call("waiting_lanes", n=COUNT_LIMIT)):
-        if (queue, task) not in known:
-            counted[queue, task] += number
+    for lane in (yield Call("waiting_lanes", n=COUNT_LIMIT)):
+        if (lane.queue, lane.task) not in known:
+            counted[lane.queue, lane.task] += lane.number
     return [(queue, task, min(number, COUNT_LIMIT)) for (queue, task), number in sorted(counted.items())]

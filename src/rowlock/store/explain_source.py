@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from rowlock.core.source import Admission, Gate, admit, class_of, show_rate
-from rowlock.store.operation import Call, Row, Steps
+from rowlock.store.engines.operation import Call, Row, Steps
+from rowlock.store.sourced_claim import gate_of
 from rowlock.store.times import LATEST, moment
-from rowlock.store.turns import gate_of
 
 JOBS_NAMED = 10
 
@@ -45,10 +45,10 @@ def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
 
 
 def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
-    named = ", ".join(f"{row[0]} on {row[1]}" for row in rows[:3])
+    named = ", ".join(f"{row.id} on {row.locked_by}" for row in rows[:3])
     more = f" and {running - 3} more" if running > 3 else ""
     text = f"{who} runs {running} of {limit} jobs that it may" + (f": {named}{more}." if rows else ".")
-    return HeldUp("saturated", text, busy_with=tuple(row[0] for row in rows))
+    return HeldUp("saturated", text, busy_with=tuple(row.id for row in rows))
 
 
 def _paused(source: str, own: list[Row], whole: list[Row], *, broken: bool) -> HeldUp:
@@ -56,16 +56,16 @@ def _paused(source: str, own: list[Row], whole: list[Row], *, broken: bool) -> H
     group = class_of(source)
     texts, ends = list[str](), list[datetime | None]()
     for name, rows in ((source, own), (group, whole)):
-        for enabled, until in rows:
-            end = moment(until) if enabled else None  # without an end unless it is resumed
+        for row in rows:
+            end = moment(row.until) if row.enabled else None  # without an end unless it is resumed
             who = f"Its source {source!r}" if name == source else f"The class {group!r} of its source {source!r}"
-            what = "failed too often and is left alone" if name == source and broken and enabled else "is paused"
+            what = "failed too often and is left alone" if name == source and broken and row.enabled else "is paused"
             till = "" if end is None else f" until {_at(end)}"
             texts.append(f"{who} {what}{till}; `rowlock sources resume {name}` opens it now.")
             ends.append(end)
     known = [end for end in ends if end is not None]
     until = max(known) if known and len(known) == len(ends) else None
-    return HeldUp("breaker" if broken and own and own[0][0] else "stopped", " ".join(texts), until)
+    return HeldUp("breaker" if broken and own and own[0].enabled else "stopped", " ".join(texts), until)
 
 
 def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> HeldUp:

@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 from rowlock.core.job import Claimed, Finished, NewJob
+from rowlock.core.options import from_json
 from rowlock.core.policy import Transition
 from rowlock.core.states import State
 from rowlock.store.ids import new_id
@@ -48,8 +49,8 @@ def _follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, N
 
 def follow_up(stored: str, owner: str | None, args: dict[str, Any]) -> tuple[str, str, NewJob]:
     """The job (id, arguments, options) that a row carries; it may carry others in its turn."""
-    options: dict[str, Any] = json.loads(stored)
-    if options.pop("bare", False):  # it takes no argument
+    found: dict[str, Any] = json.loads(stored)
+    task = found.pop("task")
+    if found.pop("bare", False):  # the task takes no argument
         args = {}
-    options |= {key: json.dumps(options[key]) for key in ("on_success", "on_dead") if key in options}
-    return new_id(), json.dumps(args), NewJob(owner=owner, **options)
+    return new_id(), json.dumps(args), NewJob(task, **{"owner": owner} | from_json(found))

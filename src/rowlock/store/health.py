@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rowlock.core.policy import Transition
 from rowlock.core.source import COOLDOWN, THRESHOLD, Event, Health, after, class_of
 from rowlock.core.states import State
-from rowlock.store.operation import Call, Row, Steps
+from rowlock.store.engines.operation import Call, Row, Steps
 
 
 def succeeded(sources: Sequence[tuple[str, int]]) -> Steps[None]:
@@ -37,7 +37,7 @@ def _weigh(names: list[str], events: list[tuple[str, Event]]) -> Steps[None]:
     """Sources of which not all is well."""
     yield Call("make_sources", made=[(name,) for name in sorted({*names, *map(class_of, names)})])
     rows = yield Call("lock_health", asked=[(name,) for name in names])
-    changed = [_changed(row, [event for source, event in events if source == row[0]]) for row in rows]
+    changed = [_changed(row, [event for source, event in events if source == row.name]) for row in rows]
     yield Call("write_health", told=changed)
 
 
@@ -53,17 +53,17 @@ def _event(epoch: int, transition: Transition) -> Event:
 def _changed(row: Row, events: list[Event]) -> tuple[object, ...]:
     """One row of `write_health`."""
     before = health = Health(
-        streak=row[1],
-        threshold=row[2] or THRESHOLD,
-        cooldown=row[3] or COOLDOWN,
-        factor=row[4] or 1.0,
-        epoch=row[5],
-        opened=bool(row[6]),
-        opens=row[7],
-        refusals=row[8],
-        block_after=row[9],
-        enabled=bool(row[10]),
-        paused_for=row[11],
+        streak=row.failure_streak,
+        threshold=row.threshold or THRESHOLD,
+        cooldown=row.cooldown or COOLDOWN,
+        factor=row.factor or 1.0,
+        epoch=row.epoch,
+        opened=bool(row.opened),
+        opens=row.opens,
+        refusals=row.refusals,
+        block_after=row.block_after,
+        enabled=bool(row.enabled),
+        paused_for=row.paused_for,
     )
     for event in events:
         health = after(health, event)
@@ -72,7 +72,7 @@ def _changed(row: Row, events: list[Event]) -> tuple[object, ...]:
     refusals = [event for event in events if event.kind == "refusal"]
     error = ": ".join(filter(None, failures[-1][3:5])) if failures else None
     return (
-        row[0],
+        row.name,
         health.streak,
         health.opens,
         health.refusals,

@@ -1,32 +1,26 @@
-"""Every write to a job: enqueue, claim, settle, beat, progress, reclaim, promote, expire, cancel, retry.
+"""What a job's row goes through: enqueue, settle, expire, cancel, retry.
 
 Each function builds an operation for `Store.run`. Lock order everywhere: jobs by id, then batches, then sources.
-Jobs that have a source are claimed in turns.py.
+Claims are in claim.py, running leases in leases.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from rowlock.core.errors import LeaseLost, RowlockError, StoreError
-from rowlock.core.job import Claimed, NewJob, Settlement
-from rowlock.core.outcome import Lost
-from rowlock.core.policy import DAY, Transition, decide
+from rowlock.core.errors import LeaseLost
+from rowlock.core.job import NewJob, Settlement
+from rowlock.core.policy import DAY, Transition
 from rowlock.core.states import FINAL, Outcome, State
 from rowlock.store import batches, health, keys
-from rowlock.store.adding import NewRow, add, add_rows, ring
-from rowlock.store.follow_ups import follow_ups
-from rowlock.store.operation import Call, Ring, Row, Steps, operation
-from rowlock.store.times import moment
+from rowlock.store.adding import NewRow, add, add_rows
+from rowlock.store.engines.operation import Call, Row, Steps, dialect, operation
+from rowlock.store.wake import wake_idle, wake_to_cancel
 
 Answer = Literal["applied", "duplicate", "lost"]
 CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
-
 CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
-NO_ID = "00000000-0000-0000-0000-000000000000"
-_PRIORITY_AND_ID = attrgetter("priority", "id")
 
 
 class Keep(NamedTuple):
@@ -40,36 +34,17 @@ class Keep(NamedTuple):
         return self.succeeded if state is State.SUCCEEDED else self.failed
 
 
-class Reclaimed(NamedTuple):
-    """A job whose lease ran out, and what became of it."""
-
-    job: Claimed
-    transition: Transition
-
-
-class Lane(NamedTuple):
-    """A range of the claim index: one task in one queue, from (low_priority, low_id) exclusive up to high_priority.
-    A claim looks at the first `take` of it; if it brings that many, there may be more."""
-
-    queue: str
-    task: str
-    low_priority: int = -101
-    low_id: str = NO_ID
-    high_priority: int = 101
-    take: int = 1_000_000
-
-
 def _first(row: tuple[Any, ...]) -> Any:
     return row[0]
 
 
-@operation(single=True, hot=True, size=lambda rows, new: len(rows))
+@operation(single=True, enqueues=True, hot=True, size=lambda rows, new: len(rows))
 def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
     """Insert jobs (id, JSON arguments) that share their options: no key, no batch."""
     yield from add(rows, new)
 
 
-@operation()
+@operation(enqueues=True)
 def enqueue_rows(
     rows: Sequence[NewRow], new: NewJob, own: tuple[str, str] | None = None, under: tuple[str, str] | None = None
 ) -> Steps[dict[str, str]]:
@@ -95,7 +70,7 @@ def _take_keys(rows: Sequence[NewRow], new: NewJob) -> Steps[dict[str, str]]:
     return (yield from keys.take_keys(keys.scope_of(new.task, new.owner), wanted, new.unique or "", new.window))
 
 
-@operation()
+@operation(enqueues=True)
 def enqueue_once(
     job_id: str,
     args: str,
@@ -128,52 +103,6 @@ def _check_held(lease: tuple[str, str] | None) -> Steps[None]:
         raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued", *lease)
 
 
-@operation(single=True, hot=True, size=lambda worker, token, lanes, n, lease: n)
-def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) -> Steps[list[Claimed]]:
-    """Take up to `n` ready jobs under `token`, best priority first, oldest first within a priority. Fewer than `n`
-    means that there are no more only if every lane gave less than its `take`."""
-    if n <= 0 or not lanes:
-        return []
-    whole = all(lane.take >= n for lane in lanes)
-    front = yield Call("front" if whole else "front_merged", lane=lanes, n=n)  # on PostgreSQL a part of the claim
-    rows = yield Call(
-        "claim", worker=worker, token=token, lane=lanes, n=n, lease=lease, front=[row[-1] for row in front]
-    )
-    claimed = in_claim_order([row[:-1] for row in front] or rows, token, worker)
-    if front:  # on PostgreSQL a part of the claim
-        yield from keys.let_go([job.id for job in claimed if job.unique_mode == "while_queued"])
-    return claimed
-
-
-@operation()
-def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claimed | None]:
-    """Take this very job, if it may be claimed now."""
-    yield Call("promote_one", job_id=job_id)
-    found = yield Call("claimable", job_id=job_id)
-    if not found:
-        return None
-    under = {"worker": worker, "token": token, "lease": lease, "epoch": 0, "at": found[0][1]}
-    picked = [(job_id,)]
-    rows = (yield Call("take", picked=picked, **under)) or (yield Call("taken", picked=picked))
-    (claimed,) = in_claim_order(rows, token, worker)
-    yield from keys.let_go([claimed.id] if claimed.unique_mode == "while_queued" else [])
-    if claimed.batch_id is not None:
-        yield Call("start_batches", asked=[(claimed.batch_id,)])
-    return claimed
-
-
-@operation(read=True)
-def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
-    """What a claim took whose reply was lost."""
-    rows = yield Call("adopt", worker=worker, token=token)
-    return in_claim_order(rows, token, worker)
-
-
-def in_claim_order(rows: Sequence[Row], token: str, worker: str) -> list[Claimed]:
-    """Rows of the columns `{claimed}` as records."""
-    return sorted([Claimed._make((*row, token, worker)) for row in rows], key=_PRIORITY_AND_ID)
-
-
 @operation(single=True, repeatable=True, hot=True, size=lambda done, keep: len(done))
 def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[bool]:
     """Plain successes (id, token, result) by the shortest way; answers whether all of them were applied. If not,
@@ -204,22 +133,25 @@ def _succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[b
     once = {row[:2]: row for row in done}
     rows = sorted(once.values(), key=_first)
     counted = yield Call("succeed", done=rows, keep=keep.succeeded)
-    yield Call("succeed_remove", done=rows)  # on PostgreSQL a part of the first
-    removed = yield Call("changed")
-    return bool(len(rows) == (counted or removed)[0][0])
+    if not (yield from dialect()).moves_in_one_statement:
+        yield Call("succeed_remove", done=rows)
+        counted = yield Call("changed")
+    return bool(len(rows) == counted[0].moved)
 
 
 @operation(repeatable=True)
 def settle(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Answer]]:
     """Apply transitions under the fence. Answers for each job: applied, duplicate (already settled by this
     very token) or lost (somebody else's by now)."""
-    return (yield from _settle(settlements, keep))
+    return (yield from settle_under_fence(settlements, keep))
 
 
-def _settle(settlements: Sequence[Settlement], keep: Keep, by_holder: bool = True) -> Steps[dict[str, Answer]]:
+def settle_under_fence(
+    settlements: Sequence[Settlement], keep: Keep, by_holder: bool = True
+) -> Steps[dict[str, Answer]]:
     rows = yield Call("lock_held", mine=[(s.id, s.token) for s in settlements])
-    held = {(row[0], row[1]): bool(row[2]) for row in rows}
-    sources = {row[0]: (row[3], row[4]) for row in rows if row[3] is not None}
+    held = {(row.id, row.token): bool(row.cancel_requested) for row in rows}
+    sources = {row.id: (row.source, row.source_epoch) for row in rows if row.source is not None}
     applied: dict[str, Settlement] = {}
     for s in settlements:
         if (s.id, s.token) in held:
@@ -228,7 +160,7 @@ def _settle(settlements: Sequence[Settlement], keep: Keep, by_holder: bool = Tru
     missed = [s for s in settlements if s.id not in applied]
     if missed:
         settled = yield Call("settled_tokens", asked=[(s.id,) for s in missed])
-        tokens = {row[0]: row[1] for row in settled}
+        tokens = {row.id: row.settled_token for row in settled}
         for s in missed:
             answers[s.id] = "duplicate" if tokens.get(s.id) == s.token else "lost"
     yield from _apply(list(applied.values()), keep, by_holder)
@@ -280,124 +212,12 @@ def _finish(rows: list[tuple[Any, ...]], by_holder: bool = False) -> Steps[set[s
     marked = yield Call("ending", asked=[(row[0],) for row in rows])
     yield Call("finish_copy", final=[(*row, int(by_holder)) for row in rows])
     yield Call("finish_remove", gone=[(row[0],) for row in rows])
-    keyed = [row[0] for row in marked if row[2] is not None]
+    keyed = [job.id for job in marked if job.unique_mode is not None]
     yield from keys.done([job_id for job_id in keyed if states[job_id] is State.SUCCEEDED])
     yield from keys.given_up([job_id for job_id in keyed if states[job_id] is not State.SUCCEEDED])
-    counted = [(row[1], row[0]) for row in marked if row[1] is not None]
+    counted = [(job.batch_id, job.id) for job in marked if job.batch_id is not None]
     yield from batches.count([batches.ended(batch, states[job_id], *errors[job_id]) for batch, job_id in counted])
     return {batch for batch, _ in counted}
-
-
-@operation(read=True)
-def settled_by(job_id: str, token: str) -> Steps[bool]:
-    """Whether this very lease has settled the job: tells what became of a COMMIT whose reply was lost."""
-    rows = yield Call("settled_tokens", asked=[(job_id,)])
-    return any(row[1] == token for row in rows)
-
-
-@operation(single=True, repeatable=True)
-def beat(leases: Sequence[tuple[str, str]], lease: float) -> Steps[set[str]]:
-    """Renew these (id, token) leases; answers the ids that were. Locked rows are passed over."""
-    return {row[0] for row in (yield Call("beat", mine=leases, lease=lease))}
-
-
-@operation(single=True, repeatable=True)
-def beat_waiting(job_id: str, token: str, lease: float) -> Steps[bool]:
-    """Renew one lease, waiting for whoever has its row locked."""
-    return bool((yield Call("beat_waiting", id=job_id, token=token, lease=lease)))
-
-
-@operation(read=True)
-def held(leases: Sequence[tuple[str, str]]) -> Steps[dict[str, bool]]:
-    """The leases that still hold, by job id, and whether their cancel was asked for."""
-    rows = yield Call("held", mine=leases)
-    return {row[0]: bool(row[1]) for row in rows}
-
-
-@operation(single=True, repeatable=True)
-def progress(told: Sequence[tuple[str, str, int | None, str | None, str | None]]) -> Steps[set[str]]:
-    """Store (id, token, progress, phase, message); answers the ids whose lease still holds."""
-    rows = yield Call("progress", told=told)
-    return {row[0] for row in rows}
-
-
-@operation()
-def reclaim(draws: Sequence[float], guard: float, keep: Keep, only: str | None = None) -> Steps[list[Reclaimed]]:
-    """End leases that ran out, one for each jitter value in `draws` at most; with `only`, that of one job. The server
-    must have been up for `guard` seconds, so that an outage does not look like the death of every worker."""
-    rows = yield Call("expired", n=len(draws), guard=guard, job_id=only)
-    lost = [Claimed._make(row) for row in rows]
-    settlements = []
-    for job, draw in zip(lost, draws, strict=False):
-        transition = decide(job, Lost(worker=job.worker), draw)
-        settlements.append(Settlement(job.id, job.token, transition, follow_ups(job, transition)))
-    if settlements:
-        answers = yield from _settle(settlements, keep, by_holder=False)
-        if left := [job_id for job_id, answer in answers.items() if answer != "applied"]:
-            # Nobody else can have had it in between: its row is locked. Without an error it would be tried for ever.
-            raise StoreError(f"the lease of job {left[0]} cannot be ended: its row has no lease_token")
-    return [Reclaimed(job, s.transition) for job, s in zip(lost, settlements, strict=False)]
-
-
-@operation()
-def lapsed_ids(n: int, guard: float) -> Steps[list[str]]:
-    """The jobs that `reclaim` takes."""
-    return [row[0] for row in (yield Call("expired", n=n, guard=guard))]
-
-
-@operation(single=True, repeatable=True)
-def promote(n: int) -> Steps[tuple[int, float | None]]:
-    """Make up to `n` due jobs claimable; answers how many, and the seconds until the next one is due."""
-    answer = yield Call("promote", n=n)
-    counted = yield Call("promoted")  # on PostgreSQL a part of the first
-    ((count, due),) = answer or counted
-    if count >= n:
-        due = 0  # the batch was full: there may be more
-    return int(count), (None if due is None else float(due))
-
-
-@operation(read=True)
-def due_ids(n: int) -> Steps[list[str]]:
-    """The jobs that `promote` takes."""
-    return [row[0] for row in (yield Call("due_ids", n=n))]
-
-
-@operation(single=True, repeatable=True)
-def promote_one(job_id: str) -> Steps[tuple[int, float | None]]:
-    """Make one job claimable if it is due; answers as `promote` does."""
-    yield Call("promote_one", job_id=job_id)
-    return 1, 0.0
-
-
-@operation(read=True)
-def ready_ids(lanes: Sequence[tuple[str, str]], n: int, after: str = NO_ID) -> Steps[list[str]]:
-    """Up to `n` claimable jobs of these (queue, task) after an id, with a source or without one."""
-    return [row[0] for row in (yield Call("ready_ids", lane=lanes, n=n, id=after))]
-
-
-class Undone(RowlockError):
-    """What was tried works, and was rolled back."""
-
-
-@operation()
-def try_claim(ids: Sequence[str]) -> Steps[None]:
-    """Whether these jobs can be claimed at all: claims them and raises `Undone`; another error when one of them cannot.
-    Those that somebody else has locked are passed over."""
-    picked = yield Call("lock_ready", picked=[(job_id,) for job_id in ids])
-    if not picked:
-        raise Undone
-    under = {"worker": "nobody", "token": NO_ID, "lease": 0.0, "epoch": 0}
-    ((at,),) = yield Call("clock")
-    rows = (yield Call("take", picked=picked, at=moment(at), **under)) or (yield Call("taken", picked=picked))
-    in_claim_order(rows, NO_ID, "nobody")
-    raise Undone
-
-
-@operation(read=True)
-def to_sweep() -> Steps[tuple[bool, bool, bool]]:
-    """Whether there are leases that ran out, waiting jobs that are past their latest start, and open batches."""
-    ((lapsed, overdue, batched),) = yield Call("to_sweep")
-    return bool(lapsed), bool(overdue), bool(batched)
 
 
 @operation()
@@ -411,7 +231,7 @@ def expire(n: int, keep: Keep, only: str | None = None) -> Steps[int]:
         error_message="not started before expires_at",
     )
     if rows:
-        touched = yield from _finish([_final(row[0], transition, keep) for row in rows])
+        touched = yield from _finish([_final(row.id, transition, keep) for row in rows])
         yield from batches.end_complete(touched)
     return len(rows)
 
@@ -419,7 +239,7 @@ def expire(n: int, keep: Keep, only: str | None = None) -> Steps[int]:
 @operation()
 def overdue_ids(n: int) -> Steps[list[str]]:
     """The jobs that `expire` takes."""
-    return [row[0] for row in (yield Call("overdue", n=n))]
+    return [row.id for row in (yield Call("overdue", n=n))]
 
 
 @operation()
@@ -428,22 +248,20 @@ def cancel(ids: Sequence[str], keep: Keep) -> Steps[dict[str, CancelAnswer]]:
     asked = [(job_id,) for job_id in sorted(set(ids))]
     answers: dict[str, CancelAnswer] = {job_id: "missing" for (job_id,) in asked}
     rows = yield Call("lock_jobs", asked=asked)
-    waiting = [row[0] for row in rows if row[1] != State.RUNNING]
-    running = [row for row in rows if row[1] == State.RUNNING]
+    waiting = [row.id for row in rows if row.state != State.RUNNING]
+    running = [row for row in rows if row.state == State.RUNNING]
     if waiting:
         touched = yield from _finish([_final(job_id, CANCELLED, keep) for job_id in waiting])
         yield from batches.end_complete(touched)
         answers.update(dict.fromkeys(waiting, "cancelled"))
     if running:
-        yield Call("request_cancel", asked=[(row[0],) for row in running])
-        bells = yield Call("ring_workers", told=[(worker,) for worker in sorted({row[2] for row in running})])
-        if rung := tuple(row[0] for row in bells if row[0]):
-            yield Ring(rung, "cancel")
-        answers.update({row[0]: "cancelling" for row in running})
+        yield Call("request_cancel", asked=[(row.id,) for row in running])
+        yield from wake_to_cancel(sorted({row.locked_by for row in running}))
+        answers.update({row.id: "cancelling" for row in running})
     rest = [job_id for job_id, answer in answers.items() if answer == "missing"]
     if rest:
         finished = yield Call("final_states", asked=[(job_id,) for job_id in rest])
-        answers.update({row[0]: "cancelled" if row[1] == State.CANCELLED else "final" for row in finished})
+        answers.update({row.id: "cancelled" if row.state == State.CANCELLED else "final" for row in finished})
     return answers
 
 
@@ -457,31 +275,19 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
         if (yield from _takes_key_back(row)):
             revived.append(row)
     if revived:
-        asked = [(row[0],) for row in revived]
+        asked = [(row.id,) for row in revived]
         yield Call("revive", asked=asked, tries=tries)
         yield Call("revive_remove", gone=asked)
-        yield from batches.reopen([(row[0], row[6], State(row[3]), row[7]) for row in revived if row[6] is not None])
-        yield Call("wake")
-        yield from ring()
-    return {row[0] for row in revived}
+        members = [row for row in revived if row.batch_id is not None]
+        yield from batches.reopen([(row.id, row.batch_id, State(row.state), row.error_code) for row in members])
+        yield from wake_idle()
+    return {row.id for row in revived}
 
 
 def _takes_key_back(finished: Row) -> Steps[bool]:
     """Whether a finished job may run again: its key, if it has one that lasts, must be free."""
-    job_id, task, owner, _, key, mode, *_ = finished
-    if mode not in ("until_done", "forever"):
+    if finished.unique_mode not in ("until_done", "forever"):
         return True
-    holders = yield from keys.take_keys(keys.scope_of(task, owner), [(key, job_id)], mode, None)
-    return bool(holders[key] == job_id)
-
-
-@operation(single=True, repeatable=True)
-def wake() -> Steps[None]:
-    """Wake workers that sleep, where a statement can do that."""
-    yield Call("wake")
-
-
-@operation(read=True)
-def work_left(lanes: Sequence[Lane]) -> Steps[bool]:
-    """Whether anything in these lanes runs or is due."""
-    return bool((yield Call("work_left", lane=[lane[:2] for lane in lanes])))
+    scope, key = keys.scope_of(finished.task, finished.owner), finished.unique_key
+    holders = yield from keys.take_keys(scope, [(key, finished.id)], finished.unique_mode, None)
+    return bool(holders[key] == finished.id)

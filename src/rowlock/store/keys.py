@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rowlock.core.errors import StoreError
-from rowlock.store.operation import Call, Steps
+from rowlock.store.engines.operation import Call, Steps
 
 TRIES = 5
 SEPARATOR = "\x1f"  # in no name
@@ -30,14 +30,14 @@ def take_keys(scope: str, wanted: Sequence[tuple[str, str]], mode: str, window: 
     rest = sorted(wanted)
     for _ in range(TRIES):
         rows = yield Call("take_keys", scope=scope, wanted=rest, mode=mode, window=window)
-        taken = {row[0] for row in rows}
+        taken = {row.key for row in rows}
         holders |= {key: job_id for key, job_id in rest if key in taken}
         rest = [(key, job_id) for key, job_id in rest if key not in taken]
         if not rest:
             return holders
         rows = yield Call("key_holders", scope=scope, wanted=[(key,) for key, _ in rest])
-        over = [(row[0],) for row in rows if row[2]]
-        holders |= {row[0]: row[1] for row in rows if not row[2]}
+        over = [(row.key,) for row in rows if row.over]
+        holders |= {row.key: row.job_id for row in rows if not row.over}
         rest = [(key, job_id) for key, job_id in rest if key not in holders]  # let go meanwhile: take it after all
         if not rest:
             return holders

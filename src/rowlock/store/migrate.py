@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from rowlock.core.errors import SchemaError
 
@@ -64,6 +65,21 @@ def script(engine: str, applied: dict[int, bool] | None = None) -> str:
             f"({migration.number}, '{migration.name}', {flag});\n{migration.sql.strip()}\nCOMMIT;\n"
         )
     return "\n".join(parts)
+
+
+def applied_in_sqlite(connection: Any) -> dict[int, bool]:
+    """The migrations that a SQLite file has, each with whether it is breaking."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'rowlock_migrations'").fetchall():
+        return {}
+    rows = connection.execute("SELECT number, breaking FROM rowlock_migrations").fetchall()
+    return {number: bool(breaking) for number, breaking in rows}
+
+
+async def applied_in_postgres(connection: Any) -> dict[int, bool]:
+    """The migrations that a PostgreSQL database has, each with whether it is breaking."""
+    if await connection.fetchval("SELECT to_regclass('rowlock.migrations')") is None:
+        return {}
+    return {row[0]: row[1] for row in await connection.fetch("SELECT number, breaking FROM rowlock.migrations")}
 
 
 def pending(engine: str, applied: dict[int, bool]) -> list[Migration]:

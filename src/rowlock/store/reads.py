@@ -15,13 +15,13 @@ from typing import Any
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import Attempt, Job
-from rowlock.core.states import State
+from rowlock.core.states import FINAL, State
 from rowlock.store import aside
 from rowlock.store.aside import Aside
+from rowlock.store.claim import NO_ID
+from rowlock.store.engines.operation import Call, Row, Steps, operation
+from rowlock.store.engines.queries import JOB_COLUMNS, JOB_TIMES
 from rowlock.store.ids import valid_id
-from rowlock.store.jobs import NO_ID
-from rowlock.store.operation import Call, Row, Steps, operation
-from rowlock.store.queries import JOB_COLUMNS, JOB_TIMES
 from rowlock.store.stored_json import names, parsed
 from rowlock.store.times import EARLIEST, LATEST, moment
 
@@ -142,8 +142,17 @@ def attempts(job_id: str) -> Steps[list[Attempt]]:
     known = valid_id(job_id)
     rows = (yield Call("read_attempts", job_id=known)) if known else []
     return [
-        Attempt(job, number, outcome, worker, moment(started), moment(finished), code, message)
-        for job, number, outcome, worker, started, finished, code, message in rows
+        Attempt(
+            row.job_id,
+            row.attempt,
+            row.outcome,
+            row.worker,
+            moment(row.started_at),
+            moment(row.finished_at),
+            row.error_code,
+            row.error_message,
+        )
+        for row in rows
     ]
 
 
@@ -154,15 +163,26 @@ def by_ids(ids: Sequence[str]) -> Steps[list[Job]]:
 
 
 @operation(read=True)
+def result_files(ids: Sequence[str]) -> Steps[dict[str, tuple[bool, str | None]]]:
+    """Of these jobs, those that there are: whether each has ended, and the file that it names as its result."""
+    rows = yield Call("result_files", asked=[(job_id,) for job_id in ids])
+    return {row.id: (State(row.state) in FINAL, row.result_uri) for row in rows}
+
+
+@operation(read=True)
+def newest_ids(filter: JobFilter, limit: int, before_id: str | None = None) -> Steps[list[str]]:
+    """Ids of the newest jobs that fit, newest first; for the next page give the last id of this one."""
+    path = yield from _path(filter)
+    rows = yield Call(f"list_{path}", id=_id(before_id, LAST_ID), n=max(limit, 0), **_params(filter))
+    return [row.id for row in rows]
+
+
+@operation(read=True)
 def list_jobs(filter: JobFilter, limit: int, before_id: str | None = None) -> Steps[list[Job]]:
     """The newest jobs that fit, newest first; for the next page give the last id of this one."""
-    path = yield from _path(filter)
-    found = yield Call(f"list_{path}", id=_id(before_id, LAST_ID), n=max(limit, 0), **_params(filter))
-    if not found:
-        return []
+    ids = yield from newest_ids(filter, limit, before_id).start()
     # The rows are read by id, in a second step: what has happened to a job in between is shown.
-    rows = yield Call("read_jobs", asked=[(row[0],) for row in found])
-    return [job_of(row) for row in rows]
+    return (yield from by_ids(ids).start()) if ids else []
 
 
 @operation(read=True)
@@ -170,7 +190,7 @@ def ids_of(filter: JobFilter, limit: int, after_id: str | None = None) -> Steps[
     """Ids of jobs that fit, oldest first, to change them in batches; go on after the last id of a batch."""
     path = yield from _path(filter)
     rows = yield Call(f"ids_{path}", id=_id(after_id, NO_ID), n=max(limit, 0), **_params(filter))
-    return [row[0] for row in rows]
+    return [row.id for row in rows]
 
 
 @operation(read=True)
@@ -178,7 +198,7 @@ def count(filter: JobFilter, limit: int = COUNT_LIMIT) -> Steps[int]:
     """How many jobs fit, exact below `limit`; `limit` itself means that many or more."""
     path = yield from _path(filter)
     rows = yield Call(f"count_{path}", n=max(limit, 0), **_params(filter))
-    return int(rows[0][0])
+    return int(rows[0].number)
 
 
 def _path(filter: JobFilter) -> Steps[str]:
@@ -188,7 +208,7 @@ def _path(filter: JobFilter) -> Steps[str]:
     if filter.states and INDEXED.issuperset(filter.states):
         # One owner may have everything, and little of it in these states.
         rows = yield Call("owner_size", owner=filter.owner, n=SMALL_OWNER)
-        return "in_states" if rows[0][0] >= SMALL_OWNER else "of_owner"
+        return "in_states" if rows[0].number >= SMALL_OWNER else "of_owner"
     return "of_owner"
 
 
@@ -217,51 +237,50 @@ def _id(text: str | None, otherwise: str) -> str:
 @operation(read=True)
 def never_due(n: int) -> Steps[list[tuple[str, str]]]:
     """(id, task) of jobs that wait for a time after 2199, which the table refuses now and did not always."""
-    return [(row[0], row[1]) for row in (yield Call("never_due", n=n))]
+    return [(row.id, row.task) for row in (yield Call("never_due", n=n))]
 
 
 @operation(read=True)
 def stats() -> Steps[Stats]:
     """How queues, workers and the last minutes stand, at a cost that does not grow with the tables."""
     workers = yield Call("live_workers")
-    paused = {row[0] for row in (yield Call("paused_queues"))}
+    paused = {row.name for row in (yield Call("paused_queues"))}
     counted, exact = Counter[tuple[str, str]](), True
     oldest: dict[str, float] = {}
 
     heads = yield Call("lane_heads", n=LANES)
-    lanes = sorted({(row[0], row[1]) for row in heads})
+    lanes = sorted({(head.queue, head.task) for head in heads})
     each = max(100, min(COUNT_LIMIT, LOOKS // 2 // max(len(lanes), 1)))
     sizes = (yield Call("lane_sizes", lane=lanes, n=10 * each, looks=each)) if lanes else []
-    for queue, _, ready, retries, age in sizes:
-        counted[queue, "queued"] += ready - retries
-        counted[queue, "retryable"] += retries
-        exact = exact and ready < each
-        oldest[queue] = max(oldest.get(queue, 0.0), age or 0.0)
-    for queue, _, age in heads:  # the first of each priority too: the starved are at the far end of a lane
-        oldest[queue] = max(oldest.get(queue, 0.0), age)
+    for lane in sizes:
+        counted[lane.queue, "queued"] += lane.ready - lane.retries
+        counted[lane.queue, "retryable"] += lane.retries
+        exact = exact and lane.ready < each
+    for lane in [*sizes, *heads]:  # the first of each priority too: the starved are at the far end of a lane
+        oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), lane.age or 0.0)
 
     waiting = yield Call("waiting_lanes", n=LOOKS)
-    for queue, _, state, number in waiting:
-        counted[queue, state] += number
-        counted[queue, "waiting"] += number
-    exact = exact and len(heads) < LANES and sum(row[3] for row in waiting) < LOOKS
+    for lane in waiting:
+        counted[lane.queue, lane.state] += lane.number
+        counted[lane.queue, "waiting"] += lane.number
+    exact = exact and len(heads) < LANES and sum(lane.number for lane in waiting) < LOOKS
     longest: dict[str, float] = {}
-    for queue, number, seconds in (yield Call("running_lanes")):
-        counted[queue, "running"] += number
-        longest[queue] = float(seconds)
+    for lane in (yield Call("running_lanes")):
+        counted[lane.queue, "running"] += lane.number
+        longest[lane.queue] = float(lane.longest)
 
     lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
-    tasks = sorted({row[1] for row in lately})
-    served = {name for row in workers for name in names(row[1]) or ()}
+    tasks = sorted({row.task for row in lately})
+    served = {name for row in workers for name in names(row.queues) or ()}
     every = sorted(paused | served | {queue for queue, _ in counted})
     return Stats(
         queues=tuple(_queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in every),
         exact=exact,
         finished=_finished(lately),
-        finished_tasks={task: _finished([row for row in lately if row[1] == task]) for task in tasks},
-        finished_exact=sum(row[2] for row in lately) < COUNT_LIMIT,
+        finished_tasks={task: _finished([row for row in lately if row.task == task]) for task in tasks},
+        finished_exact=sum(row.number for row in lately) < COUNT_LIMIT,
         workers=len(workers),
-        slots=sum(row[3] for row in workers if isinstance(row[3], int)),
+        slots=sum(row.pool_size for row in workers if isinstance(row.pool_size, int)),
         set_aside=tuple((yield from aside.newest(ASIDE_SHOWN))),
     )
 
@@ -269,10 +288,10 @@ def stats() -> Steps[Stats]:
 def _finished(rows: Sequence[Row]) -> dict[State, FinishedStats]:
     """Rows of `finished_lately`, added up by state."""
     found: dict[State, FinishedStats] = {}
-    for state in sorted({row[0] for row in rows}):
-        of_state = [row for row in rows if row[0] == state]
-        count, ran = sum(row[2] for row in of_state), sum(row[3] for row in of_state)
-        seconds = sum(float(row[4] or 0.0) for row in of_state)
+    for state in sorted({row.state for row in rows}):
+        of_state = [row for row in rows if row.state == state]
+        count, ran = sum(row.number for row in of_state), sum(row.ran for row in of_state)
+        seconds = sum(float(row.seconds or 0.0) for row in of_state)
         found[State(state)] = FinishedStats(count, seconds / ran if ran else None)
     return found
 

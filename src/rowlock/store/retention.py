@@ -18,10 +18,11 @@ from typing import Any
 
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
-from rowlock.store import aside, batches, schedules, sources
-from rowlock.store.engine import Store
-from rowlock.store.jobs import NO_ID, Keep
-from rowlock.store.operation import Call, Row, Steps, operation
+from rowlock.store import aside, batches, events, requests, schedules, sources, tokens
+from rowlock.store.claim import NO_ID
+from rowlock.store.engines.engine import Store
+from rowlock.store.engines.operation import Call, Row, Steps, operation
+from rowlock.store.jobs import Keep
 
 # The longest default keep is 30 days. Two more, so that a day's partition is there before its first row.
 DAYS_AHEAD = 32
@@ -98,7 +99,7 @@ async def ensure_partitions(store: Store, days_ahead: int = DAYS_AHEAD) -> Parti
 
 
 async def _ensure(store: Store, ahead: Iterable[int]) -> Partitions:
-    if store.engine != "postgres":
+    if not store.dialect.partitions:
         return Partitions()
     first, there = await store.run(_days())
     missing = [day for n in ahead if _name(day := first + timedelta(n)) not in there]
@@ -147,14 +148,17 @@ async def _change(store: Store, statements: str, done: str) -> str:
 async def prune(store: Store, keep: Keep | None = None) -> Pruned:
     """Remove what is past its time: finished jobs, then attempts and keys that belong to nothing any more."""
     longest = max(keep or Keep())
-    dropped, answers = await _drop_partitions(store) if store.engine == "postgres" else ([], set())
+    dropped, answers = await _drop_partitions(store) if store.dialect.partitions else ([], set())
     # Rows in a partition that somebody uses just now are left for the next time, when it goes as a whole.
-    partitioned = store.engine == "postgres" and "denied" not in answers
+    partitioned = store.dialect.partitions and "denied" not in answers
     jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
     attempts = await _prune_attempts(store, longest)
     keys = await _prune_keys(store)
     for forget, age in ((batches.prune, longest), (sources.prune, longest), (schedules.prune, TICK_DAYS * DAY)):
         while await store.run(forget(age, BATCH)) == BATCH:
+            await asyncio.sleep(BATCH_SECONDS)
+    for forget_old in (events.prune, requests.prune, tokens.prune):
+        while await store.run(forget_old(BATCH)) == BATCH:
             await asyncio.sleep(BATCH_SECONDS)
     return Pruned(tuple(dropped), jobs, attempts, keys, busy="busy" in answers)
 
@@ -200,12 +204,12 @@ async def _prune_attempts(store: Store, longest: float) -> int:
     while True:
         began, size = time.monotonic(), pace.size
         rows = await store.run(_old_attempts(longest, last, size))
-        if gone := [(row[1], row[2]) for row in rows if not row[3]]:
+        if gone := [(row.job_id, row.attempt) for row in rows if not row.has_job]:
             await store.run(_remove("prune_attempts", gone))
             total += len(gone)
         if len(rows) < size:
             return total
-        last = tuple(rows[-1][:3])
+        last = (rows[-1].finished_at, rows[-1].job_id, rows[-1].attempt)
         await pace.rest(began)
 
 
@@ -230,15 +234,15 @@ def _name(day: date) -> str:
 @operation(read=True)
 def _days() -> Steps[tuple[date, set[str]]]:
     """Tomorrow, and the names of the day partitions."""
-    ((tomorrow,),) = yield Call("tomorrow")
-    names = {row[0] for row in (yield Call("partitions"))}
-    return date.fromisoformat(tomorrow), {name for name in names if name.removeprefix("jobs_finished_").isdigit()}
+    (tomorrow,) = yield Call("tomorrow")
+    names = {row.relname for row in (yield Call("partitions"))}
+    return date.fromisoformat(tomorrow.day), {name for name in names if name.removeprefix("jobs_finished_").isdigit()}
 
 
 @operation(read=True)
 def _default_days(first: date) -> Steps[list[date]]:
     """Days from `first` on that have rows in the default partition."""
-    days = [row[0] for row in (yield Call("default_days", first=str(first)))]
+    days = [row.day for row in (yield Call("default_days", first=str(first)))]
     return [date.fromisoformat(day) for day in days if len(day) == len("2026-01-01")]  # none of the year 20000
 
 
@@ -251,7 +255,7 @@ def _batch(statement: str, n: int, job_id: str | None = None) -> Steps[int]:
 @operation(read=True)
 def _old_finished(n: int) -> Steps[list[str]]:
     """Jobs whose day has come."""
-    return [row[0] for row in (yield Call("old_finished", n=n))]
+    return [row.id for row in (yield Call("old_finished", n=n))]
 
 
 @operation(single=True, repeatable=True)

@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from rowlock.core.cron import Rule, parse_rule
 from rowlock.core.errors import InvalidArguments, NotAllowed, ScheduleNotFound
+from rowlock.core.options import scheduled
 from rowlock.core.schedule import Missed, Schedule, chosen
-from rowlock.store.adding import ring
+from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.ids import new_id
-from rowlock.store.operation import Call, Ring, Row, Steps, operation
 from rowlock.store.stored_json import names, parsed
 from rowlock.store.times import moment
+from rowlock.store.wake import wake_dispatchers, wake_idle
 
 ON_TIME = timedelta(seconds=30)  # later than this, a tick was missed
 AHEAD_SECONDS = 1.0  # what was written so far in the future was written by a clock that was ahead
@@ -108,24 +109,24 @@ class Declared(NamedTuple):
 def declare(schedules: Sequence[Schedule], origin: str, started_at: datetime | float | None) -> Steps[Declared]:
     """Write definitions. `started_at` is when the declaring process started, by the database's clock; None is now. One
     that is added by hand and has no tick left is refused; code and config may have one that has fired."""
-    now = moment((yield Call("clock"))[0][0])
+    now = moment((yield Call("clock"))[0].now)
     before = yield Call("schedule_origins", asked=[(schedule.id,) for schedule in schedules])
     if origin == "runtime":
-        known = {(row[0], *row[3:]) for row in before}
+        known = {(row.id, row.rule, row.zone) for row in before}
         for schedule in schedules:
             if (schedule.id, schedule.rule.text, schedule.rule.zone) not in known:
                 _check_coming(schedule, now)
     rows = [_row(schedule, now) for schedule in sorted(schedules, key=lambda schedule: schedule.id)]
     written = yield Call("declare_schedules", s=rows, origin=origin, started_at=started_at)
-    done = {row[0] for row in written}
-    yield from _ring()
+    done = {row.id for row in written}
+    yield from wake_dispatchers()
     rest = [(schedule.id,) for schedule in schedules if schedule.id not in done]
     there = (yield Call("schedule_origins", asked=rest)) if rest else []
     return Declared(
         done,
-        refused={row[0]: row[1] for row in there if row[1] != origin},
-        back={row[0] for row in before if row[2]} & done,
-        retired={row[0] for row in there if row[1] == origin and row[2]},
+        refused={row.id: row.origin for row in there if row.origin != origin},
+        back={row.id for row in before if row.retired} & done,
+        retired={row.id for row in there if row.origin == origin and row.retired},
     )
 
 
@@ -138,19 +139,11 @@ def _check_coming(schedule: Schedule, now: datetime) -> None:
         )
 
 
-def _ring() -> Steps[None]:
-    """Let dispatchers look again."""
-    bells = yield Call("ring_dispatchers")
-    if rung := tuple(row[0] for row in bells if row[0]):
-        yield Ring(rung, "schedules")
-
-
 def _row(s: Schedule, now: datetime) -> tuple[Any, ...]:
     return (
         *(s.id, s.task, s.args, s.rule.text, s.rule.zone, s.missed.kind, s.missed.most, s.missed.window, s.overlap),
-        *(s.jitter, s.starts_at, s.ends_at, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.backoff),
-        *(s.timeout_seconds, s.on_success, s.on_dead, s.on_lost, s.keep_seconds),
-        _first(s.rule, s.starts_at, s.ends_at, now),
+        *(s.jitter, s.starts_at, s.ends_at, _first(s.rule, s.starts_at, s.ends_at, now)),
+        *scheduled(s),
     )
 
 
@@ -168,7 +161,7 @@ def _first(rule: Rule, starts_at: datetime | None, ends_at: datetime | None, now
 def next_due(unread: Collection[Unread] = ()) -> Steps[float | None]:
     """Seconds until the next tick is due; None when there is none."""
     rows = yield Call("next_due", unread=list(unread))
-    return float(rows[0][0]) if rows else None
+    return float(rows[0].seconds) if rows else None
 
 
 @operation(read=True)
@@ -223,19 +216,18 @@ def _deal_with(due: Sequence[_Due]) -> Steps[Fired]:
 def _at_work(due: Sequence[_Due]) -> Steps[set[str]]:
     """Those of these schedules that have a job which is not final; asked only where it matters."""
     asked = [(schedule.id,) for schedule in due if schedule.overlap == "skip"]
-    return {row[0] for row in (yield Call("schedules_at_work", asked=asked))} if asked else set()
+    return {row.id for row in (yield Call("schedules_at_work", asked=asked))} if asked else set()
 
 
 def _fire(fired: list[tuple[str, datetime, str, float]]) -> Steps[list[tuple[str, datetime, str, float]]]:
     """Write ticks and, for those that are new, their jobs; answers those."""
     if not fired:
         return []
-    written = {row[0] for row in (yield Call("write_ticks", fired=[row[:3] for row in fired]))}
+    written = {row.job_id for row in (yield Call("write_ticks", fired=[row[:3] for row in fired]))}
     fresh = [row for row in fired if row[2] in written]
     if fresh:
         yield Call("fire_jobs", fired=fresh)
-        yield Call("wake")
-        yield from ring()
+        yield from wake_idle()
     return fresh
 
 
@@ -243,11 +235,12 @@ class _Due:
     """A schedule whose row is locked, and what is due of it; of one that was paused, what was due when it was."""
 
     def __init__(self, row: Row, paused_at: datetime | None = None) -> None:
-        self.id, self.unread = row[0], Unread(*row[:3])
-        self._missed = Missed(row[3], row[4], row[5])
-        self.overlap, self._jitter = row[6], row[7]
-        self._starts_at, self._ends_at, self.next_tick = moment(row[8]), moment(row[9]), moment(row[10])
-        self._now = moment(row[13])
+        self.id, self.unread = row.id, Unread(row.id, row.rule, row.zone)
+        self._missed = Missed(row.missed, row.missed_most, row.missed_seconds)
+        self.overlap, self._jitter = row.overlap, row.jitter_seconds
+        self._starts_at, self._ends_at = moment(row.starts_at), moment(row.ends_at)
+        self.next_tick: datetime | None = moment(row.next_tick)
+        self._now: datetime = moment(row.now)
         self._looked_at = min(paused_at or self._now, self._now)  # a clock that was ahead may have written the pause
 
     def ticks(self) -> tuple[list[datetime], str | None]:
@@ -285,8 +278,8 @@ def put_right(n: int) -> Steps[list[str]]:
     that moment. Answers which."""
     rows = yield Call("written_ahead", n=n, ahead=AHEAD_SECONDS)
     if rows:
-        yield Call("put_right", healed=[(row[0], _Due(row).put_right()) for row in rows])
-    return [row[0] for row in rows]
+        yield Call("put_right", healed=[(row.id, _Due(row).put_right()) for row in rows])
+    return [row.id for row in rows]
 
 
 @operation()
@@ -298,8 +291,7 @@ def run_now(schedule_id: str) -> Steps[str]:
     job_id = new_id()
     yield Call("fire_jobs", fired=[(schedule_id, None, job_id, 0.0)])
     yield Call("last_job", id=schedule_id, job_id=job_id)
-    yield Call("wake")
-    yield from ring()
+    yield from wake_idle()
     return job_id
 
 
@@ -321,15 +313,15 @@ def resume(schedule_id: str) -> Steps[None]:
     if not rows:
         raise ScheduleNotFound(schedule_id)
     row = rows[0]
-    rule = parse_rule(row[1], row[2], seconds=True)
-    owed, paused_at = moment(row[10]), moment(row[14])
+    rule = parse_rule(row.rule, row.zone, seconds=True)
+    owed, paused_at = moment(row.next_tick), moment(row.paused_at)
     if owed is not None and paused_at is not None and owed <= paused_at:
         yield from _deal_with([_Due(row, paused_at)])
-    next_tick = _first(rule, moment(row[8]), moment(row[9]), moment(row[13]))
+    next_tick = _first(rule, moment(row.starts_at), moment(row.ends_at), moment(row.now))
     if paused_at is None and owed is not None and (next_tick is None or owed <= next_tick):
         next_tick = owed  # what one that was not paused owes, it still owes
     yield Call("resume_schedule", id=schedule_id, next_tick=next_tick)
-    yield from _ring()
+    yield from wake_dispatchers()
 
 
 @operation()
@@ -338,9 +330,9 @@ def remove(schedule_id: str) -> Steps[None]:
     there = yield Call("schedule_origins", asked=[(schedule_id,)])
     if not there:
         raise ScheduleNotFound(schedule_id)
-    _, origin, retired, *_ = there[0]
-    if origin != "runtime" and not retired:
-        raise NotAllowed(f"schedule {schedule_id!r} comes from the {origin}: take it out there, or pause it")
+    (row,) = there
+    if row.origin != "runtime" and not row.retired:
+        raise NotAllowed(f"schedule {schedule_id!r} comes from the {row.origin}: take it out there, or pause it")
     yield Call("remove_schedule", id=schedule_id)
 
 
@@ -352,7 +344,7 @@ def register(dispatcher: str, declares: Sequence[str], lease: float, bell: str |
     """A dispatcher is here; answers when it started, by the database's clock."""
     listed = json.dumps(sorted(declares))
     rows = yield Call("register_dispatcher", id=dispatcher, declares=listed, lease=lease, bell=bell)
-    return rows[0][0]
+    return rows[0].started_at
 
 
 @operation(single=True, repeatable=True)
@@ -373,7 +365,7 @@ def retire(lease: float) -> Steps[list[str]]:
     """Retire what no living dispatcher has declared for two leases."""
     living, lately = yield from _declared(lease)
     yield from _touch(living, lease)
-    return [row[0] for row in (yield Call("retire_schedules", ago=-2 * lease, spared=sorted(lately)))]
+    return [row.id for row in (yield Call("retire_schedules", ago=-2 * lease, spared=sorted(lately)))]
 
 
 Names = set[tuple[str]]
@@ -383,10 +375,10 @@ def _declared(lately: float) -> Steps[tuple[Names, Names]]:
     """What living dispatchers declare, and what those do that are living or were so within the last seconds."""
     living: Names = set()
     all_of_them: Names = set()
-    for declares, alive in (yield Call("declarations", ago=-lately)):
-        found = {(name,) for name in names(declares) or ()}
+    for row in (yield Call("declarations", ago=-lately)):
+        found = {(name,) for name in names(row.declares) or ()}
         all_of_them |= found
-        living |= found if alive else set()
+        living |= found if row.alive else set()
     return living, all_of_them
 
 
@@ -404,16 +396,16 @@ def schedules(n: int, after: str = "", only: str | None = None) -> Steps[list[Sc
     """Schedules by name."""
     found = [_schedule(row) for row in (yield Call("list_schedules", n=n, id=after, only=only))]
     ahead: dict[str, set[datetime]] = {}
-    for name, tick in (yield Call("ticks_ahead", asked=[(row.id,) for row in found])):
-        ahead.setdefault(name, set()).add(moment(tick))
+    for row in (yield Call("ticks_ahead", asked=[(row.id,) for row in found])):
+        ahead.setdefault(row.schedule_id, set()).add(moment(row.tick))
     return [replace(row, fired_ahead=frozenset(ahead[row.id])) if row.id in ahead else row for row in found]
 
 
 def _schedule(row: Row) -> ScheduleRow:
-    times = {14, 15, 17, 18, 19, 21, 24}
-    values = [moment(value) if n in times else value for n, value in enumerate(row)]
-    values[2], _ = parsed(values[2])
-    return ScheduleRow(*values)
+    times = ("starts_at", "ends_at", "paused_at", "retired_at", "last_tick", "next_tick", "read_at")
+    values = {field.name: getattr(row, field.name) for field in fields(ScheduleRow) if field.name != "fired_ahead"}
+    values |= {name: moment(values[name]) for name in times} | {"args": parsed(row.args)[0]}
+    return ScheduleRow(**values)
 
 
 @operation(single=True, repeatable=True)

@@ -1,4 +1,4 @@
-"""Sources as operators see them: policy, pauses, health, block candidates. The claim's side is turns.py."""
+"""Sources as operators see them: policy, pauses, health, block candidates. The claim is sourced_claim.py."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.source import SHIPPED, Policy, class_of
-from rowlock.store.adding import ring
-from rowlock.store.operation import Call, Row, Steps, operation
+from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.times import moment
+from rowlock.store.wake import wake_idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,7 @@ def set_policy(
     given = {key: shipped[key] if value is None else value for key, value in changes.items()}
     policy = (shipped if afresh else asdict(Policy(*values))) | given
     yield Call("write_policy", name=name, set_by=by, **policy)
-    yield Call("wake")
-    yield from ring()
+    yield from wake_idle()
     return True
 
 
@@ -87,14 +86,13 @@ def resume(name: str) -> Steps[None]:
     """Let claims go on, with a closed breaker."""
     if not (yield Call("resume_source", name=name)):
         yield from _known(name)
-    yield Call("wake")
-    yield from ring()
+    yield from wake_idle()
 
 
 def _known(name: str) -> Steps[None]:
     """A class that nobody has ever named, or a source of one, is most likely a slip."""
     if not (yield Call("source_known", name=name, group=class_of(name))):
-        classes = ", ".join(row[0] for row in (yield Call("source_classes"))) or "none"
+        classes = ", ".join(row.name for row in (yield Call("source_classes"))) or "none"
         group = class_of(name)
         of = f"source {name!r}: " if name != group else ""
         raise InvalidArguments(f"{of}no class {group!r}; known: {classes}. To make it: rowlock sources set {group}")
@@ -110,31 +108,31 @@ def sources(n: int, after: str = "", only: str | None = None, refused: int = 0) 
 @operation(read=True)
 def set_by_config() -> Steps[list[str]]:
     """The sources and classes whose settings a config has written, up to a hundred."""
-    return [row[0] for row in (yield Call("set_by_config", n=100))]
+    return [row.name for row in (yield Call("set_by_config", n=100))]
 
 
 def _source(row: Row) -> Source:
-    is_class = ":" not in row[0]
+    is_class = ":" not in row.name
     return Source(
-        name=row[0],
+        name=row.name,
         policy=Policy(*row[1:9]),
-        set_by=row[9],
-        enabled=bool(row[10]),
-        paused_until=moment(row[11]),
-        failure_streak=row[12],
-        opened_at=moment(row[13]),
-        opens=row[14],
-        last_success_at=moment(row[15]),
-        last_failure_at=moment(row[16]),
-        last_error=row[17],
-        refusals=row[18],
-        refused_at=moment(row[19]),
-        refusal_code=row[20],
-        running=int(row[22] if is_class else row[21]),
-        concurrency=row[23],
-        rate_limit_per_minute=row[24],
-        class_enabled=row[25] is None or bool(row[25]),
-        class_paused_until=moment(row[26]),
+        set_by=row.set_by,
+        enabled=bool(row.enabled),
+        paused_until=moment(row.paused_until),
+        failure_streak=row.failure_streak,
+        opened_at=moment(row.opened_at),
+        opens=row.opens,
+        last_success_at=moment(row.last_success_at),
+        last_failure_at=moment(row.last_failure_at),
+        last_error=row.last_error,
+        refusals=row.refusals,
+        refused_at=moment(row.refused_at),
+        refusal_code=row.refusal_code,
+        running=int(row.class_running if is_class else row.running),
+        concurrency=row.effective_concurrency,
+        rate_limit_per_minute=row.effective_rate,
+        class_enabled=row.class_enabled is None or bool(row.class_enabled),
+        class_paused_until=moment(row.class_paused_until),
     )
 
 
@@ -142,7 +140,7 @@ def _source(row: Row) -> Source:
 def put_right() -> Steps[list[str]]:
     """Put sources right that a clock which was ahead has written: else their buckets and pauses would stand still until
     that moment. Answers which."""
-    return [row[0] for row in (yield Call("put_sources_right"))]
+    return [row.name for row in (yield Call("put_sources_right"))]
 
 
 @operation(single=True, repeatable=True)

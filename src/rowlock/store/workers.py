@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rowlock.store.operation import Call, Ring, Steps, operation
+from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.stored_json import names
 from rowlock.store.times import moment
+from rowlock.store.wake import wake_idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +89,18 @@ def workers() -> Steps[list[Worker]]:
     rows = yield Call("list_workers")
     return [
         Worker(
-            id=row[0],
-            hostname=row[1],
-            pid=row[2],
-            version=row[3],
-            queues=names(row[4]) or (),
-            tasks=names(row[5]) or (),
-            pool_size=row[6],
-            running=row[7],
-            idle=bool(row[8]),
-            started_at=moment(row[9]),
-            seen_at=moment(row[10]),
-            alive=bool(row[11]),
+            id=row.id,
+            hostname=row.hostname,
+            pid=row.pid,
+            version=row.version,
+            queues=names(row.queues) or (),
+            tasks=names(row.tasks) or (),
+            pool_size=row.pool_size,
+            running=row.running,
+            idle=bool(row.idle),
+            started_at=moment(row.started_at),
+            seen_at=moment(row.seen_at),
+            alive=bool(row.alive),
         )
         for row in rows
     ]
@@ -115,14 +116,11 @@ def pause_queue(name: str) -> Steps[None]:
 def resume_queue(name: str) -> Steps[bool]:
     """Let claims go on; False when the queue was not paused."""
     resumed = yield Call("resume_queue", name=name)
-    yield Call("wake")
-    bells = yield Call("idle_bells")
-    if bells:
-        yield Ring(tuple(row[0] for row in bells))
+    yield from wake_idle()
     return bool(resumed)
 
 
 @operation(read=True)
 def paused_queues() -> Steps[dict[str, datetime]]:
     """Paused queues and since when."""
-    return {row[0]: moment(row[1]) for row in (yield Call("paused_queues"))}
+    return {row.name: moment(row.paused_at) for row in (yield Call("paused_queues"))}

@@ -21,19 +21,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from rowlock.app import Rowlock
+from rowlock.client.context import Context
+from rowlock.client.handle import JobHandle
+from rowlock.client.stores import Stores
+from rowlock.client.tasks import Task
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed, Job
 from rowlock.core.states import FINAL
-from rowlock.store import jobs, reads
+from rowlock.store import claim, reads
 from rowlock.store.ids import new_id, new_token
 from rowlock.store.reads import JobFilter
-from rowlock.work.app import Rowlock
-from rowlock.work.context import Context
-from rowlock.work.handle import JobHandle
-from rowlock.work.stores import Stores
-from rowlock.work.tasks import Task
 
 __all__ = ["Ran", "Testing", "run", "testing"]
 
@@ -55,7 +55,7 @@ async def run(
     ran = Ran()
     text = task.arguments.pack((), arguments)
     job = _pretend(task, text, attempt)
-    ctx = Context(task.app, job, report=lambda *told: ran.progress.append(told), resources=resources)
+    ctx = Context(cast(Rowlock, task.app), job, report=lambda *told: ran.progress.append(told), resources=resources)
     given = (ctx,) if task.takes_context else ()
     own = ctx.own_transaction
     with own.inside():
@@ -74,12 +74,17 @@ async def run(
 def _pretend(task: Task[..., Any, Any], args: str, attempt: int) -> Claimed:
     options = task.options
     return Claimed(
-        id=new_id(), task=task.name, queue=options.queue, priority=options.priority, args=args, owner=None, source=None,
-        source_epoch=None, batch_id=None, unique_mode=None, attempt=attempt, max_attempts=options.max_attempts,
-        releases=0, losses=0, convictions=0, backoff=None, timeout_seconds=options.timeout, on_success=None,
-        on_dead=None, on_lost=None, cancel_requested=False,
-        token=new_token(), worker="testing",
-    )  # fmt: skip
+        id=new_id(),
+        task=task.name,
+        queue=options.queue,
+        priority=options.priority,
+        args=args,
+        attempt=attempt,
+        max_attempts=options.max_attempts,
+        timeout_seconds=options.timeout_seconds,
+        token=new_token(),
+        worker="testing",
+    )
 
 
 @asynccontextmanager
@@ -124,14 +129,14 @@ class Testing:
         whose source is closed (a limit, a rate, a pause) stay: move the clock, or open it, and drain again."""
         names = sorted(self.app.registry.all())
         served = queues or sorted({task.options.queue for task in self.app.registry.all().values()} | {"default"})
-        lanes = [jobs.Lane(queue, name) for queue in served for name in names]
+        lanes = [claim.Lane(queue, name) for queue in served for name in names]
         store = await self.app.store()
         seen = {job.id for job in await self._finished()}
         deadline = time.monotonic() + timeout
         settings = {"queues": served, "pool_size": 1, "poll_interval_seconds": 0.05, "shutdown_timeout_seconds": 5}
         async with self.app.worker(**settings) as pool:
             closed_since = time.monotonic()
-            while await store.run(jobs.work_left(lanes)):
+            while await store.run(claim.work_left(lanes)):
                 closed_since = closed_since if pool.held_up else time.monotonic()
                 if time.monotonic() > closed_since + CLOSED_SECONDS:
                     break

@@ -1,4 +1,4 @@
-"""`python -m rowlock_apps.bookmarks`: import a file, see how an import stands, and cancel it."""
+"""`python -m rowlock_apps.bookmarks`: import a file, show the progress of an import, cancel it."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def import_(
 
 @commands.command()
 def status(import_id: ImportId, user: User, database: Database = None) -> None:
-    """How far an import is."""
+    """Print the progress of an import."""
     _show(_run(make_app(database), lambda app: read_import(app, user, import_id)))
 
 
 @commands.command()
 def cancel(import_id: ImportId, user: User, database: Database = None) -> None:
-    """Cancel what is left of an import. Links that others have imported too are fetched for them."""
+    """Cancel the unfinished part of an import. Links that other imports have, too, are still fetched for those."""
     _show(_run(make_app(database), lambda app: cancel_import(app, user, import_id)))
 
 

@@ -49,13 +49,13 @@ def make_app(
         (ENDED, tasks.import_ended),
         (REOPENED, tasks.import_reopened),
     ):
-        app.task(name, queue=QUEUE, counted=False)(follow_up)  # the worker's counts are of links
+        app.task(name, queue=QUEUE, counted=False)(follow_up)  # the worker's summary counts links only
     app.task(
         ENRICH,
         queue=QUEUE,
         max_attempts=2,
         backoff=backoff,
-        timeout=limits.total + 15,  # the fetcher ends by itself; this is for what is wrong with it
+        timeout=limits.total + 15,  # the fetcher has its own time limits; this one is for bugs in it
         source=lambda host: f"domain:{domain_of(host)}",
         on_dead=DEAD,
     )(tasks.enrich)

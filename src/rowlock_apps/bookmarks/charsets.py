@@ -1,7 +1,7 @@
-"""Which codec a charset that somebody names means: one of those that browsers know, and no other.
+"""The codec for the name of a charset: one of those that browsers know, and no other.
 
-Python has codecs that are no encodings of text at all, that take many seconds for a page (punycode) or make of it what
-nobody wrote (unicode_escape, utf-7), so a name is never looked up among all of them.
+Python also has codecs that do not encode text, that need many seconds for a page (punycode) or that change its content
+(unicode_escape, utf-7). So a name is never looked up among all of Python's codecs.
 """
 
 from __future__ import annotations
@@ -52,5 +52,5 @@ _CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels
 
 
 def codec_of(charset: str) -> str | None:
-    """The codec for a charset's name; None for what is not one of the web."""
+    """The codec for a charset's name; None if browsers do not know it."""
     return _CODECS.get(re.sub(r"[\s_:\-]", "", charset[:40]).lower())

@@ -12,18 +12,18 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-LONGEST_TAG = 1 << 18  # icons lie in an attribute, as data
+LONGEST_TAG = 1 << 18  # icons are in an attribute, as data URLs
 LONGEST_TEXT = 10_000
 SHORTEST_KEPT = 16  # half a tag at the end of a piece
 LONGEST_TITLE, LONGEST_NAME, LONGEST_FOLDER, LONGEST_URL = 500, 200, 1000, 1 << 16
-DEEPEST = 64  # folders that a path names; what is deeper belongs to the last of them
+DEEPEST = 64  # most folders of a path; a deeper bookmark belongs to the last of them
 LATEST = 4_102_444_800  # the year 2100; larger numbers are not seconds
 
 _TAG = re.compile(r"<(/?)(a|h3|dl)(?=[\s/>])|<!--", re.IGNORECASE)
 _REST_OF_TAG = re.compile(r"[^\"'>=]*+(?:=\s*+(?:\"[^\"]*+\")?[^\"'>=]*+)*+>")  # as it should be
 _IN_TAG = re.compile(r"=\s*[\"']|>")
 _USUAL = re.compile(r"\s+HREF=\"([^\"]*)\"\s+ADD_DATE=\"([0-9]{1,10})\"")  # as Chrome writes it
-# A word without a value is taken whole, so that nobody looks for the value again from each of its letters on.
+# A word without a value is matched possessively, else the search for its value would start again at each letter.
 _ATTRIBUTE = re.compile(r"([^\s\"'=<>/]++)(?:\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'>]++)))?")
 _OTHER_TAG = re.compile(r"<[^<>]{0,500}>")
 _TITLE_ENDS = re.compile(r"<d[td]\b|<hr\b", re.IGNORECASE)
@@ -42,7 +42,7 @@ class Bookmark(NamedTuple):
 
 
 class _Tag(NamedTuple):
-    """A tag that matters, and the text before it (the beginning of it: nobody needs more)."""
+    """A tag that matters, and the beginning of the text before it."""
 
     before: str
     closing: bool
@@ -75,7 +75,7 @@ def _tags(pieces: Iterable[str]) -> Iterator[_Tag]:
             before = (before + text[at : found.start()])[:LONGEST_TEXT]
             if found[0] == "<!--":
                 end = -1 if unclosed else text.find("-->", found.end())
-                unclosed = end < 0  # nor is any later one: nobody need look again
+                unclosed = end < 0  # nor is any later one: do not search again
                 at = found.end() if unclosed else end + 3
                 continue
             at = _end_of_tag(text, found.end())
@@ -94,7 +94,7 @@ def _marked(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 
 class _Folders:
-    """Where we are. A <dl> belongs to the <h3> before it; the outermost one has none."""
+    """The path of folders at this point. A <dl> belongs to the <h3> before it; the outermost one has none."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -125,7 +125,7 @@ class _Folders:
 
 
 def _end_of_tag(text: str, at: int) -> int:
-    """Just after the `>` that ends a tag; one between quotes does not. A quote that is not closed in reach is none."""
+    """The position after the `>` that ends a tag. A `>` in quotes does not count; an unclosed quote is no quote."""
     limit = min(len(text), at + LONGEST_TAG)
     if usual := _REST_OF_TAG.match(text, at, limit):
         return usual.end()

@@ -21,12 +21,12 @@ from .web.fetch import Limits
 
 LONGEST_SECONDS = 45.0
 LOOK_SECONDS = 0.2
-K = 2  # what the config says of domains
+K = 2  # concurrency of a domain, as in the config
 Jobs = list[JobHandle[str]]
 
 
 async def play(database: str, live: bool) -> list[str]:
-    """Run the demo on a database; answers what did not go as it should."""
+    """Run the demo on a database; returns its mistakes."""
     around = sites(await _earlier_imports(database))
     async with small_web(pages_of(around), addresses_of(around)) as web:
         limits = Limits(total=5.0, headers=3.0, idle=3.0)
@@ -51,7 +51,7 @@ async def _run(app: Rowlock, on: Stage, file: bytes) -> list[Import]:
     """Both imports, from their beginning to their end."""
     users = ("ana", "ben")
     ids = await asyncio.gather(*(import_file(app, user, file) for user in users))
-    on.say(f"ana and ben have imported the same file of {len(file):,} bytes at the same time")
+    on.say(f"ana and ben have imported one file of {len(file):,} bytes at the same time")
     async with app.worker(poll_interval_seconds=0.5, shutdown_timeout_seconds=5) as worker:
         on.say(f"worker {worker.id} begins: at most 10 links at a time, at most {K} of each domain")
         deadline = time.monotonic() + LONGEST_SECONDS

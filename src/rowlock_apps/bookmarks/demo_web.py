@@ -11,10 +11,10 @@ NOT_PUBLIC = "10.0.0.5"
 
 
 class Site(NamedTuple):
-    """A page of the demo, and what must become of its link: a title, or the code of its death."""
+    """A page of the demo, and how its link must end: with a title, or dead with an error code."""
 
     link: str
-    behaviour: Behaviour | None  # none: nobody may ever ask for it
+    behaviour: Behaviour | None  # None: it must never be requested
     title: str | None = None
     code: str | None = None
 

@@ -14,7 +14,7 @@ from publicsuffixlist import PublicSuffixList
 _ADDRESS = re.compile(r"\[.*\]|[0-9.]+")
 
 
-@lru_cache(maxsize=10_000)  # an import asks for each of its links, and has many of one host
+@lru_cache(maxsize=10_000)  # an import asks once for each link, and many links have one host
 def domain_of(host: str) -> str:
     """The registrable domain of a host as a canonical link has it. An address, a name without a dot and a public suffix
     itself (`github.io`) have none: they stand for themselves. A top-level domain that the list does not know counts as
@@ -27,5 +27,5 @@ def domain_of(host: str) -> str:
 
 @cache
 def _suffixes() -> PublicSuffixList:
-    """Read when first asked: it takes 40 ms, which `rowlock --help` need not wait for. Nothing is downloaded."""
+    """Read at the first use: it takes 40 ms, which would slow `rowlock --help` down. Nothing is downloaded."""
     return PublicSuffixList()

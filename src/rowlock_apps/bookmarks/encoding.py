@@ -1,8 +1,8 @@
-"""Which encoding an uploaded file is in, whatever it says itself, and how much of the file is not.
+"""The encoding of an uploaded file, independent of what the file declares, and how much of the file does not fit it.
 
-Chrome writes UTF-8. Files that went through other programs come in anything, lie about it, and may have bytes in them
-that are no text at all. One such byte must not change how the rest is read, so an encoding fits also if nearly all of
-the file can be read that way.
+Chrome writes UTF-8. Files that went through other programs may have any encoding, declare a wrong one, and contain
+bytes that are no text at all. One such byte must not change how the rest is read, so an encoding fits also if nearly
+all of the file can be read that way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def encoding_of(file: BinaryIO) -> Encoding:
     for codec, share in ((declared, MOST_REPLACED), ("utf-8", share_of_utf8)):
         if codec and (found := _measured(file, codec)).replaced <= share * found.beyond_ascii:
             return Encoding(codec, found.replaced)
-    if _fits(file, "cp949"):  # of those without a declaration, the easiest to rule out
+    if _fits(file, "cp949"):  # without a declaration: the encoding that is easiest to rule out
         return Encoding("cp949", 0)
     # Cyrillic words are runs of high bytes; in western languages an accent stands between plain letters.
     codec = "cp1251" if _mostly_runs(file) else "cp1252"
@@ -56,7 +56,8 @@ def encoding_of(file: BinaryIO) -> Encoding:
 
 
 def text_of(file: BinaryIO, codec: str) -> Iterator[str]:
-    """The file as text, piece by piece. What cannot be read becomes U+FFFD and takes nothing else with it."""
+    """The file as text, piece by piece. Bytes that cannot be read become U+FFFD; the text around them is not
+    affected."""
     file.seek(0)
     decoder = codecs.getincrementaldecoder(codec)("replace")
     for data in _chunks(file):
@@ -64,7 +65,7 @@ def text_of(file: BinaryIO, codec: str) -> Iterator[str]:
 
 
 def _utf16_without_mark(start: bytes) -> str | None:
-    """UTF-16 is known by its zeros: every second byte of what is mostly ASCII."""
+    """UTF-16 is recognised by its zeros: every second byte, if the text is mostly ASCII."""
     sample = start[:400]
     if len(sample) < 8:
         return None
@@ -84,7 +85,7 @@ def _declared(start: bytes) -> tuple[str | None, bool]:
 
 
 def _fits(file: BinaryIO, codec: str) -> bool:
-    """Whether every byte of the file can be read so."""
+    """Whether every byte of the file can be decoded with it."""
     decoder = codecs.getincrementaldecoder(codec)("strict")
     file.seek(0)
     try:
@@ -101,7 +102,7 @@ class _Measure(NamedTuple):
 
 
 def _measured(file: BinaryIO, codec: str) -> _Measure:
-    """What becomes of a file that is read so."""
+    """How well a file decodes."""
     decoder = codecs.getincrementaldecoder(codec)("replace")
     file.seek(0)
     replaced = beyond = 0
@@ -110,7 +111,7 @@ def _measured(file: BinaryIO, codec: str) -> _Measure:
         text = decoder.decode(data, not data)
         replaced += text.count("\ufffd")
         beyond += len(_BEYOND_ASCII.findall(text))
-        if codec.startswith("utf-8"):  # what somebody else has replaced before stands there as a character
+        if codec.startswith("utf-8"):  # another program may have written U+FFFD itself
             replaced -= (tail + data).count(_REPLACEMENT)
             tail = (tail + data)[-2:]
     return _Measure(replaced, beyond)

@@ -1,4 +1,4 @@
-"""Import a bookmarks file: place its bookmarks, and make one job for each link that nobody has fetched or is fetching.
+"""Import a bookmarks file: store its bookmarks, and create one job for each link that has no page and no job yet.
 
 What an import counts: `total_items` are the bookmarks of the file. A bookmark is processed as soon as it is read if
 there is nothing to wait for: it is a duplicate, is never fetched (`javascript:` and the like), or its page is known.
@@ -28,7 +28,7 @@ ENDED, REOPENED = "bookmarks.import_ended", "bookmarks.import_reopened"
 SOURCE_TYPE = "chrome_html"
 MOST_IN_MEMORY = 8 << 20
 OVER = ("succeeded", "failed", "canceled")
-PORTION = 500  # bookmarks in one transaction: short enough for a loop that serves others meanwhile
+PORTION = 500  # bookmarks in one transaction: a larger number would block the event loop too long
 
 
 class ImportNotFound(RowlockError, LookupError):
@@ -37,7 +37,7 @@ class ImportNotFound(RowlockError, LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """How an import stands."""
+    """The progress of an import."""
 
     id: str
     user_id: str
@@ -51,11 +51,11 @@ class Import:
     finished_at: datetime | None
     last_error: str | None  # of a link that is dead
     encoding: str | None  # in which the file was read
-    replaced_characters: int  # how many of its bytes are no text in that encoding, and were read as U+FFFD
+    replaced_characters: int  # how many of its characters could not be decoded and were read as U+FFFD
 
     @property
     def warning(self) -> str | None:
-        """What the user should know of how the file was read."""
+        """A warning for the user if the file could not be decoded completely."""
         if not self.replaced_characters:
             return None
         return (
@@ -65,16 +65,16 @@ class Import:
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is left to do."""
+        """Whether the import has ended."""
         return self.status in OVER
 
 
 async def import_file(
     app: Rowlock, user_id: str, upload: Upload, *, begun: Callable[[str], None] = lambda import_id: None
 ) -> str:
-    """Import a file, by its path or its bytes; answers the import's id when all its jobs are there. A file that cannot
-    be imported is a `BadUpload`, and nothing is written. `begun` gets the id as soon as there is an import, before its
-    first bookmark is read: whoever is killed after that knows what to look at, or to cancel."""
+    """Import a file, by its path or its bytes; returns the import's id when all its jobs are created. A file that
+    cannot be imported raises `BadUpload`, and nothing is written. `begun` is called with the id before the first
+    bookmark is read: a caller that is killed later can still look at the import or cancel it."""
     if not isinstance(user_id, str) or not user_id.strip() or not _storable(user_id):
         raise InvalidArguments(f"user_id must be text that says whose bookmarks these are, not {user_id!r:.100}")
     with opened(upload) as file, SpooledTemporaryFile(MOST_IN_MEMORY) as lines:
@@ -119,7 +119,7 @@ async def _place(app: Rowlock, import_id: str, user_id: str, portion: list[Item]
 
 
 async def read_import(app: Rowlock, user_id: str, import_id: str) -> Import:
-    """How an import of this user stands. Of anybody else's nothing is said, not even that there is one."""
+    """The progress of an import of this user. An import of another user is reported as not found."""
     known = _known(import_id)
     row = await tables.find_import(app, known) if known else None
     if row is None or row["user_id"] != user_id:
@@ -128,13 +128,13 @@ async def read_import(app: Rowlock, user_id: str, import_id: str) -> Import:
 
 
 async def cancel_import(app: Rowlock, user_id: str, import_id: str) -> Import:
-    """Cancel an import of this user. Links that other imports have too are fetched for them all the same."""
+    """Cancel an import of this user. Links that other imports have, too, are still fetched for those."""
     found = await read_import(app, user_id, import_id)
     if found.over:
         raise NotAllowed(f"import {import_id} is already {found.status}")
     try:
         await (await app.find_batch(found.id)).cancel()
-    except NotAllowed:  # its own jobs are over: it waits for those of others
+    except NotAllowed:  # its own jobs have ended: it waits for jobs of other imports
         async with app.transaction() as tx:
             await tables.cancel_import(tx, found.id, shared.now(app))
     return await read_import(app, user_id, found.id)
@@ -145,7 +145,7 @@ def _storable(text: str) -> bool:
 
 
 def _known(import_id: str) -> str | None:
-    """An id as the database has it; None for what is none, to which PostgreSQL has no answer."""
+    """An id as the database stores it; None for an invalid one, with which PostgreSQL would raise an error."""
     try:
         return str(uuid.UUID(import_id))
     except ValueError:

@@ -12,7 +12,7 @@ from rowlock import InvalidArguments, canonical_url
 INVALID = "invalid"
 LONGEST_HOST = 190  # it is part of a source's name
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.\-]{0,31}):")
-_IGNORED = str.maketrans("", "", "\t\r\n")  # browsers do so inside of a URL
+_IGNORED = str.maketrans("", "", "\t\r\n")  # as browsers do inside a URL
 
 
 class Link(NamedTuple):
@@ -39,14 +39,14 @@ def link_of(href: str) -> Link | str:
 
 
 def host_in(canonical: str) -> str:
-    """The host of a canonical link. Not `host_of`, which makes it canonical once more: an import has many."""
+    """The host of a canonical link. `host_of` would make the link canonical again, which costs time."""
     host = canonical.split("/", 3)[2]
     return host.partition(":")[0] if host[0] != "[" else host[: host.index("]") + 1]
 
 
 def link_id(canonical: str) -> str:
-    """The same link has the same id in every database, so that nobody must look it up: `uuid5(NAMESPACE_URL, link)`,
-    written out because that takes five times as long, and an import has many."""
+    """A link's id is computed, so it needs no lookup: `uuid5(NAMESPACE_URL, link)`, written out because the library's
+    function takes five times as long and an import has many links."""
     digest = hashlib.sha1(uuid.NAMESPACE_URL.bytes + canonical.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(digest[16], 16) & 3]
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"

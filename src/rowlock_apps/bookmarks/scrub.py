@@ -1,7 +1,7 @@
-"""Personal data out of every text that leaves: what is stored as an error, and what is logged.
+"""Removes personal data from error texts and log lines.
 
-A URL keeps its scheme, host and path. Its query, its fragment and a user name in it may say who somebody is, or let
-others in; so may an e-mail address, and what follows `Bearer`.
+A URL keeps its scheme, host and path. Its query, its fragment and its user name may identify a person or give access;
+so may an e-mail address, and a token after `Bearer`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HIDDEN = "…"
 
 
 def scrub(text: str) -> str:
-    """The same text without what may be personal."""
+    """The text without personal data."""
     text = _URL.sub(_bare, text)
     text = _MAIL.sub(HIDDEN, text)
     text = _LOOSE_QUERY.sub(f"?{HIDDEN}", text)

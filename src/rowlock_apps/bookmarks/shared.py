@@ -1,9 +1,9 @@
-"""Links that an import has no job for, because the job of another import was fetching them.
+"""Links of an import that another import's job is fetching already.
 
-The import waits for such a link and counts how it ends. The end is written by the transaction that ends the link: with
-the page of a success, and by the follow-up of a death. `settle` finds what neither of them sees: an operator has
-cancelled the job, the other import was cancelled, or the link ended while the row was being written. The import's end
-runs it every half minute until nothing is left to wait for.
+The import waits for such a link and counts how it ends. The transaction that ends the link writes that end: with the
+page of a success, or in the follow-up of a dead job. `settle` finds the remaining cases: an operator has cancelled the
+job, the other import was cancelled, or the link ended while the row was being written. The task of the import's end
+runs it every half minute until no link is left.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def own_id(link_id: str) -> str:
 
 
 def fetched_elsewhere(job: JobHandle[Any], import_id: str) -> bool:
-    """Whether a job that was there before will end a link of this import; False if the import has made it itself, or it
-    is over: a job that is over and holds its key has succeeded."""
+    """Whether an existing job will end a link of this import. False if this import created the job, or if the job has
+    ended: an ended job that still holds its key has succeeded."""
     try:
         return not job.created and not job.record.final and job.record.batch_id != import_id
-    except JobNotFound:  # pruned: it has succeeded long ago
+    except JobNotFound:  # pruned: it succeeded long ago
         return False
 
 
 async def add(tx: Session, import_id: str, links: Sequence[tuple[str, str]]) -> int:
-    """An import waits for these links (id of the link, id of its job); answers how many it did not wait for before."""
+    """An import waits for these links (id of the link, id of its job); returns how many of them are new."""
     added = 0
     for some in few(links):
         rows = await tx.fetch(
@@ -58,7 +58,7 @@ async def add(tx: Session, import_id: str, links: Sequence[tuple[str, str]]) -> 
 
 
 async def succeeded(tx: Session, link_id: str, now: datetime) -> None:
-    """The page of a link is known: nobody waits for it any longer, whichever job has fetched it."""
+    """The page of a link is known: no import waits for it any longer."""
     await tx.execute(
         "UPDATE bookmarks_shared_links SET outcome = 'succeeded', ended_at = $2 WHERE link_id = $1 AND outcome IS NULL",
         link_id,
@@ -67,12 +67,12 @@ async def succeeded(tx: Session, link_id: str, now: datetime) -> None:
 
 
 async def died(tx: Session, link_id: str, job_id: str, error: str, now: datetime) -> None:
-    """The job of a link is dead; who waits for a later job of the link goes on waiting."""
+    """The job of a link is dead. Imports that wait for a newer job of this link go on waiting."""
     await _end(tx, link_id, job_id, State.DEAD, error, now)
 
 
 async def reopen(tx: Session, link_id: str, job_id: str) -> list[str]:
-    """An operator has retried a job that was over; answers the imports that wait for it again."""
+    """An operator has retried a finished job; returns the imports that wait for it again."""
     which = "link_id = $1 AND job_id = $2 AND outcome IS NOT NULL"
     rows = await tx.fetch(f"SELECT import_id FROM bookmarks_shared_links WHERE {which}", link_id, job_id)
     if rows:
@@ -117,7 +117,7 @@ async def _settle(app: Rowlock, which: str, import_id: str) -> None:
 async def _settle_one(app: Rowlock, link_id: str, host: str, job_id: str) -> None:
     try:
         job = (await app.job(job_id)).record
-    except JobNotFound:  # pruned: it has been over for days
+    except JobNotFound:  # pruned: it ended days ago
         job = None
     if job is not None and not job.final:  # retried since
         return

@@ -50,7 +50,7 @@ def robots(text: str) -> Behaviour:
 
 
 def bomb(packed: int) -> Behaviour:
-    """So many bytes of gzip, which unpack to a thousand times as many."""
+    """This many bytes of gzip, which unpack to a thousand times as many."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     zeros = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)  # may stand there any number of times
     start = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -85,7 +85,7 @@ class SmallWeb:
         self.asked: Counter[str] = Counter()  # requests, by host and path
         self.resolved: Counter[str] = Counter()
         self.dialled: list[str] = []
-        self.most: Counter[str] = Counter()  # at the same time, by host
+        self.most: Counter[str] = Counter()  # by host: most requests at the same time
         self._now: Counter[str] = Counter()
         self.serving: set[asyncio.Task[Any] | None] = set()
 
@@ -95,7 +95,7 @@ class SmallWeb:
         return self._addresses.get(host, [PUBLIC])
 
     def dial(self, info: tuple[Any, ...]) -> socket.socket:
-        """A socket that goes to this server, whatever address it is told."""
+        """A socket that connects to this server, whatever address it is given."""
         self.dialled.append(str(info[4][0]))
         return to_loopback(self.port)
 
@@ -118,7 +118,7 @@ class SmallWeb:
             self.most[host] = max(self.most[host], self._now[host])
             await self._pages.get(host + path, self._pages.get(host, NOT_FOUND))(send)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError):
-            pass  # whoever asked has heard enough, or was no browser
+            pass  # the client has closed the connection, or sent no HTTP
         except asyncio.CancelledError:
             pass  # the web ends
         finally:
@@ -131,7 +131,7 @@ NOT_FOUND = answer(b"not here", status="404 Not Found", Content_Type="text/plain
 
 
 def to_loopback(port: int) -> socket.socket:
-    """A socket that connects to a port of this machine, whatever address it is told."""
+    """A socket that connects to a port of this machine, whatever address it is given."""
 
     class Routed(socket.socket):
         def connect(self, address: Any) -> None:

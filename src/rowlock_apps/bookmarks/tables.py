@@ -1,4 +1,4 @@
-"""The SQL of this app, the same on both engines. Many rows go in one statement."""
+"""The SQL of this app, one text for both engines. One statement writes many rows."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def _placement(item: Item) -> tuple[Any, ...]:
 
 
 async def count_without_job(tx: Session, import_id: str, number: int) -> None:
-    """So many more bookmarks wait for no job of this import."""
+    """Count bookmarks that wait for no job of this import as processed."""
     await tx.execute("UPDATE bookmarks_imports SET without_job = without_job + $1 WHERE id = $2", number, import_id)
 
 
 async def end_import(tx: Session, import_id: str) -> None:
-    """Keep what an import has come to: its batch is pruned, the import is not."""
+    """Store the final state and counters of an import: its batch is pruned later, the import is not."""
     await tx.execute(
         """
         UPDATE bookmarks_imports
@@ -104,7 +104,7 @@ async def end_import(tx: Session, import_id: str) -> None:
 
 
 async def find_import(app: Rowlock, import_id: str) -> dict[str, Any] | None:
-    """An import as it stands, in the columns of `Import`."""
+    """The present state of an import, in the columns of `Import`."""
     columns = (
         "v.id, v.user_id, v.source_type, v.status, v.total_items, v.processed_items, v.failed_items, v.created_at, "
         "v.started_at, v.finished_at, v.last_error, i.encoding, i.replaced_characters"
@@ -139,12 +139,12 @@ async def url_of(tx: Session, link_id: str) -> str | None:
 
 
 async def has_ended(tx: Session, import_id: str) -> bool:
-    """Whether what an import has come to was kept before."""
+    """Whether the final state of an import was stored before."""
     return bool(await tx.fetch("SELECT 1 FROM bookmarks_imports WHERE id = $1 AND state IS NOT NULL", import_id))
 
 
 async def store_page(tx: Session, link_id: str, page: Page) -> None:
-    """What a page says of itself, instead of what it said before."""
+    """Store what a page says about itself; it replaces what is stored."""
     await tx.execute(
         """
         INSERT INTO bookmarks_pages
@@ -171,7 +171,7 @@ async def store_page(tx: Session, link_id: str, page: Page) -> None:
 
 
 async def mark_dead(tx: Session, link_id: str, code: str | None, message: str | None) -> None:
-    """Why a link has no page. One that has got one meanwhile is left alone."""
+    """Store why a link has no page, unless it has got one meanwhile."""
     await tx.execute(
         """
         UPDATE bookmarks_links SET dead_code = $2, dead_message = $3
@@ -184,13 +184,13 @@ async def mark_dead(tx: Session, link_id: str, code: str | None, message: str | 
 
 
 def few(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    """So many at a time that the statement is still short enough to be kept prepared, and almost always the same."""
+    """Groups of a fixed size: short enough for the cache of prepared statements, and nearly always one text."""
     return (rows[n : n + ROWS] for n in range(0, len(rows), ROWS))
 
 
 @cache
 def places(rows: int, common: int, own: int) -> str:
-    """($1, $2, $3), ($1, $4, $5), …: the first `common` are the same in each row."""
+    """($1, $2, $3), ($1, $4, $5), …: the first `common` parameters are shared by all rows."""
     shared = [f"${n}" for n in range(1, common + 1)]
     values = ([*shared, *(f"${common + row * own + n}" for n in range(1, own + 1))] for row in range(rows))
     return ", ".join(f"({', '.join(row)})" for row in values)

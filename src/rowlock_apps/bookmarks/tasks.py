@@ -1,4 +1,4 @@
-"""What workers do: fetch a link, and keep what became of links and imports."""
+"""The tasks: fetch a link, and store how links and imports ended."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ async def enrich(ctx: Context, link_id: str, host: str) -> str | None:
 
 
 async def _reopen_imports(ctx: Context, app: Rowlock, tx: Session, link_id: str) -> None:
-    """Imports that were over before an operator has retried this job come to another end: a batch tells its first end
-    only, and a shared link none."""
+    """Imports that had ended before an operator retried this job end again. Their batches do not report that, because
+    `on_end` runs once; nor do shared links."""
     reopened = set(await shared.reopen(tx, link_id, ctx.job_id))
     if ctx.batch_id is not None and await tables.has_ended(tx, ctx.batch_id):
         reopened.add(ctx.batch_id)
@@ -44,7 +44,7 @@ async def _reopen_imports(ctx: Context, app: Rowlock, tx: Session, link_id: str)
 
 
 async def link_dead(ctx: Context, finished: Finished) -> None:
-    """Keep why a link is dead, and tell the imports that wait for it; its job is forgotten after a while."""
+    """Store why a link is dead, because its job is pruned later, and tell the imports that wait for it."""
     link_id, code = finished["args"]["link_id"], finished["error_code"]
     message = (finished["error_message"] or "").partition("\n")[0]
     async with ctx.transaction() as tx:
@@ -53,12 +53,12 @@ async def link_dead(ctx: Context, finished: Finished) -> None:
 
 
 async def import_ended(ctx: Context, batch: EndedBatch) -> None:
-    """Keep what an import has come to; its batch is forgotten after a while."""
+    """Store how an import ended, because its batch is pruned later."""
     await import_reopened(ctx, batch["batch_id"])
 
 
 async def import_reopened(ctx: Context, import_id: str) -> None:
-    """The jobs of an import are over, for the first time or once more: wait until its shared links are, too."""
+    """The jobs of an import have ended, for the first time or again: wait until its shared links have ended, too."""
     app: Rowlock = ctx.resources["app"]
     await shared.settle(app, import_id)
     found = await tables.find_import(app, import_id)
@@ -75,15 +75,15 @@ async def import_reopened(ctx: Context, import_id: str) -> None:
 
 
 class Unexpected(Exception):
-    """A failure that nobody has foreseen, in words that may be stored."""
+    """An unexpected failure, as a text that may be stored."""
 
 
 async def scrubbed(ctx: Context, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Around every attempt: what it raises is stored and logged, so it must not carry anybody's data."""
+    """Around every attempt: its error is stored and logged, so it must not contain personal data."""
     try:
         return await call()
     except (Permanent, Retry, Snooze, SourceError) as error:
-        error.args = (scrub(str(error)),)  # made by us, of hosts and numbers; should one have more, it ends here
+        error.args = (scrub(str(error)),)  # our own messages have hosts and numbers only; anything else is removed here
         raise
     except Exception as error:
         told = scrub(str(error))

@@ -1,4 +1,4 @@
-"""An uploaded bookmarks file: opened, checked as a whole, then given out bookmark by bookmark."""
+"""An uploaded bookmarks file: opened, checked as a whole, then read bookmark by bookmark."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _open(path: str | Path) -> BinaryIO:
 
 
 class Contents(NamedTuple):
-    """What a file has in it."""
+    """The contents of a file."""
 
     total: int  # bookmarks
     encoding: str
@@ -85,7 +85,7 @@ def put_aside(file: BinaryIO, lines: IO[bytes]) -> Contents:
 
 
 def _check_outside(file: BinaryIO) -> Encoding:
-    """The encoding of a file that may be one of bookmarks."""
+    """The encoding of a file that looks like bookmarks."""
     size = file.seek(0, io.SEEK_END)
     if size == 0:
         raise BadUpload("the file is empty; export the bookmarks again (Chrome: Bookmark manager, Export bookmarks)")

@@ -1,4 +1,4 @@
-"""Coin prices, collected from several markets: S4's system on Rowlock.
+"""Coin prices, collected from several markets (the system of document S4).
 
 `rowlock worker --app rowlock_apps.coins:app` runs it; `python -m rowlock_apps.coins --help` feeds it.
 """

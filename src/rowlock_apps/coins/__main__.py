@@ -1,4 +1,4 @@
-"""`python -m rowlock_apps.coins`: markets and coins in, a report out. Workers are `rowlock worker`'s affair."""
+"""`python -m rowlock_apps.coins`: add markets and coins, print a report. `rowlock worker` runs the jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Database = Annotated[str | None, typer.Option("--database", metavar="URL", help=
 
 @cli.command()
 def market(source_id: str, url: str, name: str | None = None, database: Database = None) -> None:
-    """Add a market, or change its address. What it is limited to: rowlock sources set api:ID --rate 30/min"""
+    """Add a market, or change its address. Limit its rate with: rowlock sources set api:ID --rate 30/min"""
     _run(database, lambda coins: coins.set_market(source_id, url, name))
 
 
@@ -36,7 +36,7 @@ def submit(
     title: str = "",
     database: Database = None,
 ) -> None:
-    """Take in a coin and ask every enabled market about it."""
+    """Add a coin and ask every enabled market about it."""
 
     async def take_in(coins: Coins) -> None:
         coin = Coin(year=year, mintmark=mintmark, denomination=denomination, series=series, title=title)
@@ -82,7 +82,7 @@ def stand_ins(database: Database = None) -> None:
 
 
 def _run(database: str | None, work: Callable[[Coins], Coroutine[Any, Any, None]]) -> None:
-    """Do it on that database; bad input is one line and exit code 2."""
+    """Run the work on that database; bad input is reported in one line, with exit code 2."""
 
     async def on_database() -> None:
         coins = Coins(database)

@@ -36,8 +36,8 @@ from rowlock_apps.coins.valuation import value
 
 HERE = Path(__file__).parent
 QUEUE = "coins"
-BASE_DELAY = timedelta(minutes=5)  # base_delay_minutes × 2^retry_count, …
-LONGEST_DELAY = timedelta(minutes=1440)  # … at most a day
+BASE_DELAY = timedelta(minutes=5)  # base_delay_minutes × 2^retry_count
+LONGEST_DELAY = timedelta(minutes=1440)  # the longest delay: a day
 MAX_ATTEMPTS = 8  # with these delays a market may be away for ten hours
 TIMEOUT = timedelta(seconds=60)
 CACHE_FILE = "coins_cache.db"
@@ -52,15 +52,15 @@ class Scraped(TypedDict):
     """The result of a scrape job."""
 
     listings: int
-    skipped: int  # listings that made no sense
+    skipped: int  # listings that could not be used
     written: int
-    kept: int  # price points that were there already and fit as well
+    kept: int  # price points whose stored version fits at least as well
     cached: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A coin that was handed in, and the jobs that look for its prices; none for a market where one is under way."""
+    """A coin that was added, and its new jobs. A market whose job for this coin is unfinished gets no second one."""
 
     intake_id: int
     batch: Batch
@@ -109,7 +109,8 @@ class Coins:
             await records.set_market(tx, Market(source_id, url.rstrip("/")), name or source_id)
 
     async def submit(self, coin: Coin, markets: Sequence[str] | None = None) -> Submission:
-        """Take in a coin and ask these markets about it, or all that are enabled; the same coin twice is one intake."""
+        """Add a coin and ask these markets about it, or all enabled ones. A coin that was added before keeps its
+        intake."""
         async with self.app.transaction() as tx:
             wanted = await self._wanted(tx, markets)
             return await self._ask_all(await records.add_intake(tx, coin), coin, wanted)
@@ -120,7 +121,7 @@ class Coins:
         async with self.app.transaction() as tx:
             coin = await records.find_coin(tx, intake_id) if whole else None
             if coin is None:
-                raise InvalidArguments(f"no intake {intake_id!r}; `report` lists those that there are")
+                raise InvalidArguments(f"no intake {intake_id!r}; `report` lists all intakes")
             return await self._ask_all(intake_id, coin, await self._wanted(tx, markets))
 
     async def report(self) -> list[Worth]:
@@ -147,7 +148,7 @@ class Coins:
         return enabled
 
     async def _ask_all(self, intake_id: int, coin: Coin, markets: Sequence[str]) -> Submission:
-        """The jobs of one intake, in the transaction around: with the intake, or not at all."""
+        """Enqueue the jobs of one intake, in the transaction that writes the intake."""
         async with self.app.batch(f"intake {intake_id}: {coin}"[:200]) as batch:
             once = self.scrape.using(batch=batch, key=_one_at_a_time, unique="until_done")
             jobs = await once.enqueue_many([{"intake_id": intake_id, "source_id": market} for market in markets])
@@ -162,7 +163,7 @@ class Coins:
         coin, market = await self._look_up(intake_id, source_id)
         answer, cached = await self._answer(ctx.resources, coin, market, query_params or {})
         async with ctx.transaction() as tx:
-            # Jobs of one coin take turns from here on, so that whoever comes last values what all of them have found.
+            # From here on jobs of one coin run one after the other, so that the last of them values the prices of all.
             if not await records.hold_intake(tx, intake_id):
                 raise _no_intake(intake_id)
             written, kept = await records.put_points(tx, intake_id, source_id, coin, answer.listings)
@@ -184,9 +185,9 @@ class Coins:
     async def _answer(
         self, resources: Mapping[str, Any], coin: Coin, market: Market, more: QueryParams
     ) -> tuple[Answer, bool]:
-        """What the market says, from the cache if it has said so within the hour, and whether it is from there."""
+        """The market's answer, from the cache if it is younger than an hour, and whether it came from the cache."""
         http, cache = resources["http"], resources["cache"]
-        # Query parameters are not part of the cache's key, so what is cached may be the answer to something else.
+        # Query parameters are not part of the cache's key, so a cached answer may belong to another query.
         if more or not cache.enabled:
             return await ask(http, market, coin, more), False
         asked = False
@@ -223,7 +224,7 @@ def _source(source_id: str) -> str:
 
 
 def _can_be_asked(url: str) -> bool:
-    """Whether the HTTP client can make anything of an address: a host, and a port that there is."""
+    """Whether the HTTP client can use an address: it has a host and a valid port."""
     try:
         return bool(ADDRESS.fullmatch(url)) and URL(url).port != 0
     except ValueError:

@@ -1,10 +1,9 @@
-"""Asking a market, and telling errors that pass from errors that stay.
+"""Ask a market, and tell temporary errors from permanent ones.
 
-Passing (the job is retried, and it counts against the market's breaker): timeouts, broken connections, 408, 425, 429,
-5xx. Staying (the job is dead at once): every other status that is no answer, answers that make no sense, and an address
-that is none. 204 is an answer without listings. A redirect is followed on the market's own host; one that leads
-elsewhere is not, because whoever answers would choose which host this worker asks: the error says how to change the
-address.
+Temporary (the job is retried, and the market's breaker counts it): timeouts, broken connections, 408, 425, 429, 5xx.
+Permanent (the job is dead at once): every other status without an answer, answers that cannot be used, and an invalid
+address. 204 is an answer without listings. A redirect is followed on the market's own host only: otherwise a market
+could make this worker call any host. The error of such a redirect says how to change the address.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from rowlock import Permanent, SourceError
 from rowlock_apps.coins.coin import Coin
 from rowlock_apps.coins.listing import MAX_BYTES, Answer, BadAnswer, read_answer
 
-CONNECT_SECONDS, TOTAL_SECONDS = 5, 20  # of one request
-LONGEST_PAUSE = 86_400.0  # that a market can ask for
+CONNECT_SECONDS, TOTAL_SECONDS = 5, 20  # for one request
+LONGEST_PAUSE = 86_400.0  # the longest Retry-After that is used, in seconds
 PASSING = {408, 425, 429}
 REDIRECTS = {301, 302, 303, 307, 308}
 MOST_REDIRECTS = 3
@@ -38,7 +37,7 @@ class Market(NamedTuple):
 
 
 def open_http() -> aiohttp.ClientSession:
-    """The HTTP client of one worker. How many requests run at once is the engine's affair, not the connector's."""
+    """The HTTP client of one worker. Rowlock limits how many requests run at once, so the connector does not."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=TOTAL_SECONDS, connect=CONNECT_SECONDS),
@@ -47,7 +46,7 @@ def open_http() -> aiohttp.ClientSession:
 
 
 async def ask(http: aiohttp.ClientSession, market: Market, coin: Coin, more: QueryParams) -> Answer:
-    """What the market has of this coin."""
+    """The market's listings of this coin."""
     try:
         body, content_type = await _get(
             http, market, URL(f"{market.url}/search").update_query(more | coin.model_dump())
@@ -110,7 +109,7 @@ def _check(market: Market, response: aiohttp.ClientResponse) -> None:
 
 
 async def _read(market: Market, response: aiohttp.ClientResponse) -> bytes:
-    """The body, as long as it is of a sane size: what is announced may be a lie, and what is packed may unfold."""
+    """The body, up to MAX_BYTES. Content-Length is not trusted, and a compressed body may unpack to far more."""
     body = bytearray()
     async for chunk in response.content.iter_chunked(65_536):
         body += chunk
@@ -120,7 +119,7 @@ async def _read(market: Market, response: aiohttp.ClientResponse) -> bytes:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Retry-After in seconds, given so or as a moment; None if there is none that makes sense."""
+    """Retry-After in seconds, from a number or a date; None if there is none that can be read."""
     given = headers.get("Retry-After", "").strip()
     try:
         if given.isdigit():

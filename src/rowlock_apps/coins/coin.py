@@ -12,13 +12,13 @@ from rowlock import AnswerCache
 # Neither engine stores a NUL, and no control character belongs in a name.
 Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
-YEAR, MINTMARK, DENOMINATION, SERIES, TITLE = 40, 25, 15, 20, 10  # what each part of a description weighs
+YEAR, MINTMARK, DENOMINATION, SERIES, TITLE = 40, 25, 15, 20, 10  # the weight of each part of a description
 _YEARS = re.compile(r"(?<!\d)(?:1\d{3}|20\d{2})(?!\d)")
 _WORDS = re.compile(r"[^\W_]+")
 
 
 class Coin(BaseModel):
-    """What is searched for. Two intakes with the same description are one: they have the same price."""
+    """A coin to search for. Equal descriptions are one intake, because they have one price."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,7 +47,7 @@ class Coin(BaseModel):
 def match_strength(coin: Coin, title: str) -> int:
     """0 to 100: how much of the coin's description the title of a listing repeats; 0 if it names another year or mint.
 
-    Parts that the description does not have count for nothing, so that a short description can be met in full.
+    Parts that the description lacks are not counted, so that a short description can reach 100.
     """
     years = {int(year) for year in _YEARS.findall(title)}
     if years and coin.year not in years:

@@ -1,4 +1,5 @@
-"""`rowlock demo coins`: twelve coins and four markets, of which one works, one stumbles, one limits and one is gone."""
+"""`rowlock demo coins`: twelve coins and four markets, of which one works, one fails at first, one limits its rate and
+one is gone."""
 
 from __future__ import annotations
 
@@ -44,9 +45,9 @@ COINS = [
 
 
 async def play(database: str, live: bool) -> list[str]:
-    """Collect prices twice; answers what did not go as it should."""
+    """Collect prices twice; returns the mistakes."""
     with tempfile.TemporaryDirectory(prefix="rowlock-coins-") as folder:
-        # Seconds here are minutes in earnest; nothing else differs from the config.
+        # Delays are seconds instead of minutes; everything else is as in the config.
         coins = Coins(database, base_delay=timedelta(seconds=0.4), cache_file=Path(folder) / "cache.db")
         await coins.app.migrate()
         async with coins.app, Markets() as markets:
@@ -72,7 +73,7 @@ class Show:
 
     def __init__(self, coins: Coins, markets: Markets) -> None:
         self._coins, self._app, self._markets = coins, coins.app, markets
-        self._told: Counter[str] = Counter()  # failed attempts of each job, of which the screen has told
+        self._told: Counter[str] = Counter()  # by job: how many failed attempts were shown
         self._bars: dict[str, tuple[int, int]] = {}
         self._breaker_told = False
         self._waiting: list[JobHandle[Any]] = []
@@ -81,7 +82,7 @@ class Show:
         self.summary: list[str] = []
 
     def check(self, right: bool, otherwise: str) -> None:
-        """Note what is not as it should be."""
+        """Record a mistake unless the condition holds."""
         if not right:
             self.mistakes.append(otherwise)
 
@@ -90,7 +91,7 @@ class Show:
         known = {source.name for source in await self._app.sources.list()}
         for market in [*LIVING, DEAD]:
             for job in await self._app.jobs(state=WAITING, source=f"api:{market}", limit=500):
-                await self._app.cancel(job.id)  # of a demo that was stopped half way
+                await self._app.cancel(job.id)  # left by a demo that was interrupted
         for market, url in {
             "steady": self._markets.add("steady", steady(0.05)),
             "flaky": self._markets.add("flaky", flaky(3)),
@@ -100,11 +101,11 @@ class Show:
             await self._coins.set_market(market, url)
             if f"api:{market}" in known:
                 await self._app.sources.resume(f"api:{market}")
-        # A bucket that lets through a little more than the market likes, so that one sees Retry-After at work, too.
+        # The rate is a little higher than the market allows, so that the demo shows Retry-After, too.
         await self._app.sources.set("api:metered", rate="6/s", burst=7)
 
     async def clear_up(self) -> None:
-        """Nothing of the demo may go on in a database that is kept."""
+        """Cancel what is left and reset the limits: the database may be kept."""
         for job in self._waiting:
             if not (await job.refresh()).record.final:
                 await self._app.cancel(job.id)

@@ -1,8 +1,8 @@
-"""What a market answers: JSON listings, read with suspicion.
+"""A market's answer: JSON listings, every value of which is checked.
 
-An answer that as a whole is not what was agreed (not JSON, another shape, too large) is refused: nothing of it is used.
-A single listing that makes no sense (a negative price, no title, an unknown type) is left out and counted. If not one
-of them makes sense, the market has changed its format, and the whole answer is refused.
+An answer that breaks the format as a whole (not JSON, another shape, too large) is refused: nothing of it is used. A
+single invalid listing (a negative price, no title, an unknown type) is left out and counted. If all of them are
+invalid, the market has changed its format, and the whole answer is refused.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Line = Annotated[str, StringConstraints(strip_whitespace=True, max_length=500, p
 
 
 class BadAnswer(ValueError):
-    """An answer of which nothing can be used; asking again would bring the same."""
+    """An answer that cannot be used; asking again would not help."""
 
 
 def _as_text(given: Any) -> Any:
-    """Some markets number their listings."""
+    """An id as text: some markets number their listings."""
     return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
 
 
 def _as_day(given: Any) -> Any:
-    """A day in any form of ISO 8601; of a moment it is the day in UTC."""
+    """A day in any form of ISO 8601; a date with a time zone is converted to UTC first."""
     if not isinstance(given, str):
         return given
     moment = datetime.fromisoformat(given.strip())
@@ -75,7 +75,7 @@ class Listing(BaseModel):
 
 
 class Answer(BaseModel):
-    """The listings of one answer that make sense, and how many did not."""
+    """The valid listings of one answer, and how many were invalid."""
 
     listings: tuple[Listing, ...] = ()
     skipped: int = 0
@@ -96,14 +96,14 @@ def read_answer(body: bytes, content_type: str) -> Answer:
         raise BadAnswer(f"it has {len(rows)} listings, more than {MAX_LISTINGS}")
     listings = tuple(listing for listing in map(_read, rows) if listing is not None)
     if rows and not listings:
-        raise BadAnswer(f"none of its {len(rows)} listings makes sense; the first: {json.dumps(rows[0])[:200]}")
+        raise BadAnswer(f"none of its {len(rows)} listings is valid; the first: {json.dumps(rows[0])[:200]}")
     return Answer(listings=listings, skipped=len(rows) - len(listings))
 
 
 def _read(row: Any) -> Listing | None:
     try:
         listing = Listing.model_validate(row)
-        _ = listing.dedupe_key  # made here, so that a listing that cannot have one is left out too
+        _ = listing.dedupe_key  # computed here, so that a listing without a possible key is left out, too
     except (ValidationError, InvalidArguments):
         return None
     return listing

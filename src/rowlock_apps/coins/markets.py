@@ -1,7 +1,7 @@
 """Stand-in markets on loopback, for the demo, for tests and for trying things out. Not part of the system.
 
-Each has a manner: steady, flaky (fails at first, then works), metered (429 with Retry-After when asked too often), dead
-(nobody listens there). All of them count what they are asked.
+Each has a behaviour: steady, flaky (fails at first, then works), metered (429 with Retry-After when asked too often),
+dead (its port refuses connections). All of them count their requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Self
 from aiohttp import web
 
 Query = Mapping[str, str]
-Manner = Callable[[Query], Awaitable[web.Response]]
+Behaviour = Callable[[Query], Awaitable[web.Response]]
 
 SHOWN_ON = date(2026, 1, 15)
 TYPES = ("sold", "sold", "sold", "ask", "bid")
@@ -30,7 +30,7 @@ class Markets:
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()  # requests, by market
-        self._manners: dict[str, Manner] = {}
+        self._behaviours: dict[str, Behaviour] = {}
         self._dead: dict[str, socket.socket] = {}
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -52,13 +52,13 @@ class Markets:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def add(self, market: str, manner: Manner) -> str:
-        """Open a market; answers its address."""
-        self._manners[market] = manner
+    def add(self, market: str, behaviour: Behaviour) -> str:
+        """Open a market; returns its address."""
+        self._behaviours[market] = behaviour
         return self.url(market)
 
     def add_dead(self, market: str) -> str:
-        """A market that is gone: its port is taken, so that nobody else gets it, and refuses connections."""
+        """A market that is gone: its port is reserved, so that no other program gets it, and refuses connections."""
         taken = self._dead[market] = socket.socket()
         taken.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{taken.getsockname()[1]}/{market}"
@@ -69,17 +69,17 @@ class Markets:
 
     async def _serve(self, request: web.Request) -> web.Response:
         market = request.match_info["market"]
-        if market not in self._manners:
+        if market not in self._behaviours:
             raise web.HTTPNotFound
         self.asked[market] += 1
-        return await self._manners[market]({"market": market, **request.query})
+        return await self._behaviours[market]({"market": market, **request.query})
 
 
-# --- manners
+# --- behaviours
 
 
-def steady(seconds: float = 0.0) -> Manner:
-    """Answers, after a while."""
+def steady(seconds: float = 0.0) -> Behaviour:
+    """Answers after a delay."""
 
     async def answer(query: Query) -> web.Response:
         await asyncio.sleep(seconds)
@@ -88,8 +88,8 @@ def steady(seconds: float = 0.0) -> Manner:
     return answer
 
 
-def flaky(failures: int) -> Manner:
-    """Fails so often, then works."""
+def flaky(failures: int) -> Behaviour:
+    """Fails this many times, then works."""
     left = failures
 
     async def answer(query: Query) -> web.Response:
@@ -102,9 +102,9 @@ def flaky(failures: int) -> Manner:
     return answer
 
 
-def metered(most: int, seconds: int = 1) -> Manner:
-    """Answers `most` times, however slowly it is asked; who asks then is told when to come back, and so are all others
-    until that moment."""
+def metered(most: int, seconds: int = 1) -> Behaviour:
+    """Answers `most` requests; then all requests of the next `seconds` get 429 with Retry-After, and it starts
+    again."""
     left, closed_until = most, 0.0
 
     async def answer(query: Query) -> web.Response:
@@ -121,12 +121,12 @@ def metered(most: int, seconds: int = 1) -> Manner:
 
 
 def listed(rows: list[dict[str, Any]]) -> web.Response:
-    """An answer as agreed."""
+    """An answer in the agreed format."""
     return web.json_response({"listings": rows})
 
 
 def listings(query: Query) -> list[dict[str, Any]]:
-    """Some listings of a coin, always the same for it; the last but one has no id, the last is another coin."""
+    """Listings of a coin, equal in every call; the last but one has no id, the last is another coin."""
     year, mint = query["year"], query.get("mintmark", "")
     struck = f"{year}-{mint}" if mint else year
     name = f"{struck} {query.get('series', '')} {query['denomination']}".replace("  ", " ")

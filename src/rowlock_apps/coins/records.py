@@ -1,4 +1,4 @@
-"""The SQL of this system: the same text on both engines."""
+"""The SQL of this system, one text for both engines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Worth(NamedTuple):
 
 
 async def add_intake(tx: Session, coin: Coin) -> int:
-    """The intake of this coin: a new one, or the one that is there."""
+    """The intake of this coin: the existing one, or a new one."""
     wanted = (coin.year, coin.mintmark, coin.denomination, coin.series, coin.title)
     rows = await tx.fetch(
         """
@@ -74,7 +74,8 @@ async def find_coin(tx: Session, intake_id: int) -> Coin | None:
 
 
 async def hold_intake(tx: Session, intake_id: int) -> bool:
-    """Until this transaction ends, nobody else adds prices to the intake or values it; False if there is none."""
+    """Lock the intake until this transaction ends: no other job adds prices or values it. False if there is no
+    intake."""
     return bool(
         await tx.fetch("UPDATE coins_intakes SET priced_at = CURRENT_TIMESTAMP WHERE id = $1 RETURNING id", intake_id)
     )
@@ -110,8 +111,8 @@ async def market_ids(tx: Session) -> list[str]:
 async def put_points(
     tx: Session, intake_id: int, source_id: str, coin: Coin, listings: Sequence[Listing]
 ) -> tuple[int, int]:
-    """Write price points, each once; answers how many were written, and how many were left as they were because what is
-    there fits the coin as well or better."""
+    """Write price points, each once. Returns how many were written, and how many were not because the stored version
+    fits the coin at least as well."""
     written = 0
     for listing in listings:
         written += len(
@@ -146,7 +147,7 @@ async def put_points(
 
 
 async def points_of(tx: Session, intake_id: int) -> list[Point]:
-    """What a valuation is made of: the newest points in its currency."""
+    """The input of a valuation: the newest points in its currency."""
     rows = await tx.fetch(
         """
         SELECT price_cents, price_type, match_strength FROM coins_price_points

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from rowlock_apps.coins.listing import PriceType
 
 CURRENCY = "USD"  # points in other currencies are kept, but not counted: there are no exchange rates here
-WEAKEST = 50  # points that fit worse are about another coin as often as not
-BASES: tuple[PriceType, ...] = ("sold", "ask", "bid")  # what was paid says more than what is hoped for
+WEAKEST = 50  # points with a lower match strength are often about another coin
+BASES: tuple[PriceType, ...] = ("sold", "ask", "bid")  # prices paid say more than prices asked
 
 
 class Point(NamedTuple):

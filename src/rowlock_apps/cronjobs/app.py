@@ -15,16 +15,16 @@ log = logging.getLogger("rowlock_apps.cronjobs")
 
 FOLDER = Path(__file__).parent
 CONFIG = FOLDER / "config" / "worker.yaml"
-HANDLERS = (cleanup, report, sample)  # importing them is registering them
+HANDLERS = (cleanup, report, sample)  # importing a handler registers it
 
 
 def make_app(database: str | None = None, *, config: str | Path = CONFIG, clock: FakeClock | None = None) -> Rowlock:
-    """The same app on another database or with another config: for the demo and for tests."""
+    """An app on another database or with another config, for the demo and for tests."""
     made = Rowlock(database, config=config, clock=clock, migrations=Migrations("cronjobs", FOLDER / "migrations"))
 
     @made.lifespan
     async def checked() -> AsyncIterator[Mapping[str, Any]]:
-        """Params of the YAML that fit no handler are told when a worker starts, not first when the tick comes."""
+        """Report params of the YAML that fit no handler when a worker starts, not when the first tick fires."""
         for mistake in mistakes_in_config(made):
             log.error("%s; the other cron jobs go on", mistake)
         yield {}

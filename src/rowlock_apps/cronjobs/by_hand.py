@@ -1,8 +1,8 @@
 """The document's queries by which a worker moves its execution on, for a loop of your own.
 
-The pool needs none of them. A claim gives a lease, and only who holds it can complete, fail or time out: a loop that
-was away for longer than the lease lasts (`lease.beat()` renews it) gets LeaseLost and changes nothing. `lease.run()`
-takes all of these steps at once; `Executor.execute` uses it."""
+The pool needs none of them. A claim returns a lease, and only the holder of the lease can complete, fail or time out
+the execution: a loop whose lease has expired (`lease.beat()` renews it) gets LeaseLost and changes nothing.
+`lease.run()` takes all of these steps at once; `Executor.execute` uses it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rowlock_apps.cronjobs.executions import Execution, get_execution, get_in_st
 async def claim_execution(
     execution_id: str, *, worker: str | None = None, lease_seconds: float | None = None, app: Rowlock = default_app
 ) -> Lease | None:
-    """PENDING -> RUNNING, for one of however many try; None for the others, and before its time to be tried again."""
+    """PENDING -> RUNNING, for one caller; None for all others, and while the execution waits for its retry."""
     if await get_in_state("claim_execution", execution_id, app=app) is None:
         return None
     return await app.claim(execution_id, worker=worker, lease_seconds=lease_seconds)
@@ -41,5 +41,5 @@ async def timeout_execution(lease: Lease, *, app: Rowlock = default_app) -> Exec
 
 
 async def _after(name: str, lease: Lease, app: Rowlock) -> Execution:
-    """The execution after a step. A worker that claims it again, or an operator, may be quicker than this look."""
+    """The execution after a step. A worker or an operator may have changed it again before this read."""
     return await get_in_state(name, lease.job_id, app=app) or await get_execution(lease.job_id, app=app)

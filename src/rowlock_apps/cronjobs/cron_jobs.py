@@ -1,4 +1,4 @@
-"""Cron jobs in the document's words: what is there, and adding one while everything runs.
+"""Cron jobs in the document's words: list them, and add one while workers run.
 
 To pause, resume, run or remove one, use `app.schedules` or `rowlock schedules`: a cron job is a schedule."""
 
@@ -43,9 +43,9 @@ async def add(
     app: Rowlock = default_app,
     **rule: Any,
 ) -> CronJob:
-    """Add a cron job, or change one that was added so. `rule` is one of `cron`, `every` and `at`, with the options of a
-    schedule (`zone`, `overlap`, `missed`, …). A handler that is not there, params that do not fit it, a rule that never
-    fires and a negative max_retry are refused here, and nothing is changed."""
+    """Add a cron job, or change one that was added by this function. `rule` is one of `cron`, `every` and `at`, with
+    the options of a schedule (`zone`, `overlap`, `missed`, …). An unknown handler, params that do not fit it, a rule
+    that never fires and a negative max_retry are refused here, and nothing is changed."""
     params = dict(handler_params or {})
     try:
         check_params(handler_name, params)

@@ -24,7 +24,7 @@ DRAIN_SECONDS = 15.0
 
 
 async def play(database: str, live: bool) -> list[str]:
-    """Run the show; answers what did not go as it should."""
+    """Run the demo; returns its mistakes."""
     first, second = (make_app(database, config=CONFIG) for _ in range(2))
     await first.migrate()
     async with first, second:
@@ -73,26 +73,26 @@ class Show:
         await self._put_away()
 
     async def _refuse(self) -> None:
-        """Mistakes are told at once and change nothing."""
+        """Invalid cron jobs are refused at once and change nothing."""
         try:
             await cron_jobs.add("wrong", "sample", {"sleep": 1}, every="1s", app=self._app)
         except InvalidArguments as error:
             self._screen.say(f"refused: {error}")
 
     async def _put_away(self) -> None:
-        """A database that is kept shall not go on firing when the next dispatcher comes."""
+        """Remove the cron jobs: a kept database must not fire them when the next dispatcher starts."""
         for name in EXPECTED:
             await self._app.schedules.pause(name)
         await self._app.schedules.remove(ADDED)
 
     async def drain(self) -> None:
-        """No more ticks: what was fired comes to its end."""
+        """Stop the ticks and wait for the executions to end."""
         deadline = time.monotonic() + DRAIN_SECONDS
         while not all(found.status.final for found in await self._look()) and time.monotonic() < deadline:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _watch(self, until: float, shown: Callable[[], bool] = lambda: True) -> None:
-        """Look until that many seconds of the show have passed, and until what it is about has been shown."""
+        """Watch until this many seconds of the demo have passed and its subject has been shown."""
         while self._seconds() < until or (not shown() and self._seconds() < LONGEST_SECONDS):
             await self._look()
             await asyncio.sleep(LOOK_SECONDS)

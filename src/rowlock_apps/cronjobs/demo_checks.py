@@ -41,7 +41,7 @@ def summary(seen: list[Execution]) -> str:
 
 
 def mistakes(seen: list[Execution]) -> list[str]:
-    """What did not go as it should."""
+    """The mistakes of the demo."""
     found = _by_name(seen)
     return [*_missing(found), *_twice(seen), *_ended_otherwise(seen), *_gaps(found), *_overlaps(found)]
 
@@ -83,7 +83,7 @@ def _jumps(ticks: list[datetime]) -> int:
 
 
 def _overlaps(found: dict[str, list[Execution]]) -> Iterator[str]:
-    """No two at a time, and therefore not at every second."""
+    """No two executions overlap, so some seconds have none."""
     alone = found["one-at-a-time"]
     for before, after in pairwise(alone):
         if before.finished_at and after.started_at and after.started_at < before.finished_at:

@@ -1,4 +1,4 @@
-"""Executions in the document's words: what waits, what runs, how it ended, and how it got there.
+"""Executions in the document's words: waiting, running and ended ones, and the history of each.
 
 Workers claim and settle executions by themselves, under a lease. Here are the questions about them, and the one thing
 that an operator does to them, `reset_to_pending`. `by_hand.py` has the queries for a loop of your own."""
@@ -69,7 +69,7 @@ class Step:
 
 
 async def get_pending_executions(limit: int = 10, *, app: Rowlock = default_app) -> list[Execution]:
-    """What waits, at most `limit`; the earliest ticks first. A look, not a claim: it takes nothing from any worker."""
+    """Waiting executions, at most `limit`, the earliest ticks first. This only reads; it claims nothing."""
     return await _read(app, "get_pending_executions", _whole(limit))
 
 
@@ -87,7 +87,7 @@ async def get_executions(
 
 async def get_execution(execution_id: str, *, app: Rowlock = default_app) -> Execution:
     """One execution; JobNotFound when there is none."""
-    job = await app.job(execution_id)  # says clearly what is wrong with an id
+    job = await app.job(execution_id)  # raises a clear error for an invalid id
     found = await _read(app, "get_execution", job.id)
     if not found:
         raise JobNotFound(execution_id)
@@ -111,7 +111,7 @@ async def reset_to_pending(execution_id: str, *, app: Rowlock = default_app) -> 
 
 
 async def history(execution_id: str, *, app: Rowlock = default_app) -> list[Step]:
-    """How an execution got where it is."""
+    """The history of an execution."""
     now = await get_execution(execution_id, app=app)
     story = _Story()
     for attempt in await app.attempts(now.id):
@@ -141,7 +141,7 @@ class _Story:
         self._add("reset_to_pending", Status.PENDING, ended, error_message)
 
     def present(self, now: Execution) -> None:
-        """Where it stands: what the attempts do not tell."""
+        """The present state, which the rows of the attempts do not show."""
         began, ended = now.started_at or now.created_at, now.finished_at or now.created_at
         if now.status is Status.PENDING:
             self._pending_again()
@@ -160,7 +160,7 @@ class _Story:
         self._add("claim_execution", Status.RUNNING, at)
 
     def _pending_again(self) -> None:
-        """After a failure that was not the last word: the retry was granted when the failure was written."""
+        """The step after a failure with tries left: the retry was decided when the failure was written."""
         if self.steps and self.steps[-1].status.final:
             self._retries += 1
             self._add("reset_to_pending", Status.PENDING, self.steps[-1].at)

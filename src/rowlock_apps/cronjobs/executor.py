@@ -1,8 +1,8 @@
 """One execution, run to its end: the document's `Executor.execute(job_info)`, with or without a pool beside it.
 
 Its six steps (mark RUNNING, make the handler, run it under its timeout; then complete, fail or time out, and decide
-about a retry) are those of a worker, under a lease: `Lease.run()`. If a pool has the execution already, this waits for
-the pool; whoever claims it first runs it, and nobody else does."""
+about a retry) are those of a worker, under a lease: `Lease.run()`. If a pool has claimed the execution already, this
+waits for the pool: only one of them runs it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from rowlock_apps.cronjobs.by_hand import claim_execution
 from rowlock_apps.cronjobs.cron_jobs import CronJob
 from rowlock_apps.cronjobs.executions import Execution, get_execution
 
-LOOK_SECONDS = 0.5  # between looks at an execution that another worker has, or that waits for its retry
+LOOK_SECONDS = 0.5  # between reads of an execution that another worker runs, or that waits for its retry
 
 
 class Executor:
-    """Sees executions through."""
+    """Runs executions to their end."""
 
     def __init__(self, app: Rowlock = default_app) -> None:
         self._app = app
 
     async def execute(self, job_info: Execution | CronJob | str, timeout: float | None = None) -> Execution:
-        """Run an execution to its end, retries included; of a cron job (or its name) one that is made now, beside its
-        ticks. How it ended is its status: a handler that fails raises nothing here. TimeoutError when all of it takes
-        longer than `timeout`: the execution is PENDING again, or goes on in the pool that has it."""
+        """Run an execution to its end, retries included; with a cron job (or its name), one that is created now, beside
+        its ticks. How it ended is its status: a handler that fails raises nothing here. TimeoutError when all of it
+        takes longer than `timeout`: the execution is PENDING again, or goes on in the pool that has it."""
         if isinstance(job_info, Execution):
             job = await self._app.job(job_info.id)
         else:

@@ -20,7 +20,7 @@ Database = Annotated[str | None, typer.Option(metavar="URL", help="Instead of wh
 
 class WorkerPool(rowlock.WorkerPool):
     """The document's pool: `WorkerPool(config)` with the keys of `worker.yaml`; `start()`, `stop()`,
-    `_poll_and_assign()`. What the config does not say, the app's own says."""
+    `_poll_and_assign()`. Keys that it lacks come from the app's own config."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, app: Rowlock = default_app) -> None:
         super().__init__(app, config)
@@ -31,7 +31,7 @@ class WorkerPool(rowlock.WorkerPool):
 
 
 async def serve(app: Rowlock = default_app) -> None:
-    """A dispatcher and a pool, until SIGTERM or SIGINT: no new executions then, and those that run may finish."""
+    """A dispatcher and a pool. On SIGTERM or SIGINT no new execution starts, and running ones may finish."""
     await app.migrate()
     async with app, app.dispatcher():
         await app.run_worker()

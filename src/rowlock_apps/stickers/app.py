@@ -11,8 +11,8 @@ from rowlock_apps.stickers import drawing, ledger
 
 FOLDER = Path(__file__).parent
 QUEUE = "stickers"
-MONEY_FIRST = -10  # a refund waits for the drawing that a replica has begun, and not for those that wait
-LONGEST_SECONDS = 15 * 60  # a sticker takes about 50 s: what takes this long hangs
+MONEY_FIRST = -10  # a refund starts before all waiting drawings
+LONGEST_SECONDS = 15 * 60  # a sticker takes about 50 s: a drawing that takes this long hangs
 
 app = Rowlock(config=FOLDER / "config.yaml", migrations=Migrations("stickers", FOLDER / "migrations"))
 
@@ -24,16 +24,16 @@ def results() -> Path:
 
 @app.task("stickers.refund", queue=QUEUE, priority=MONEY_FIRST, max_attempts=20, counted=False)
 async def refund(ctx: Context, finished: Finished) -> bool:
-    """Give back what a dead job was paid. Enqueued together with the death, whoever found it: the job's own worker, or
-    another one's sweeper. Anybody can enqueue this task, so the job itself says whether it is dead."""
+    """Refund a dead job. This task is enqueued in the transaction in which the job dies, by its own worker or by
+    another worker's sweeper. It could also be enqueued by hand, so it checks first that the job is dead."""
     async with ctx.transaction() as tx:
         return await ledger.refund_ended(tx, finished["job_id"])
 
 
 @app.task("stickers.draw", queue=QUEUE, runs_in="process", max_attempts=1, timeout=LONGEST_SECONDS, on_dead=refund)
 async def draw(ctx: Context, prompt: str, wait_seconds: float = 0.0) -> dict[str, str]:
-    """Draw a sticker and answer where it is. Runs in a process of its own, so that it may use a whole core, and be
-    killed. `wait_seconds` stands for the time of a slow model."""
+    """Draw a sticker and return its path. Runs in a child process, so that it may use a whole core and can be killed.
+    `wait_seconds` stands for the time of a slow model."""
     await _pay(ctx)
     ctx.progress(10, phase="thinking")
     await asyncio.sleep(wait_seconds)
@@ -43,7 +43,7 @@ async def draw(ctx: Context, prompt: str, wait_seconds: float = 0.0) -> dict[str
     except drawing.DoesNotFit as error:
         raise Permanent(str(error), code="DOES_NOT_FIT") from error
     ctx.progress(90, phase="saving")
-    # Named by the job, and the same for the same prompt: an attempt that runs again writes the same file again.
+    # The file is named by the job, and a prompt always gives one picture: a second attempt writes the identical file.
     return drawing.save(picture, results() / f"{ctx.job_id}.png")
 
 
@@ -59,7 +59,7 @@ async def _pay(ctx: Context) -> None:
 
 @app.task("stickers.give_back", queue=QUEUE, priority=MONEY_FIRST, max_attempts=20, counted=False)
 async def give_back(ctx: Context, job_id: str) -> bool:
-    """Refund a job whose cancel was asked for, once it has stopped."""
+    """Refund a job that is being cancelled, once it has stopped."""
     job = await app.job(job_id)
     if job.state is State.RUNNING and job.cancel_requested_at is not None:
         raise Snooze(1, "it is being stopped")
@@ -70,7 +70,7 @@ async def give_back(ctx: Context, job_id: str) -> bool:
 @app.schedule("*/5 * * * *", overlap="skip")
 @app.task("stickers.reconcile", queue=QUEUE, priority=MONEY_FIRST, counted=False)
 async def reconcile(ctx: Context) -> int:
-    """Refund what ended undrawn without a refund: jobs that an operator cancelled. Answers how many."""
+    """Refund jobs that an operator cancelled, which nothing else refunds. Returns how many."""
     async with ctx.transaction() as tx:
         refunded = [await ledger.refund(tx, job_id, attempt) for job_id, attempt in await ledger.owed(tx)]
         for user, credits, total in await ledger.unbalanced(tx):

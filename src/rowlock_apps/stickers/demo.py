@@ -39,17 +39,17 @@ WORDS = {
 
 
 class ReplicaEnded(Exception):
-    """A replica that nobody killed is gone."""
+    """A replica has died that the demo did not kill."""
 
 
 class Demo:
-    """One run: its orders, its replicas, and what did not go as it should."""
+    """One run: its orders, its replicas, and its mistakes."""
 
     def __init__(self, database: str, results: str, scratch: str, screen: Stage) -> None:
         self.database, self.results, self.scratch, self.screen = database, results, scratch, screen
         self.replicas: list[Replica] = []
         self.orders: list[JobHandle[dict[str, str]]] = []
-        self.before: dict[str, int] = {}  # credits of users, before they ordered
+        self.before: dict[str, int] = {}  # by user: credits before the orders
         self.mistakes: list[str] = []
 
     async def run(self) -> None:
@@ -64,20 +64,20 @@ class Demo:
         await self.check()
 
     async def start_replica(self, name: str) -> None:
-        """One more worker; one sticker more at a time."""
+        """Start one more worker, which draws one sticker at a time."""
         replica = Replica(name, lambda line: self.hear(name, line))
         self.replicas.append(replica)
-        # What a killed process leaves in the folder of temporary files goes away with the demo.
+        # A killed process leaves temporary files; they are in the demo's folder and are deleted with it.
         env = {"ROWLOCK_DATABASE_URL": self.database, "STICKERS_RESULTS": self.results, "TMPDIR": self.scratch}
         await replica.start(env)
 
     def hear(self, name: str, line: str) -> None:
-        """A replica's log, as far as it is news."""
+        """Show the interesting lines of a replica's log."""
         if news := NEWS.search(line):
             self.screen.say(f"{name}: {news[0]}")
 
     async def place_orders(self) -> None:
-        """Everybody at once, also those who should not."""
+        """All orders at once, also those that must be refused."""
         for user, prompts in PROMPTS.items():
             await self.fill_purse(user, len(prompts))
             for prompt in prompts:
@@ -95,14 +95,14 @@ class Demo:
         self.before[user] = await shop.credits_of(user)
 
     async def order(self, user: str, prompt: str, request_id: str | None = None) -> str:
-        """Order a sticker; answers the job's id."""
+        """Order a sticker; returns the job's id."""
         seconds = VICTIM_SECONDS if not self.orders else DRAWING_SECONDS
         job = await shop.submit(user, prompt, request_id=request_id, wait_seconds=seconds)
         self.orders.append(job)
         return job.id
 
     async def click_twice(self) -> None:
-        """The same request again: the same job, no second charge."""
+        """Repeat a request: it gets the first job and no second charge."""
         await self.fill_purse("dora", 2)
         click = f"click {time.time_ns()}"
         first, second = [await self.order("dora", "double trouble", click) for _ in range(2)]
@@ -111,7 +111,7 @@ class Demo:
         self.screen.say("dora clicked twice: one order, one charge")
 
     async def order_without_credit(self) -> None:
-        """Refused, and nothing is left of it."""
+        """An order that must be refused and must leave no row."""
         await shop.open_account("zoe")
         try:
             await shop.submit("zoe", "a free lunch")
@@ -120,9 +120,10 @@ class Demo:
             self.screen.say(f"refused: {error}")
 
     async def kill_a_replica(self) -> None:
-        """In the middle of a drawing. Its platform starts another; the job comes back when the lease has run out."""
+        """Kill a replica while it draws, and start another as a platform would. The job is reclaimed when its lease
+        expires."""
         victim = self.orders[0]
-        while victim.phase != "thinking":  # read often: it thinks for a second or so
+        while victim.phase != "thinking":  # read often, because a drawing takes only about a second
             await asyncio.sleep(VICTIM_LOOK_SECONDS)
             await victim.refresh()
         holder = next(replica for replica in self.replicas if f"-{replica.pid}-" in victim.locked_by)
@@ -131,7 +132,7 @@ class Demo:
         await self.start_replica("replica 3")
 
     async def watch(self) -> None:
-        """Until every order has ended and every refund was made."""
+        """Wait until every order has ended and every refund was made."""
         while not all(order.record.final for order in self.orders):
             await self.look()
         await (await reconcile.enqueue()).wait(LONGEST_SECONDS)
@@ -177,13 +178,13 @@ class Demo:
         return [order for order in self.orders if order.state is State.SUCCEEDED]
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """Note what did not go as it should."""
+        """Record a mistake unless the condition holds."""
         if not holds:
             self.mistakes.append(otherwise)
 
 
 async def play(database: str, live: bool) -> list[str]:
-    """Run the demo on a database; answers what did not go as it should."""
+    """Run the demo on a database; returns its mistakes."""
     app.configure(app.settings.model_copy(update={"database": database}))
     await app.migrate()
     kept, began = os.environ.get("STICKERS_RESULTS"), time.monotonic()

@@ -1,4 +1,4 @@
-"""Stickers as pictures: a blob with a face and the prompt under it, always the same for the same prompt."""
+"""Stickers as pictures: a blob with a face and the prompt under it. A prompt always gives one picture."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def draw(prompt: str) -> Image.Image:
 
 
 def save(picture: Image.Image, path: Path) -> dict[str, str]:
-    """Write a PNG, whole or not at all: no reader ever sees half of one. Answers its path and checksum."""
+    """Write a PNG atomically: no reader ever sees half a file. Returns its path and checksum."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -139,7 +139,7 @@ def _hardened(trace: float) -> float:
 
 def _cut_out(picture: Image.Image) -> Image.Image:
     """With a white border around everything that was drawn."""
-    # A blurred shape that counts as soon as there is a trace of it has grown by about the blur's width.
+    # Blurring and then keeping every pixel that is not empty makes the shape larger by about the blur's width.
     shape = picture.getchannel("A").filter(ImageFilter.GaussianBlur(BORDER * 0.6)).point(_hardened)
     sticker = Image.new("RGBA", picture.size, (255, 255, 255, 0))
     sticker.putalpha(shape)

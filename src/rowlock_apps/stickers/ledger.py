@@ -1,12 +1,12 @@
 """Credits: taken for an order, given back for one that was not drawn. A user's credits are the sum of the ledger.
 
 An order has at most one charge that is not refunded (`charges - refunds` is 0 or 1). Jobs end in many ways and may be
-brought back by an operator at any moment, so whoever moves money says for which attempt of the job it speaks, and
-`stickers_orders.attempt` remembers the newest: an attempt that begins must be newer, one that ended at least as new.
+brought back by an operator at any moment. Every charge and refund therefore names an attempt of the job, and
+`stickers_orders.attempt` has the newest one: an attempt that begins must be newer, one that ended at least as new.
 
     attempt 3 dies ── refund of 3 ── retry ── attempt 4 pays again
     attempt 3 dies ── retry ── attempt 4 keeps what was paid ── refund of 3 comes late and does nothing
-    attempt 3 hangs, is given up for dead ── refund of 3 ── it wakes up, wants to pay, and may not
+    attempt 3 hangs and is reclaimed ── refund of 3 ── attempt 3 goes on, tries to pay, and is refused
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from rowlock import LeaseLost, Session
 
 PRICE = 1  # of a sticker, in credits
-ROUND = 500  # most refunds in one transaction: SQLite has one writer, who must not be held up
+ROUND = 500  # most refunds in one transaction: other writers of SQLite wait meanwhile
 
 
 class NoCredit(Exception):
@@ -25,7 +25,7 @@ class NoCredit(Exception):
 
 
 class NoOrder(Exception):
-    """A drawing job that nobody has ordered, so that nobody can be charged for it."""
+    """A drawing job without an order, so there is no user to charge."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"job {job_id} belongs to no order; jobs are made by rowlock_apps.stickers.shop.submit()")
@@ -53,8 +53,8 @@ async def charge(tx: Session, user: str, job_id: str) -> None:
 
 
 async def begin(tx: Session, job_id: str, attempt: int) -> None:
-    """An attempt begins: it must be newer than all that ended, and it must be paid. What was refunded is charged again:
-    an operator has retried the job. Raises NoCredit, NoOrder, LeaseLost."""
+    """An attempt begins: it must be newer than all attempts that ended, and it must be paid. A refunded order is
+    charged again, because an operator has retried its job. Raises NoCredit, NoOrder, LeaseLost."""
     orders = await tx.fetch(
         """
         UPDATE stickers_orders SET attempt = $2
@@ -74,8 +74,8 @@ async def begin(tx: Session, job_id: str, attempt: int) -> None:
 
 
 async def refund(tx: Session, job_id: str, attempt: int) -> bool:
-    """An attempt ended and the job with it, undrawn: give back what is paid. False when there is nothing to give back,
-    or when a newer attempt has what was paid."""
+    """The job ended with this attempt and without a drawing: refund its charge. False when there is nothing to refund,
+    or when a newer attempt uses the charge."""
     orders = await tx.fetch(
         """
         UPDATE stickers_orders SET attempt = $2
@@ -96,7 +96,7 @@ async def refund(tx: Session, job_id: str, attempt: int) -> bool:
 
 async def refund_ended(tx: Session, job_id: str) -> bool:
     """Refund a job for its last attempt, if it is dead or cancelled. False if it was drawn, or if it is queued or
-    running again: its next attempt keeps what was paid."""
+    running again: then its next attempt uses the charge."""
     ended = await tx.fetch("SELECT attempt FROM stickers_jobs WHERE id = $1 AND state IN ('dead', 'cancelled')", job_id)
     return bool(ended) and await refund(tx, job_id, ended[0][0])
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-# Short, so that a death is noticed while somebody is watching. The config has the numbers of the real system.
+# Short, so that the demo shows how a dead worker is noticed. The config has the numbers of the real system.
 FLAGS = (
     *("--lease-seconds", "2", "--heartbeat-seconds", "0.5", "--sweep-seconds", "0.5"),
     *("--shutdown-timeout-seconds", "1"),
@@ -28,7 +28,7 @@ class Replica:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, env: Mapping[str, str]) -> None:
-        """Start the process. Its database is part of the environment: a command line is for all to see."""
+        """Start the process. The database URL goes into its environment, because all users can read a command line."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "rowlock", "worker", "--app", "rowlock_apps.stickers:app", *FLAGS),
@@ -41,7 +41,7 @@ class Replica:
 
     @property
     def pid(self) -> int:
-        """The number of its process."""
+        """Its process id."""
         assert self._process is not None
         return self._process.pid
 
@@ -57,13 +57,13 @@ class Replica:
             self._heard(self.last_words)
 
     def kill(self) -> None:
-        """What a machine does that loses its power."""
+        """Kill the process at once, as a power cut would."""
         self.killed = True
         if self.alive and self._process is not None:
             self._process.kill()
 
     async def stop(self) -> None:
-        """What a deploy does; who does not obey in time is killed."""
+        """Stop the process as a deploy does: SIGTERM, then SIGKILL if it does not end in time."""
         if self._process is None or self._reading is None:
             return
         with suppress(ProcessLookupError):

@@ -14,11 +14,11 @@ __all__ = ["BadRequest", "NoCredit", "UnknownUser", "cancel", "credits_of", "ope
 LONGEST_PROMPT = 200
 LONGEST_NAME = 200
 MOST_CREDITS = 1_000_000  # at a time
-MOST_HELD = 2_000_000_000  # by one user; a column holds a little more, so that what was paid can always be given back
+MOST_HELD = 2_000_000_000  # most credits of one user; the column holds more, so that a refund always fits
 
 
 class BadRequest(ValueError):
-    """What was asked for cannot be; nothing was charged."""
+    """The request is invalid; nothing was charged."""
 
 
 class UnknownUser(LookupError):
@@ -29,7 +29,7 @@ class UnknownUser(LookupError):
 
 
 async def open_account(user: str, credits: int = 0) -> None:
-    """An account with some credits; one that exists stays as it is."""
+    """Create an account with some credits; an existing one is not changed."""
     _checked_name(user, "a user's name")
     if credits != 0:
         _checked_amount(credits)
@@ -64,13 +64,16 @@ async def credits_of(user: str) -> int:
 async def submit(
     user: str, prompt: str, *, request_id: str | None = None, wait_seconds: float = 0.0
 ) -> JobHandle[dict[str, str]]:
-    """Take a credit and order a sticker. A second call with the same `request_id` answers the first one's job and takes
-    nothing, ever. Raises UnknownUser, NoCredit, BadRequest; JobNotFound when that first job is past its retention."""
+    """Take a credit and order a sticker. A second call with this `request_id` returns the first call's job and never
+    takes another credit. Raises UnknownUser, NoCredit, BadRequest; JobNotFound when that first job is past its
+    retention."""
     prompt = _checked_prompt(prompt)
     if request_id is not None:
         _checked_name(request_id, "request_id")
     async with app.transaction() as tx:
-        await _lock(tx, user)  # the user's orders go one by one: a double click finds its first half
+        await _lock(
+            tx, user
+        )  # orders of one user run one after the other, so the second request of a double click finds the first
         first = await _ordered(tx, user, prompt, request_id)
         if first is None:
             job = await draw.using(owner=user).enqueue(prompt=prompt, wait_seconds=wait_seconds)
@@ -80,21 +83,21 @@ async def submit(
 
 
 async def cancel(user: str, job_id: str) -> str:
-    """Stop an order and give its credit back once, however often that is asked: `cancelled` at once when it waits, and
+    """Stop an order and give its credit back once, however often this is called: `cancelled` at once when it waits, and
     when it was cancelled before; `cancelling` when it is being drawn. Raises JobNotFound (also for another user's) and
     NotAllowed (when it is drawn or has failed)."""
     job = await app.job(job_id)
     if (job.task, job.owner) != (draw.name, user):
         raise JobNotFound(job_id)
     answer = await app.cancel(job_id)
-    # Should this process end right here, the credit comes back all the same: see `reconcile`.
+    # If this process dies here, `reconcile` refunds the credit.
     await give_back.enqueue(job_id=job_id)
     return answer
 
 
 async def _lock(tx: Session, user: str) -> int:
-    """Let nobody else order for this user until the transaction ends; answers the user's credits. Not FOR UPDATE, which
-    SQLite does not have."""
+    """Lock the user until the transaction ends; returns the user's credits. By an UPDATE, because SQLite has no FOR
+    UPDATE."""
     found = _is_name(user) and await tx.fetch(
         "UPDATE stickers_users SET credits = credits WHERE id = $1 RETURNING credits", user
     )
@@ -104,8 +107,8 @@ async def _lock(tx: Session, user: str) -> int:
 
 
 async def _ordered(tx: Session, user: str, prompt: str, request_id: str | None) -> str | None:
-    """The job of the same request. A key of the job would be free again once the job is dead; the answer to a request
-    stays the same for ever."""
+    """The job of an earlier call with this request id. A key of the job would not do: it is free again once the job is
+    dead, but the answer to a request must never change."""
     rows = await tx.fetch(
         "SELECT job_id, prompt FROM stickers_orders WHERE user_id = $1 AND request_id = $2", user, request_id
     )

@@ -19,9 +19,6 @@ from rowlock_apps.bookmarks.small_web import Pages, SmallWeb, small_web
 from rowlock_apps.bookmarks.web.fetch import Limits
 from support.rig import TABLES
 from support.server import PostgresDatabases
-from support.stores import engine
-
-__all__ = ["engine"]
 
 
 @pytest.fixture(scope="session")

@@ -14,14 +14,11 @@ import pytest
 
 from rowlock import FakeClock, Rowlock
 from rowlock.core.job import Job
-from rowlock.store.jobs import Lane, work_left
+from rowlock.store.claim import Lane, work_left
 from rowlock.testing import CLOSED_SECONDS, Testing
 from rowlock_apps.coins import Coins
 from rowlock_apps.coins.markets import Markets
 from support.server import PostgresDatabases
-from support.stores import engine
-
-__all__ = ["engine"]
 
 ENGINE_TABLES = [
     f"rowlock.{name}"
@@ -89,6 +86,7 @@ class OneWorker(Testing):
         if self._pool is None:
             options = {"pool_size": 1, "poll_interval_seconds": 0.02, "shutdown_timeout_seconds": 5}
             self._pool = await self._exits.enter_async_context(self.app.worker(**options))
+        self._pool._woken("work")  # it has seen closed sources, and cannot know that the clock was moved
         store, lanes = await self.app.store(), [Lane("coins", "coins.scrape")]
         closed_since = deadline = time.monotonic()
         while await store.run(work_left(lanes)):

@@ -7,9 +7,9 @@ from typing import Any
 
 from aiohttp import web
 
-from rowlock.store import jobs
+from rowlock.store import leases
 from rowlock_apps.coins import Coin, Coins
-from rowlock_apps.coins.markets import Manner, Query, listed
+from rowlock_apps.coins.markets import Behaviour, Query, listed
 
 MORGAN = Coin(year=1921, mintmark="D", denomination="Dollar", series="Morgan")
 PEACE = Coin(year=1922, denomination="Dollar", series="Peace")
@@ -46,7 +46,7 @@ def says(status: int, text: str = "", **headers: str) -> Callable[[], web.Respon
     return lambda: web.Response(status=status, text=text, headers=named)
 
 
-def hanging(gate: asyncio.Event, arrived: asyncio.Event) -> Manner:
+def hanging(gate: asyncio.Event, arrived: asyncio.Event) -> Behaviour:
     """A market that answers when the gate opens."""
 
     async def answer(query: Query) -> web.Response:
@@ -65,7 +65,7 @@ async def fetch(coins: Coins, sql: str, *args: Any) -> list[tuple[Any, ...]]:
 
 async def reclaim(coins: Coins) -> None:
     """What a sweep does; a fresh worker waits for one whole lease before its first."""
-    await (await coins.app.store()).run(jobs.reclaim([0.5], 0.0, coins.app.keep))
+    await (await coins.app.store()).run(leases.reclaim([0.5], 0.0, coins.app.keep))
 
 
 async def until(holds: Callable[[], Any], what: str, seconds: float = 20) -> Any:

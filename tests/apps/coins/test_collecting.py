@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apps.coins.helpers import LISTING, MORGAN, PEACE, Says, fetch, hanging, listing, reclaim, says
-from rowlock import ConfigError, InvalidArguments
+from rowlock import ConfigError, Context, InvalidArguments
 from rowlock.testing import Testing
 from rowlock_apps.coins import Coins
 from rowlock_apps.coins.markets import Markets, steady
@@ -229,9 +229,13 @@ async def test_the_cache_is_where_the_environment_says(
     """S4.28: a SQLite file, which a Docker volume can hold."""
     monkeypatch.setenv("CACHE_FILE", str(tmp_path / "volume" / "cache.db"))
     other = Coins(url)
-    async with other.app, other.app.worker(queues=["coins"]) as worker:
-        cache = worker.executor._resources["cache"]
-        await cache.put("key", 1)
+
+    @other.app.task(queue="coins")
+    async def note(ctx: Context) -> None:
+        await ctx.resources["cache"].put("key", 1)
+
+    async with other.app, other.app.worker(queues=["coins"]):
+        await (await note.enqueue()).wait(timeout=20)
     assert os.listdir(tmp_path / "volume")[0].startswith("cache.db")
 
 

@@ -78,7 +78,7 @@ def test_what_is_no_listing_at_all_is_left_out(row: Any) -> None:
         (b"[]", "application/json", 'no list under "listings"'),
         (b'{"listings": {}}', "application/json", 'no list under "listings"'),
         (answer(*[LISTING] * (MAX_LISTINGS + 1)), "application/json", "501 listings, more than 500"),
-        (answer(listing(price=-1), {}), "application/json", "none of its 2 listings makes sense"),
+        (answer(listing(price=-1), {}), "application/json", "none of its 2 listings is valid"),
     ],
 )
 def test_an_answer_that_is_not_as_agreed_is_refused_as_a_whole(body: bytes, content_type: str, reason: str) -> None:

@@ -14,7 +14,7 @@ from apps.coins.helpers import LISTING, MORGAN, fetch, hanging, listing, until
 from cli.command import Background, Cli
 from rowlock.core.job import Job
 from rowlock_apps.coins import Coins
-from rowlock_apps.coins.markets import Manner, Markets, Query, listed
+from rowlock_apps.coins.markets import Behaviour, Markets, Query, listed
 from rowlock_apps.coins.records import points_of
 from rowlock_apps.coins.valuation import value
 
@@ -55,7 +55,7 @@ async def all_done(coins: Coins, number: int) -> list[Job]:
     raise AssertionError([repr(job) for job in await coins.app.jobs()])
 
 
-def together(number: int, then: Manner) -> Manner:
+def together(number: int, then: Behaviour) -> Behaviour:
     """A market that lets nobody go before so many have come."""
     here, enough = 0, asyncio.Event()
 

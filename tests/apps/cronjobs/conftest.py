@@ -9,14 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import rowlock.work.handlers as registry
+import rowlock.client.handlers as registry
 from rowlock import Rowlock
 from rowlock_apps.cronjobs.app import make_app
 from support.rig import TABLES
 from support.server import PostgresDatabases
-from support.stores import engine
-
-__all__ = ["engine"]
 
 # The registry is one per process. Tests of other files must not find the handlers of an app that they never imported.
 HANDLERS = {name: registry._registry.pop(name) for name in ("cleanup", "report", "sample")}

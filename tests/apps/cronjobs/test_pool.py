@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-import rowlock.work.handlers as registry
+import rowlock.client.handlers as registry
 from rowlock import BaseHandler, Rowlock, handler
 from rowlock.testing import testing
+from rowlock.worker.slots import Slots
 from rowlock_apps.cronjobs import cron_jobs
 from rowlock_apps.cronjobs.executions import get_executions, get_pending_executions, history
 from rowlock_apps.cronjobs.executor import Executor
@@ -84,7 +85,7 @@ async def test_an_execution_of_a_handler_that_is_not_known_here_is_left_to_a_poo
     assert [(left.id, left.status) for left in await get_pending_executions(app=app)] == [(waiting.id, "PENDING")]
 
 
-async def test_a_claim_takes_at_most_claim_batch_size_executions(app: Rowlock) -> None:
+async def test_a_claim_takes_at_most_claim_batch_size_executions(app: Rowlock, monkeypatch: pytest.MonkeyPatch) -> None:
     """S2.14: with more free slots than that, the pool claims more than once."""
     gate = asyncio.Event()
 
@@ -96,9 +97,15 @@ async def test_a_claim_takes_at_most_claim_batch_size_executions(app: Rowlock) -
     await cron_jobs.add("many", "waiting", cron="0 0 1 1 *", app=app)
     for _ in range(12):
         await app.schedules.run("many")
-    pool, claimed = WorkerPool(CONFIG | {"claim_batch_size": 2}, app=app), []
-    take = pool.take
-    pool.take = lambda jobs, sent: (claimed.append(len(jobs)), take(jobs, sent))[1]  # type: ignore[method-assign]
+    claimed: list[int] = []
+    take = Slots.take
+
+    def counted(slots: Slots, jobs: list[Any], sent: float) -> None:
+        claimed.append(len(jobs))
+        take(slots, jobs, sent)
+
+    monkeypatch.setattr(Slots, "take", counted)
+    pool = WorkerPool(CONFIG | {"claim_batch_size": 2}, app=app)
     await pool.start()
     try:
         await until(lambda: sum(claimed) >= 5)

@@ -14,9 +14,6 @@ from rowlock_apps.stickers import app
 from rowlock_apps.stickers.app import draw
 from support.rig import TABLES
 from support.server import PostgresDatabases
-from support.stores import engine
-
-__all__ = ["engine"]
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rowlock import JobHandle, Rowlock
-from rowlock.store import jobs
+from rowlock.store import claim, jobs, leases
 from rowlock_apps.stickers import app, ledger, shop
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -69,9 +69,11 @@ class Shop:
 
     async def claim(self, worker: str, lease: float, app: Rowlock = app) -> list[str]:
         """A worker that takes a drawing and is never heard of again; answers the ids of what it took."""
-        lanes = [jobs.Lane("stickers", "stickers.draw")]
-        await (await app.store()).run(jobs.promote(100))
-        return [job.id for job in await (await app.store()).run(jobs.claim(worker, str(uuid.uuid4()), lanes, 1, lease))]
+        lanes = [claim.Lane("stickers", "stickers.draw")]
+        await (await app.store()).run(claim.promote(100))
+        return [
+            job.id for job in await (await app.store()).run(claim.claim(worker, str(uuid.uuid4()), lanes, 1, lease))
+        ]
 
     async def end_leases(self) -> None:
         """Let the leases of workers that are dead run out now."""
@@ -81,7 +83,7 @@ class Shop:
 
     async def sweep(self) -> list[str]:
         """What every worker does from time to time; answers the ids of what was taken back."""
-        ended = await (await app.store()).run(jobs.reclaim([0.0] * 10, 0.0, jobs.Keep()))
+        ended = await (await app.store()).run(leases.reclaim([0.0] * 10, 0.0, jobs.Keep()))
         return [job.id for job, _ in ended]
 
     @asynccontextmanager

@@ -8,9 +8,6 @@ import pytest
 
 from support.race_rig import Race
 from support.server import PostgresDatabases
-from support.stores import database, engine, template
-
-__all__ = ["database", "engine", "template"]
 
 
 @pytest.fixture

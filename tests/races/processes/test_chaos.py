@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rowlock.store import open_store
-from rowlock.store.engine import StoreOptions
+from rowlock.store.engines.engine import StoreOptions
 from support.race_proxy import Proxy
 from support.race_rig import LEASE, Race, Worker, until
 from support.server import PostgresServer

@@ -7,8 +7,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from rowlock.store import jobs, open_store
-from rowlock.store.engine import StoreOptions
+from rowlock.store import claim, jobs, leases, open_store
+from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.ids import new_token
 from support.race_ledger import boottime, unfaulted
 from support.race_rig import LEASE, Race, until
@@ -108,7 +108,7 @@ async def test_an_outage_of_three_leases_is_not_the_death_of_live_workers(
     assert all(worker.alive for worker in race.workers)
     await asyncio.to_thread(server.start)
     # What a sweeper would do that is quicker than the workers: every lease has run out, and none may be ended yet.
-    assert await race.store.run(jobs.reclaim([0.5] * 100, LEASE, jobs.Keep())) == []
+    assert await race.store.run(leases.reclaim([0.5] * 100, LEASE, jobs.Keep())) == []
     await race.until_done(30)
     race.judge()
     false = {job: row for job, row in race.rows().items() if row.losses}
@@ -151,7 +151,7 @@ async def test_a_success_that_waited_for_another_write_to_its_job_leaves_one_row
 ) -> None:
     race = postgres_race
     (job_id,) = await race.enqueue("work")
-    (job,) = await race.store.run(jobs.claim("worker", new_token(), [jobs.Lane("default", "work")], 1, 60))
+    (job,) = await race.store.run(claim.claim("worker", new_token(), [claim.Lane("default", "work")], 1, 60))
     with psycopg.connect(race.url) as writer:
         writer.execute(f"UPDATE rowlock.jobs_live SET {write} WHERE id = %s", (job_id,))
         settling = asyncio.create_task(race.store.run(jobs.succeed([(job.id, job.token, None)], jobs.Keep())))

@@ -10,7 +10,7 @@ import pytest
 from rowlock import ConfigError, Rowlock
 from rowlock.core.config import Settings
 from rowlock.store import Store, open_store
-from rowlock.store.engine import StoreOptions
+from rowlock.store.engines.engine import StoreOptions
 from support.pgbouncer import pgbouncer
 from support.race_proxy import Proxy
 from support.race_rig import BEAT, Race

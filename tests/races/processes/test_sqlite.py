@@ -14,8 +14,9 @@ import pytest
 from rowlock import StorageFull, StoreError
 from rowlock.core.errors import UnsupportedFilesystem
 from rowlock.core.job import NewJob
-from rowlock.store import Store, jobs, open_store, reads, sqlite
-from rowlock.store.filesystem import network_filesystem
+from rowlock.store import Store, jobs, open_store, reads
+from rowlock.store.engines import sqlite
+from rowlock.store.engines.filesystem import network_filesystem
 from rowlock.store.ids import new_id
 from support.race_disk import disk
 from support.race_rig import Race, until

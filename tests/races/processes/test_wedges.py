@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.work.pool import WorkerPool
+from rowlock.worker.pool import WorkerPool
 
 SHORT = {"lease_seconds": 2, "heartbeat_seconds": 0.5, "sweep_seconds": 0.5, "poll_interval_seconds": 0.5}
 

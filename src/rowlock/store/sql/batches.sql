@@ -9,27 +9,31 @@ INSERT INTO {t}batches (id, name, owner, on_end, created_at) VALUES (:batch_id, 
 -- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since. Locked against whoever holds it (hold_batches, lock_batches) to seal, cancel, end or reopen
 -- it, but not against others that add, nor against start_batches: the caller's transaction may stay open for long, and a
 -- claim must not wait for it.
-SELECT sealed_at IS NOT NULL, finished_at IS NOT NULL, cancelled_at IS NOT NULL AND reopened_at IS NULL, name
+SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
+       cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
 FROM rowlock.batches WHERE id = :batch_id
 FOR KEY SHARE;
 
 -- name: batch_open [sqlite]
 -- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since.
-SELECT sealed_at IS NOT NULL, finished_at IS NOT NULL, cancelled_at IS NOT NULL AND reopened_at IS NULL, name
+SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
+       cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
 FROM rowlock_batches WHERE id = :batch_id;
 
 -- name: batch_of
 -- The batch of a running attempt, which may add to it as long as it holds its lease. Not locked.
-SELECT CAST(batch_id AS text) FROM {t}jobs_live WHERE id = :job_id AND lease_token = :token AND state = 'running';
+SELECT CAST(batch_id AS text) AS batch_id
+FROM {t}jobs_live
+WHERE id = :job_id AND lease_token = :token AND state = 'running';
 
 -- name: counted_below_zero
 -- Of these batches, those with a counter below zero: the batch, its cancelled and its expired jobs, each 0 at most.
-SELECT CAST(batch_id AS text), CASE WHEN sum(cancelled) < 0 THEN sum(cancelled) ELSE 0 END,
-       CASE WHEN sum(expired) < 0 THEN sum(expired) ELSE 0 END
-FROM {t}batch_counts
-WHERE batch_id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
-GROUP BY batch_id
-HAVING sum(cancelled) < 0 OR sum(expired) < 0;
+SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
+       CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
+FROM {t}batch_counts n
+WHERE n.batch_id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+GROUP BY n.batch_id
+HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
 
 -- name: count_batches
 -- Add to the counters of batches, in the caller's own row of each.
@@ -55,24 +59,24 @@ WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND state = 'queued
 
 -- name: seal_batch
 -- No more jobs from outside.
-UPDATE {t}batches SET sealed_at = coalesce(sealed_at, {now}) WHERE id = :batch_id RETURNING CAST(id AS text);
+UPDATE {t}batches SET sealed_at = coalesce(sealed_at, {now}) WHERE id = :batch_id RETURNING CAST(id AS text) AS id;
 
 -- name: cancel_batch
 -- No more jobs at all; those that are left are cancelled by the caller.
 UPDATE {t}batches SET cancelled_at = coalesce(cancelled_at, {now}), sealed_at = coalesce(sealed_at, {now}), reopened_at = NULL
 WHERE id = :batch_id AND finished_at IS NULL
-RETURNING CAST(id AS text);
+RETURNING CAST(id AS text) AS id;
 
 -- name: batch_left
 -- Jobs of a batch that are not final and not asked to stop.
-SELECT CAST(id AS text) FROM {t}jobs_live
-WHERE batch_id = :batch_id AND cancel_requested_at IS NULL
-ORDER BY batch_id, id
+SELECT CAST(j.id AS text) AS id FROM {t}jobs_live j
+WHERE j.batch_id = :batch_id AND j.cancel_requested_at IS NULL
+ORDER BY j.batch_id, j.id
 LIMIT :n;
 
 -- name: complete_batches
 -- Of these batches, the sealed ones whose jobs are all final.
-SELECT CAST(b.id AS text)
+SELECT CAST(b.id AS text) AS id
 FROM {t}batches b
 WHERE b.id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
   AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL
@@ -80,24 +84,24 @@ WHERE b.id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
 
 -- name: open_batches
 -- Batches that are not over, after :batch_id.
-SELECT CAST(id AS text) FROM {t}batches b
+SELECT CAST(id AS text) AS id FROM {t}batches b
 WHERE finished_at IS NULL AND id > :batch_id AND {not_aside(b.id)}
-ORDER BY id
+ORDER BY b.id
 LIMIT :n;
 
 -- name: lock_batches
 -- Batches that are about to end, locked in order.
-SELECT CAST(id AS text) FROM {t}batches
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND finished_at IS NULL
-ORDER BY id
+SELECT CAST(b.id AS text) AS id FROM {t}batches b
+WHERE b.id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND b.finished_at IS NULL
+ORDER BY b.id
 {lock()};
 
 -- name: hold_batches
 -- Batches that are about to be sealed or cancelled, or whose jobs an operator retries, over or not, locked in order. An
 -- UPDATE alone would not wait for those that add.
-SELECT CAST(id AS text) FROM {t}batches
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
-ORDER BY id
+SELECT CAST(b.id AS text) AS id FROM {t}batches b
+WHERE b.id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+ORDER BY b.id
 {lock()};
 
 -- name: leave_batch
@@ -115,11 +119,11 @@ SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
                  ELSE 'succeeded' END,
     started_at = coalesce(started_at, {now}), finished_at = {now}, reopened_at = NULL, ended_once = TRUE
 WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
-RETURNING CAST(id AS text), on_end;
+RETURNING CAST(id AS text) AS id, on_end;
 
 -- name: fresh_ends
 -- Of these batches, the ones whose end will be their first.
-SELECT CAST(id AS text) FROM {t}batches
+SELECT CAST(id AS text) AS id FROM {t}batches
 WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND NOT ended_once;
 
 -- name: reopen_batches
@@ -134,29 +138,29 @@ WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND finished_at IS 
 
 -- name: read_batch
 -- One batch with its counters.
-SELECT CAST(b.id AS text), b.name, b.owner, b.state, b.sealed_at IS NOT NULL, {time(b.created_at)},
-       {time(b.started_at)}, {time(b.finished_at)},
-       (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
-       (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
-       (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
-       (SELECT coalesce(sum(n.cancelled), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
-       (SELECT coalesce(sum(n.expired), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+SELECT CAST(b.id AS text) AS id, b.name, b.owner, b.state, b.sealed_at IS NOT NULL AS sealed,
+       {time(b.created_at)} AS created_at, {time(b.started_at)} AS started_at, {time(b.finished_at)} AS finished_at,
+       (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS total,
+       (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS processed,
+       (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS failed,
+       (SELECT coalesce(sum(n.cancelled), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS cancelled,
+       (SELECT coalesce(sum(n.expired), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS expired,
        (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
-        ORDER BY n.last_error_at DESC LIMIT 1)
+        ORDER BY n.last_error_at DESC LIMIT 1) AS last_error
 FROM {t}batches b
 WHERE b.id = :batch_id;
 
 -- name: list_batches
 -- The newest batches before :batch_id, with their counters.
-SELECT CAST(b.id AS text), b.name, b.owner, b.state, b.sealed_at IS NOT NULL, {time(b.created_at)},
-       {time(b.started_at)}, {time(b.finished_at)},
-       (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
-       (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
-       (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
-       (SELECT coalesce(sum(n.cancelled), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
-       (SELECT coalesce(sum(n.expired), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id),
+SELECT CAST(b.id AS text) AS id, b.name, b.owner, b.state, b.sealed_at IS NOT NULL AS sealed,
+       {time(b.created_at)} AS created_at, {time(b.started_at)} AS started_at, {time(b.finished_at)} AS finished_at,
+       (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS total,
+       (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS processed,
+       (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS failed,
+       (SELECT coalesce(sum(n.cancelled), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS cancelled,
+       (SELECT coalesce(sum(n.expired), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS expired,
        (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
-        ORDER BY n.last_error_at DESC LIMIT 1)
+        ORDER BY n.last_error_at DESC LIMIT 1) AS last_error
 FROM {t}batches b
 WHERE b.id < :batch_id
   AND CASE WHEN CAST(:owner AS text) IS NULL THEN TRUE ELSE b.owner = :owner END
@@ -169,4 +173,4 @@ LIMIT :n;
 DELETE FROM {t}batches
 WHERE id IN (
     SELECT id FROM {t}batches WHERE finished_at < {after(:ago)} ORDER BY finished_at LIMIT :n)
-RETURNING CAST(id AS text);
+RETURNING CAST(id AS text) AS id;

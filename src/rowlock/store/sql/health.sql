@@ -14,10 +14,11 @@ WHERE name {among(SELECT done.name FROM {rows:done(name text)})} AND epoch = :ep
 
 -- name: lock_health
 -- The breakers of these sources with the settings of their classes, locked in order.
-SELECT s.name, s.failure_streak, coalesce(s.failure_threshold, c.failure_threshold),
-       coalesce(s.cooldown_seconds, c.cooldown_seconds), coalesce(s.cooldown_factor, c.cooldown_factor), s.epoch,
-       s.opened_at IS NOT NULL, s.opens, s.refusals, coalesce(s.block_after, c.block_after), s.enabled,
-       {seconds_until(s.paused_until)}
+SELECT s.name, s.failure_streak, coalesce(s.failure_threshold, c.failure_threshold) AS threshold,
+       coalesce(s.cooldown_seconds, c.cooldown_seconds) AS cooldown,
+       coalesce(s.cooldown_factor, c.cooldown_factor) AS factor, s.epoch, s.opened_at IS NOT NULL AS opened, s.opens,
+       s.refusals, coalesce(s.block_after, c.block_after) AS block_after, s.enabled,
+       {seconds_until(s.paused_until)} AS paused_for
 FROM {t}sources s{by_name()}
 {one_source(c, {class(s.name)})}
 WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})}

@@ -11,7 +11,7 @@ RETURNING key;
 
 -- name: key_holders
 -- Who holds these keys, and whether their time is over.
-SELECT key, CAST(job_id AS text), expires_at IS NOT NULL AND expires_at <= {now}
+SELECT key, CAST(job_id AS text) AS job_id, expires_at IS NOT NULL AND expires_at <= {now} AS over
 FROM {t}job_keys
 WHERE scope = :scope AND key {among(SELECT wanted.key FROM {rows:wanted(key text)})};
 

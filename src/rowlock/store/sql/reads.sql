@@ -1,8 +1,8 @@
 -- What people and programs ask about jobs, in the order of store/reads.py and store/explain.py.
 --
--- Lists, ids and counts come in three texts, one for each way into a million finished rows: by id, by state (only
--- trouble has an index: dead, cancelled; and running), and by owner. A branch of a state that was not asked for
--- starts with a FALSE parameter and costs nothing.
+-- Lists, ids and counts have three statements each, one for each way into a million finished rows: by id, by state
+-- (dead and cancelled jobs have an index, and so have running ones), and by owner. A branch of a state that was not
+-- asked for starts with a FALSE parameter and costs nothing. Lists and ids are pages in opposite directions.
 
 -- name: read_job
 -- One job, live or finished.
@@ -23,132 +23,131 @@ FROM rowlock_jobs j
 WHERE j.id IN (SELECT asked.id FROM {rows:asked(id uuid)})
 ORDER BY j.id DESC;
 
+-- name: result_files
+-- Which of these jobs there are, and the file that each names as its result.
+SELECT CAST(j.id AS text) AS id, j.state, j.result_uri
+FROM {t}jobs j
+WHERE j.id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
+
 -- name: read_attempts
 -- The attempts of a job that did not succeed, in order.
-SELECT job_id, attempt, outcome, worker, {time(started_at)}, {time(finished_at)}, error_code, error_message
+SELECT job_id, attempt, outcome, worker, {time(started_at)} AS started_at, {time(finished_at)} AS finished_at,
+       error_code, error_message
 FROM {t}attempts
 WHERE job_id = :job_id
 ORDER BY attempt;
 
--- name: list_all
--- The newest jobs before :id, whatever their state.
+-- part: running
+-- The job is running, and running jobs were asked for.
+:running AND j.state = 'running'
+
+-- part: waiting
+-- The job is queued or retryable, and that state was asked for.
+(:queued OR :retryable)
+      AND (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable')
+
+-- part: succeeded
+-- The job has succeeded, and such jobs were asked for.
+:succeeded AND j.state = 'succeeded'
+
+-- part: dead
+-- The job is dead, and dead jobs were asked for. The second comparison is the condition of the index jobs_finished_trouble.
+:dead AND j.state = 'dead' AND j.state <> 'succeeded'
+
+-- part: cancelled
+-- The job is cancelled, and cancelled jobs were asked for. The second comparison is as in `dead`.
+:cancelled AND j.state = 'cancelled' AND j.state <> 'succeeded'
+
+-- part: live_state
+-- The live job is in a state that is TRUE.
+CASE j.state WHEN 'queued' THEN CAST(:queued AS boolean) WHEN 'running' THEN CAST(:running AS boolean)
+                       ELSE CAST(:retryable AS boolean) END
+
+-- part: finished_state
+-- The finished job is in a state that is TRUE.
+CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
+                       ELSE CAST(:cancelled AS boolean) END
+
+-- part: page_all(past | order)
+-- The first :n jobs past :id, whatever their state.
 SELECT id FROM (
-    SELECT j.id FROM {t}jobs_live j WHERE j.id < :id AND {filter} ORDER BY j.id DESC LIMIT :n) live
+    SELECT j.id FROM {t}jobs_live j WHERE j.id {past} :id AND {filter} ORDER BY j.id {order} LIMIT :n) live
 UNION ALL
 SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j WHERE j.id < :id AND {filter} ORDER BY j.id DESC LIMIT :n) finished
-ORDER BY id DESC
-LIMIT :n;
+    SELECT j.id FROM {t}jobs_finished j WHERE j.id {past} :id AND {filter} ORDER BY j.id {order} LIMIT :n) finished
+ORDER BY id {order}
+LIMIT :n
+
+-- part: page_in_states(past | order)
+-- The first :n jobs past :id in the states that are TRUE.
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE {part:running} AND j.id {past} :id AND {filter}
+    ORDER BY j.id {order} LIMIT :n) running
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE {part:waiting} AND j.id {past} :id AND {filter}
+    ORDER BY j.id {order} LIMIT :n) waiting
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE {part:succeeded} AND j.id {past} :id AND {filter}
+    ORDER BY j.id {order} LIMIT :n) succeeded
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE {part:dead} AND j.id {past} :id AND {filter}
+    ORDER BY j.id {order} LIMIT :n) dead
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE {part:cancelled} AND j.id {past} :id AND {filter}
+    ORDER BY j.id {order} LIMIT :n) cancelled
+ORDER BY id {order}
+LIMIT :n
+
+-- part: page_of_owner(past | order)
+-- The first :n jobs of an owner past :id in the states that are TRUE.
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE j.owner = :owner AND j.id {past} :id AND {filter} AND {part:live_state}
+    ORDER BY j.id {order} LIMIT :n) live
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE j.owner = :owner AND j.id {past} :id AND {filter} AND {part:finished_state}
+    ORDER BY j.id {order} LIMIT :n) finished
+ORDER BY id {order}
+LIMIT :n
+
+-- name: list_all
+-- The newest jobs before :id, whatever their state.
+{part:page_all(< | DESC)};
 
 -- name: list_in_states
 -- The newest jobs before :id in the states that are TRUE.
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_live j
-    WHERE :running AND j.state = 'running' AND j.id < :id AND {filter}
-    ORDER BY j.id DESC LIMIT :n) running
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_live j
-    WHERE (:queued OR :retryable)
-      AND (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND j.id < :id AND {filter}
-    ORDER BY j.id DESC LIMIT :n) waiting
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j
-    WHERE :succeeded AND j.state = 'succeeded' AND j.id < :id AND {filter}
-    ORDER BY j.id DESC LIMIT :n) succeeded
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j
-    WHERE :dead AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < :id AND {filter}
-    ORDER BY j.id DESC LIMIT :n) dead
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j
-    WHERE :cancelled AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < :id AND {filter}
-    ORDER BY j.id DESC LIMIT :n) cancelled
-ORDER BY id DESC
-LIMIT :n;
+{part:page_in_states(< | DESC)};
 
 -- name: list_of_owner
 -- The newest jobs of an owner before :id in the states that are TRUE.
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_live j
-    WHERE j.owner = :owner AND j.id < :id AND {filter}
-      AND CASE j.state WHEN 'queued' THEN CAST(:queued AS boolean) WHEN 'running' THEN CAST(:running AS boolean)
-                       ELSE CAST(:retryable AS boolean) END
-    ORDER BY j.id DESC LIMIT :n) live
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j
-    WHERE j.owner = :owner AND j.id < :id AND {filter}
-      AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
-                       ELSE CAST(:cancelled AS boolean) END
-    ORDER BY j.id DESC LIMIT :n) finished
-ORDER BY id DESC
-LIMIT :n;
+{part:page_of_owner(< | DESC)};
 
 -- name: ids_all
 -- The oldest jobs after :id, whatever their state.
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_live j WHERE j.id > :id AND {filter} ORDER BY j.id LIMIT :n) live
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j WHERE j.id > :id AND {filter} ORDER BY j.id LIMIT :n) finished
-ORDER BY id
-LIMIT :n;
+{part:page_all(> | ASC)};
 
 -- name: ids_in_states
 -- The oldest jobs after :id in the states that are TRUE.
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_live j
-    WHERE :running AND j.state = 'running' AND j.id > :id AND {filter}
-    ORDER BY j.id LIMIT :n) running
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_live j
-    WHERE (:queued OR :retryable)
-      AND (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND j.id > :id AND {filter}
-    ORDER BY j.id LIMIT :n) waiting
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j
-    WHERE :succeeded AND j.state = 'succeeded' AND j.id > :id AND {filter}
-    ORDER BY j.id LIMIT :n) succeeded
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j
-    WHERE :dead AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id > :id AND {filter}
-    ORDER BY j.id LIMIT :n) dead
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j
-    WHERE :cancelled AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id > :id AND {filter}
-    ORDER BY j.id LIMIT :n) cancelled
-ORDER BY id
-LIMIT :n;
+{part:page_in_states(> | ASC)};
 
 -- name: ids_of_owner
 -- The oldest jobs of an owner after :id in the states that are TRUE.
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_live j
-    WHERE j.owner = :owner AND j.id > :id AND {filter}
-      AND CASE j.state WHEN 'queued' THEN CAST(:queued AS boolean) WHEN 'running' THEN CAST(:running AS boolean)
-                       ELSE CAST(:retryable AS boolean) END
-    ORDER BY j.id LIMIT :n) live
-UNION ALL
-SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j
-    WHERE j.owner = :owner AND j.id > :id AND {filter}
-      AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
-                       ELSE CAST(:cancelled AS boolean) END
-    ORDER BY j.id LIMIT :n) finished
-ORDER BY id
-LIMIT :n;
+{part:page_of_owner(> | ASC)};
 
 -- name: count_all
 -- How many jobs there are, up to :n.
-SELECT count(*) FROM (
+SELECT count(*) AS number FROM (
     SELECT 1 FROM {t}jobs_live j WHERE {filter}
     UNION ALL
     SELECT 1 FROM {t}jobs_finished j WHERE {filter}
@@ -156,37 +155,29 @@ SELECT count(*) FROM (
 
 -- name: count_in_states
 -- How many jobs are in the states that are TRUE, up to :n.
-SELECT count(*) FROM (
-    SELECT 1 FROM {t}jobs_live j WHERE :running AND j.state = 'running' AND {filter}
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM {t}jobs_live j WHERE {part:running} AND {filter}
     UNION ALL
-    SELECT 1 FROM {t}jobs_live j
-    WHERE (:queued OR :retryable)
-      AND (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable') AND {filter}
+    SELECT 1 FROM {t}jobs_live j WHERE {part:waiting} AND {filter}
     UNION ALL
-    SELECT 1 FROM {t}jobs_finished j WHERE :succeeded AND j.state = 'succeeded' AND {filter}
+    SELECT 1 FROM {t}jobs_finished j WHERE {part:succeeded} AND {filter}
     UNION ALL
-    SELECT 1 FROM {t}jobs_finished j WHERE :dead AND j.state = 'dead' AND j.state <> 'succeeded' AND {filter}
+    SELECT 1 FROM {t}jobs_finished j WHERE {part:dead} AND {filter}
     UNION ALL
-    SELECT 1 FROM {t}jobs_finished j WHERE :cancelled AND j.state = 'cancelled' AND j.state <> 'succeeded' AND {filter}
+    SELECT 1 FROM {t}jobs_finished j WHERE {part:cancelled} AND {filter}
     LIMIT :n) found;
 
 -- name: count_of_owner
 -- How many jobs of an owner are in the states that are TRUE, up to :n.
-SELECT count(*) FROM (
-    SELECT 1 FROM {t}jobs_live j
-    WHERE j.owner = :owner AND {filter}
-      AND CASE j.state WHEN 'queued' THEN CAST(:queued AS boolean) WHEN 'running' THEN CAST(:running AS boolean)
-                       ELSE CAST(:retryable AS boolean) END
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM {t}jobs_live j WHERE j.owner = :owner AND {filter} AND {part:live_state}
     UNION ALL
-    SELECT 1 FROM {t}jobs_finished j
-    WHERE j.owner = :owner AND {filter}
-      AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
-                       ELSE CAST(:cancelled AS boolean) END
+    SELECT 1 FROM {t}jobs_finished j WHERE j.owner = :owner AND {filter} AND {part:finished_state}
     LIMIT :n) found;
 
 -- name: owner_size
 -- How many finished jobs an owner has, up to :n: says which index is the shorter way.
-SELECT count(*) FROM (SELECT 1 FROM {t}jobs_finished j WHERE j.owner = :owner LIMIT :n) found;
+SELECT count(*) AS number FROM (SELECT 1 FROM {t}jobs_finished j WHERE j.owner = :owner LIMIT :n) found;
 
 -- name: live_workers
 -- The workers believed alive: what they serve, and how much of it at a time.
@@ -208,12 +199,11 @@ WITH RECURSIVE plain (queue, task, priority, run_after) AS (
     JOIN {t}jobs_live j ON j.id = (
         SELECT n.id
         FROM {t}jobs_live n
-        -- Past the last possible id, because SQLite walks over the rows that equal a shorter key; and expressions,
-        -- because it compares two columns without the index's affinity and then uses only the first of it
-        -- (210 heads in a million rows: 130 ms without the one, 2.3 s without both, 2 ms so).
+        -- Past the last possible id, because SQLite walks over the rows that equal a shorter key (210 heads in a
+        -- million rows: 2 ms; 130 ms with the shorter key, 2.3 s without {computed} as well).
         WHERE n.ready AND n.source IS NULL
           AND (n.queue, n.task, n.priority, n.id)
-              > (h.queue || '', h.task || '', h.priority + 0, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+              > ({computed(h.queue)}, {computed(h.task)}, {computed(h.priority)}, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
         ORDER BY n.queue, n.task, n.priority, n.id
         LIMIT 1)
 ), sourced (queue, task, priority, run_after) AS (
@@ -230,58 +220,49 @@ WITH RECURSIVE plain (queue, task, priority, run_after) AS (
     JOIN {t}jobs_live j ON j.id = coalesce(
         (SELECT n.id FROM {t}jobs_live n
          WHERE n.ready AND n.source IS NOT NULL
-           AND n.queue = h.queue || '' AND n.task = h.task || '' AND n.priority > h.priority + 0
+           AND n.queue = {computed(h.queue)} AND n.task = {computed(h.task)} AND n.priority > {computed(h.priority)}
          ORDER BY n.priority, n.source, n.id LIMIT 1),
         (SELECT n.id FROM {t}jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue = h.queue || '' AND n.task > h.task || ''
+         WHERE n.ready AND n.source IS NOT NULL AND n.queue = {computed(h.queue)} AND n.task > {computed(h.task)}
          ORDER BY n.task, n.priority, n.source, n.id LIMIT 1),
         (SELECT n.id FROM {t}jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue > h.queue || ''
+         WHERE n.ready AND n.source IS NOT NULL AND n.queue > {computed(h.queue)}
          ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1))
 )
-SELECT queue, task, -{seconds_until(run_after)} FROM (
+SELECT queue, task, -{seconds_until(run_after)} AS age FROM (
     SELECT * FROM plain UNION ALL SELECT * FROM sourced) heads
 LIMIT :n;
+
+-- part: first_ready(columns | source | order | most)
+-- The first jobs of `lane` that are ready. ORDER BY keeps it on the claim indexes: LIMIT alone may turn into a scan of
+-- the table.
+SELECT {columns} FROM {t}jobs_live j
+            WHERE j.ready AND j.source {source} AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY {order} LIMIT {most}
+
+-- part: lane_size(source | order)
+-- What lane_sizes answers, for the jobs without a source or for those with one.
+SELECT lane.queue, lane.task,
+       (SELECT count(*) FROM (
+            {part:first_ready(1 | {source} | {order} | :n)}) found) AS ready,
+       (SELECT count(*) FROM (
+            {part:first_ready(j.state | {source} | {order} | :looks)}) found
+        WHERE state = 'retryable') AS retries,
+       (SELECT -{seconds_until(min(found.run_after))} FROM (
+            {part:first_ready(j.run_after | {source} | {order} | :looks)}) found) AS age
+FROM {rows:lane(queue text, task text)}
 
 -- name: lane_sizes
 -- For each lane: how many jobs are ready, up to :n; and of its first :looks, how many are retries and the longest
 -- time one has been claimable; each without and with a source. The first is read off the index, the others need the
--- rows. ORDER BY keeps it all on the claim indexes: LIMIT alone may turn into a scan of the table.
-SELECT lane.queue, lane.task,
-       (SELECT count(*) FROM (
-            SELECT 1 FROM {t}jobs_live j
-            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.id LIMIT :n) found),
-       (SELECT count(*) FROM (
-            SELECT j.state FROM {t}jobs_live j
-            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.id LIMIT :looks) found
-        WHERE state = 'retryable'),
-       (SELECT -{seconds_until(min(found.run_after))} FROM (
-            SELECT j.run_after FROM {t}jobs_live j
-            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.id LIMIT :looks) found)
-FROM {rows:lane(queue text, task text)}
+-- rows.
+{part:lane_size(IS NULL | j.priority, j.id)}
 UNION ALL
-SELECT lane.queue, lane.task,
-       (SELECT count(*) FROM (
-            SELECT 1 FROM {t}jobs_live j
-            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.source, j.id LIMIT :n) found),
-       (SELECT count(*) FROM (
-            SELECT j.state FROM {t}jobs_live j
-            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.source, j.id LIMIT :looks) found
-        WHERE state = 'retryable'),
-       (SELECT -{seconds_until(min(found.run_after))} FROM (
-            SELECT j.run_after FROM {t}jobs_live j
-            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.source, j.id LIMIT :looks) found)
-FROM {rows:lane(queue text, task text)};
+{part:lane_size(IS NOT NULL | j.priority, j.source, j.id)};
 
 -- name: waiting_lanes
 -- What waits for its time, among the :n that are due first.
-SELECT queue, task, state, count(*)
+SELECT queue, task, state, count(*) AS number
 FROM (
     SELECT j.queue, j.task, j.state
     FROM {t}jobs_live j
@@ -292,27 +273,29 @@ GROUP BY queue, task, state;
 
 -- name: never_due [postgres]
 -- Jobs that wait for a time after 2199.
-SELECT CAST(id AS text), task FROM rowlock.jobs_live
+SELECT CAST(id AS text) AS id, task FROM rowlock.jobs_live
 WHERE NOT ready AND state <> 'running' AND run_after >= '2200-01-01Z'
 ORDER BY run_after DESC
 LIMIT :n;
 
 -- name: never_due [sqlite]
 -- Jobs that wait for a time after 2199, or for what is no time.
-SELECT CAST(id AS text), task FROM rowlock_jobs_live
+SELECT CAST(id AS text) AS id, task FROM rowlock_jobs_live
 WHERE NOT ready AND state <> 'running' AND run_after >= 7258118400
 ORDER BY run_after DESC
 LIMIT :n;
 
 -- name: running_lanes
 -- Running jobs of each queue, and for how long the longest has run. They are never more than there are slots.
-SELECT queue, count(*), -{seconds_until(min(locked_at))} FROM {t}jobs_live WHERE state = 'running' GROUP BY queue;
+SELECT queue, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
+FROM {t}jobs_live
+WHERE state = 'running' GROUP BY queue;
 
 -- name: finished_lately [postgres]
 -- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among
 -- the :n newest of each state. Newest by id, the nearest thing to an order of finishing that has an index.
-SELECT state, task, count(*), count(started_at) FILTER (WHERE state <> 'cancelled'),
-       sum({seconds_until(finished_at)} - {seconds_until(started_at)}) FILTER (WHERE state <> 'cancelled')
+SELECT state, task, count(*) AS number, count(started_at) FILTER (WHERE state <> 'cancelled') AS ran,
+       sum({seconds_until(finished_at)} - {seconds_until(started_at)}) FILTER (WHERE state <> 'cancelled') AS seconds
 FROM (
     SELECT * FROM (
         SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock.jobs_finished j
@@ -332,8 +315,8 @@ GROUP BY state, task;
 -- name: finished_lately [sqlite]
 -- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among
 -- the :n that finished last: here rowids are given in the order of finishing.
-SELECT state, task, count(*), count(started_at) FILTER (WHERE state <> 'cancelled'),
-       sum(finished_at - started_at) FILTER (WHERE state <> 'cancelled')
+SELECT state, task, count(*) AS number, count(started_at) FILTER (WHERE state <> 'cancelled') AS ran,
+       sum(finished_at - started_at) FILTER (WHERE state <> 'cancelled') AS seconds
 FROM (
     SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock_jobs_finished j
     ORDER BY j.rowid DESC LIMIT :n) last
@@ -342,148 +325,71 @@ GROUP BY state, task;
 
 -- name: clock
 -- The present moment.
-SELECT {time({now})};
+SELECT {time({now})} AS now;
 
 -- name: is_ready
 -- Whether a job may be claimed now, whatever its time.
-SELECT 1 FROM {t}jobs_live WHERE id = :job_id AND ready;
+SELECT id FROM {t}jobs_live WHERE id = :job_id AND ready;
+
+-- part: jobs_ahead(source | which | order | most)
+-- How many jobs of `lane` that may be claimed fit the condition `which`, up to `most`.
+(
+        SELECT count(*) FROM (
+            SELECT 1
+            FROM {t}jobs_live j
+            WHERE j.ready
+              AND j.source {source}
+              AND {which}
+              AND j.queue = lane.queue
+              AND j.task = lane.task
+              AND (j.expires_at IS NULL OR j.expires_at > {now})
+            ORDER BY {order}
+            LIMIT {most}) first)
+
+-- part: plain_ahead(which | most)
+-- `jobs_ahead` among the jobs without a source.
+{part:jobs_ahead(IS NULL | {which} | j.priority, j.id | {most})}
+
+-- part: sourced_ahead(which | most)
+-- `jobs_ahead` among the jobs with a source.
+{part:jobs_ahead(IS NOT NULL | {which} | j.priority, j.source, j.id | {most})}
+
+-- part: own_priority
+-- A range and not `=`: see find_turns.
+j.priority >= :priority AND j.priority <= :priority
+
+-- part: open_lanes
+-- The lanes that were given, without those of paused queues.
+{rows:lane(queue text, task text)}
+    WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
 
 -- name: line
--- Who comes before (:priority, :id), a job without a source, in these lanes: older ones without a source, those of sources
+-- The jobs before (:priority, :id), a job without a source, in these lanes: older ones without a source, those of sources
 -- in better priorities, and whether some of its own priority take turns with it. Each is counted up to :n in each lane. A
--- paused queue has no lane. Ranges and not `=`: see find_turns.
-SELECT coalesce(sum(ahead.plain), 0), coalesce(sum(ahead.sourced), 0), coalesce(sum(ahead.alike), 0)
+-- paused queue has no lane.
+SELECT coalesce(sum(ahead.plain), 0) AS same_line, coalesce(sum(ahead.sourced), 0) AS other_lines,
+       coalesce(sum(ahead.alike), 0) AS turns
 FROM (
-    SELECT (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND (j.priority, j.id) < (:priority, :id)
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.id
-            LIMIT :n) first) AS plain,
-    (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority < :priority
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.source, j.id
-            LIMIT :n) first) AS sourced,
-    (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= :priority
-              AND j.priority <= :priority
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.source, j.id
-            LIMIT 1) first) AS alike
-    FROM {rows:lane(queue text, task text)}
-    WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
+    SELECT {part:plain_ahead((j.priority, j.id) < (:priority, :id) | :n)} AS plain,
+           {part:sourced_ahead(j.priority < :priority | :n)} AS sourced,
+           {part:sourced_ahead({part:own_priority} | 1)} AS alike
+    FROM {part:open_lanes}) ahead;
 
 -- name: line_of_source
--- The same for a job of :source: older ones of its source, all others in better priorities, and whether some of its own
--- priority take turns with it: those without a source, and those of the sources before and behind its own.
-SELECT coalesce(sum(ahead.own), 0), coalesce(sum(ahead.plain + ahead.sourced), 0),
-       coalesce(sum(ahead.alike_plain + ahead.alike_before + ahead.alike_after), 0)
+-- The jobs before (:priority, :id), a job of :source, in these lanes: older ones of its source, all others in better
+-- priorities, and whether some of its own priority take turns with it: those without a source, and those of the sources
+-- before and behind its own.
+SELECT coalesce(sum(ahead.own), 0) AS same_line, coalesce(sum(ahead.plain + ahead.sourced), 0) AS other_lines,
+       coalesce(sum(ahead.alike_plain + ahead.alike_before + ahead.alike_after), 0) AS turns
 FROM (
-    SELECT (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= :priority
-              AND j.priority <= :priority
-              AND j.source >= :source
-              AND j.source <= :source
-              AND j.id < :id
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.source, j.id
-            LIMIT :n) first) AS own,
-    (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND j.priority < :priority
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.id
-            LIMIT :n) first) AS plain,
-    (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority < :priority
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.source, j.id
-            LIMIT :n) first) AS sourced,
-    (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND j.priority >= :priority
-              AND j.priority <= :priority
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.id
-            LIMIT 1) first) AS alike_plain,
-    (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= :priority
-              AND j.priority <= :priority
-              AND j.source < :source
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.source, j.id
-            LIMIT 1) first) AS alike_before,
-    (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= :priority
-              AND j.priority <= :priority
-              AND j.source > :source
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.source, j.id
-            LIMIT 1) first) AS alike_after
-    FROM {rows:lane(queue text, task text)}
-    WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
+    SELECT {part:sourced_ahead({part:own_priority} AND j.source >= :source AND j.source <= :source AND j.id < :id | :n)} AS own,
+           {part:plain_ahead(j.priority < :priority | :n)} AS plain,
+           {part:sourced_ahead(j.priority < :priority | :n)} AS sourced,
+           {part:plain_ahead({part:own_priority} | 1)} AS alike_plain,
+           {part:sourced_ahead({part:own_priority} AND j.source < :source | 1)} AS alike_before,
+           {part:sourced_ahead({part:own_priority} AND j.source > :source | 1)} AS alike_after
+    FROM {part:open_lanes}) ahead;
 
 -- name: queue_paused
 -- Since when a queue is paused; no row when it is not.
-SELECT {time(paused_at)} FROM {t}queues WHERE name = :queue AND paused_at IS NOT NULL;
+SELECT {time(paused_at)} AS paused_at FROM {t}queues WHERE name = :queue AND paused_at IS NOT NULL;

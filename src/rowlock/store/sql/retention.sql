@@ -3,7 +3,7 @@
 
 -- name: tomorrow
 -- The first day that is not here yet.
-SELECT CAST({drop_on(0)} AS text);
+SELECT CAST({drop_on(0)} AS text) AS day;
 
 -- name: partitions [postgres]
 -- The day partitions that exist.
@@ -22,7 +22,7 @@ WITH RECURSIVE days (day) AS (
     FROM days
     WHERE days.day IS NOT NULL
 )
-SELECT CAST(day AS text) FROM days WHERE day IS NOT NULL;
+SELECT CAST(day AS text) AS day FROM days WHERE day IS NOT NULL;
 
 -- name: prune_default [postgres]
 -- Rows of the default partition whose day has come; other partitions go as a whole. = ANY(ARRAY) runs the inner
@@ -58,7 +58,7 @@ RETURNING id;
 
 -- name: old_finished
 -- Jobs whose day has come.
-SELECT CAST(f.id AS text) FROM {t}jobs_finished f
+SELECT CAST(f.id AS text) AS id FROM {t}jobs_finished f
 WHERE f.drop_on < {drop_on(0)} AND {not_aside(f.id)}
 ORDER BY f.drop_on
 LIMIT :n;
@@ -72,7 +72,7 @@ DELETE FROM {t}jobs_finished WHERE id = :job_id AND drop_on < {drop_on(0)} RETUR
 -- sub-select with LIMIT stays one probe for each row; EXISTS may become a scan of all finished jobs.
 SELECT a.finished_at, a.job_id, a.attempt,
        coalesce((SELECT 1 FROM {t}jobs_live j WHERE j.id = a.job_id),
-                (SELECT 1 FROM {t}jobs_finished j WHERE j.id = a.job_id LIMIT 1)) IS NOT NULL
+                (SELECT 1 FROM {t}jobs_finished j WHERE j.id = a.job_id LIMIT 1)) IS NOT NULL AS has_job
 FROM (
     SELECT finished_at, job_id, attempt
     FROM {t}attempts

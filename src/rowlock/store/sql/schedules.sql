@@ -6,22 +6,20 @@
 -- config only by a process that started after the one that wrote it last. The same definition counts from any process:
 -- nothing is changed by it, but it has been declared, and is back if it was retired.
 INSERT INTO {t}schedules (
-    id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at, queue,
-    priority, owner, source, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, origin,
-    writer_started_at, declared_at, next_tick, created_at, updated_at)
+    id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at,
+    {schedule_options(@)}, origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
 SELECT s.id, s.task, s.args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds, s.overlap, s.jitter_seconds,
-       s.starts_at, s.ends_at, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.backoff, s.timeout_seconds,
-       s.on_success, s.on_dead, s.on_lost, s.keep_seconds, :origin, coalesce(:started_at, {now}), {now},
-       s.next_tick, {now}, {now}
-FROM {rows:s(id text, task text, args json, rule text, zone text, missed text, missed_most int, missed_seconds float, overlap text, jitter_seconds float, starts_at time, ends_at time, queue text, priority int, owner text, source text, max_attempts int, backoff json, timeout_seconds float, on_success json, on_dead json, on_lost text, keep_seconds float, next_tick time)}
+       s.starts_at, s.ends_at,
+       {schedule_options(s.@)}, :origin, coalesce(:started_at, {now}), {now}, s.next_tick, {now}, {now}
+FROM {rows:s(id text, task text, args json, rule text, zone text, missed text, missed_most int, missed_seconds float,
+             overlap text, jitter_seconds float, starts_at time, ends_at time, next_tick time,
+             {schedule_options(@ #)})}
 WHERE TRUE
 ON CONFLICT (id) DO UPDATE
 SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed_most = excluded.missed_most,
     missed_seconds = excluded.missed_seconds, overlap = excluded.overlap, jitter_seconds = excluded.jitter_seconds,
-    starts_at = excluded.starts_at, ends_at = excluded.ends_at, queue = excluded.queue, priority = excluded.priority,
-    owner = excluded.owner, source = excluded.source, max_attempts = excluded.max_attempts, backoff = excluded.backoff,
-    timeout_seconds = excluded.timeout_seconds, on_success = excluded.on_success, on_dead = excluded.on_dead,
-    on_lost = excluded.on_lost, keep_seconds = excluded.keep_seconds,
+    starts_at = excluded.starts_at, ends_at = excluded.ends_at,
+    {schedule_options(@ = excluded.@)},
     writer_started_at = CASE
         WHEN {t}schedules.writer_started_at BETWEEN excluded.writer_started_at AND {now}
         THEN {t}schedules.writer_started_at ELSE excluded.writer_started_at END,
@@ -44,27 +42,23 @@ WHERE {t}schedules.origin = excluded.origin
        OR {t}schedules.writer_started_at > {now}  -- by a clock that was ahead: it says nothing
        OR ({t}schedules.task, CAST({t}schedules.args AS text), {t}schedules.rule, {t}schedules.zone,
            {t}schedules.missed, {t}schedules.missed_most, {t}schedules.missed_seconds, {t}schedules.overlap,
-           {t}schedules.jitter_seconds, {t}schedules.starts_at, {t}schedules.ends_at, {t}schedules.queue,
-           {t}schedules.priority, {t}schedules.owner, {t}schedules.source, {t}schedules.max_attempts,
-           CAST({t}schedules.backoff AS text), {t}schedules.timeout_seconds, CAST({t}schedules.on_success AS text),
-           CAST({t}schedules.on_dead AS text), {t}schedules.on_lost, {t}schedules.keep_seconds)
+           {t}schedules.jitter_seconds, {t}schedules.starts_at, {t}schedules.ends_at,
+           {schedule_options(CAST({t}schedules.@ AS text))})
           IS NOT DISTINCT FROM
           (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
            excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
-           excluded.jitter_seconds, excluded.starts_at, excluded.ends_at, excluded.queue,
-           excluded.priority, excluded.owner, excluded.source, excluded.max_attempts,
-           CAST(excluded.backoff AS text), excluded.timeout_seconds, CAST(excluded.on_success AS text),
-           CAST(excluded.on_dead AS text), excluded.on_lost, excluded.keep_seconds))
+           excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
+           {schedule_options(CAST(excluded.@ AS text))}))
 RETURNING id;
 
 -- name: schedule_origins
 -- Where these schedules come from, whether they are retired, and their rules.
-SELECT id, origin, retired_at IS NOT NULL, rule, zone
+SELECT id, origin, retired_at IS NOT NULL AS retired, rule, zone
 FROM {t}schedules WHERE id {among(SELECT asked.id FROM {rows:asked(id text)})};
 
 -- name: next_due
 -- The seconds until the next tick is due, apart from schedules whose rule the one who asks could not read.
-SELECT {seconds_until(next_tick)} FROM {t}schedules
+SELECT {seconds_until(next_tick)} AS seconds FROM {t}schedules
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL
   AND NOT (zone || ' ' || rule || ' ' || id
            {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
@@ -75,14 +69,14 @@ LIMIT 1;
 -- name: lock_due
 -- Schedules with a tick that is due, the longest due first; those that another dispatcher has in hand are its business,
 -- and so are those whose rule this one could not read.
-SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, {time(starts_at)}, {time(ends_at)},
-       {time(next_tick)}, {time(last_tick)}, CAST(last_job AS text), {time({now})}
-FROM {t}schedules
+SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
+       {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick, {time({now})} AS now
+FROM {t}schedules s
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= {now}
   AND NOT (zone || ' ' || rule || ' ' || id
            {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
                   FROM {rows:unread(id text, rule text, zone text)})})
-ORDER BY next_tick
+ORDER BY s.next_tick
 LIMIT :n
 {skip_locked()};
 
@@ -102,10 +96,10 @@ UPDATE {t}schedules SET problem = :problem, updated_at = {now} WHERE id = :id;
 
 -- name: lock_schedule
 -- One schedule, whatever its state.
-SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, {time(starts_at)}, {time(ends_at)},
-       {time(next_tick)}, {time(last_tick)}, CAST(last_job AS text), {time({now})},
-       {time(paused_at)}
-FROM {t}schedules
+SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
+       {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick, {time({now})} AS now,
+       {time(paused_at)} AS paused_at
+FROM {t}schedules s
 WHERE id = :id
 {lock()};
 
@@ -121,16 +115,14 @@ SELECT fired.schedule_id, fired.tick, fired.job_id, {now}
 FROM {rows:fired(schedule_id text, tick time, job_id uuid)}
 WHERE TRUE
 ON CONFLICT (schedule_id, tick) DO NOTHING
-RETURNING CAST(job_id AS text);
+RETURNING CAST(job_id AS text) AS job_id;
 
 -- name: fire_jobs
 -- The jobs of ticks, with the options of their schedules. `tick` is the nominal moment.
 INSERT INTO {t}jobs_live (
-    id, args, task, queue, ready, priority, owner, source, schedule_id, tick, max_attempts, backoff, timeout_seconds,
-    run_after, on_success, on_dead, on_lost, keep_seconds, created_at, updated_at)
-SELECT fired.job_id, s.args, s.task, s.queue, fired.jitter <= 0, s.priority, s.owner, s.source, s.id, fired.tick,
-       s.max_attempts, s.backoff, s.timeout_seconds, {after(fired.jitter)}, s.on_success, s.on_dead, s.on_lost,
-       s.keep_seconds, {now}, {now}
+    id, args, task, ready, schedule_id, tick, run_after, {schedule_options(@)}, created_at, updated_at)
+SELECT fired.job_id, s.args, s.task, fired.jitter <= 0, s.id, fired.tick, {after(fired.jitter)},
+       {schedule_options(s.@)}, {now}, {now}
 FROM {rows:fired(schedule_id text, tick time, job_id uuid, jitter float)}
 CROSS JOIN {t}schedules s
 WHERE s.id = fired.schedule_id;
@@ -151,9 +143,9 @@ UPDATE {t}schedules SET last_job = :job_id WHERE id = :id;
 
 -- name: written_ahead
 -- Schedules that were written at a moment which has not come yet: the clock was ahead, and was put right.
-SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, {time(starts_at)}, {time(ends_at)},
-       {time(next_tick)}, {time(last_tick)}, CAST(last_job AS text), {time({now})}
-FROM {t}schedules
+SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
+       {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick, {time({now})} AS now
+FROM {t}schedules s
 WHERE updated_at > {after(:ahead)}
 ORDER BY id
 LIMIT :n
@@ -171,7 +163,7 @@ WHERE {t}schedules.id = healed.id;
 
 -- name: ticks_ahead
 -- Ticks of these schedules that were fired although their moment has not come: they do not fire again.
-SELECT k.schedule_id, {time(k.tick)}
+SELECT k.schedule_id, {time(k.tick)} AS tick
 FROM {rows:asked(id text)}
 CROSS JOIN {t}ticks k
 WHERE k.schedule_id = asked.id AND k.tick > {now};
@@ -194,11 +186,13 @@ DELETE FROM {t}schedules WHERE id = :id RETURNING id;
 
 -- name: list_schedules
 -- Schedules by name, with how the job of their last tick ended; before there was one, a job that was made by hand.
-SELECT s.id, s.task, CAST(s.args AS text), s.rule, s.zone, s.missed, s.overlap, s.queue, s.priority, s.owner, s.source,
-       s.max_attempts, s.timeout_seconds, s.jitter_seconds, {time(s.starts_at)}, {time(s.ends_at)}, s.origin,
-       {time(s.paused_at)}, {time(s.retired_at)}, {time(s.last_tick)}, CAST(coalesce(k.job_id, s.last_job) AS text),
-       {time(s.next_tick)}, s.problem,
-       (SELECT j.state FROM {t}jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1), {time({now})}
+SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.overlap, s.queue, s.priority, s.owner,
+       s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, {time(s.starts_at)} AS starts_at,
+       {time(s.ends_at)} AS ends_at, s.origin, {time(s.paused_at)} AS paused_at, {time(s.retired_at)} AS retired_at,
+       {time(s.last_tick)} AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
+       {time(s.next_tick)} AS next_tick, s.problem,
+       (SELECT j.state FROM {t}jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
+       {time({now})} AS read_at
 FROM {t}schedules s
 LEFT JOIN {t}ticks k ON k.schedule_id = s.id AND k.tick = s.last_tick
 WHERE s.id > :id AND CASE WHEN CAST(:only AS text) IS NULL THEN TRUE ELSE s.id = :only END
@@ -223,18 +217,10 @@ RETURNING id;
 -- A dispatcher leaves, taking long-silent rows along. What it declared has been declared until now.
 DELETE FROM {t}dispatchers WHERE id = :id OR expires_at < {after(-86400)};
 
--- name: ring_dispatchers [postgres]
--- A schedule was added or changed: look again.
-SELECT pg_notify('rowlock', 'schedules');
-
--- name: ring_dispatchers [sqlite]
--- The bells of dispatchers that must look again, because a schedule was added or changed.
-SELECT bell FROM rowlock_dispatchers WHERE bell IS NOT NULL AND expires_at > {now};
-
 -- name: declarations
 -- What dispatchers declare, and whether they are alive; of those that are not, the ones believed gone for less than
 -- -:ago seconds.
-SELECT declares, expires_at > {now} FROM {t}dispatchers WHERE expires_at > {after(:ago)};
+SELECT declares, expires_at > {now} AS alive FROM {t}dispatchers WHERE expires_at > {after(:ago)};
 
 -- name: touch_declared
 -- Schedules that living dispatchers declare are not to be retired.

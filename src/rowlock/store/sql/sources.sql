@@ -3,7 +3,7 @@
 -- name: source_known
 -- Whether the source or class, the class of it, or a job of it is there. The last one reads all live jobs, and only for a
 -- name that is otherwise unknown.
-SELECT 1 WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :group)
+SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :group)
             OR EXISTS (SELECT 1 FROM {t}jobs_live WHERE source = :name OR {class(source)} = :name);
 
 -- name: source_classes
@@ -58,16 +58,18 @@ RETURNING name;
 -- name: list_sources
 -- Sources after :name, with their own settings, those of their class, how they stand and how many jobs run.
 SELECT s.name, s.concurrency, s.total, s.rate_limit_per_minute, s.burst, s.failure_threshold, s.cooldown_seconds,
-       s.cooldown_factor, s.block_after, s.set_by, s.enabled, {time(s.paused_until)}, s.failure_streak,
-       {time(s.opened_at)}, s.opens, {time(s.last_success_at)}, {time(s.last_failure_at)}, s.last_error, s.refusals,
-       {time(s.refused_at)}, s.refusal_code,
+       s.cooldown_factor, s.block_after, s.set_by, s.enabled, {time(s.paused_until)} AS paused_until, s.failure_streak,
+       {time(s.opened_at)} AS opened_at, s.opens, {time(s.last_success_at)} AS last_success_at,
+       {time(s.last_failure_at)} AS last_failure_at, s.last_error, s.refusals, {time(s.refused_at)} AS refused_at,
+       s.refusal_code,
        (SELECT count(*) FROM {t}jobs_live r
         WHERE r.state = 'running' AND r.source IS NOT NULL
-          AND {class(r.source)} = {class(s.name)} AND r.source = s.name),
+          AND {class(r.source)} = {class(s.name)} AND r.source = s.name) AS running,
        (SELECT count(*) FROM {t}jobs_live r
-        WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = s.name),
-       coalesce(s.concurrency, c.concurrency), coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
-       c.class_enabled, {time(c.class_paused_until)}
+        WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = s.name) AS class_running,
+       coalesce(s.concurrency, c.concurrency) AS effective_concurrency,
+       coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS effective_rate,
+       c.class_enabled, {time(c.class_paused_until)} AS class_paused_until
 FROM {t}sources s
 LEFT JOIN {t}sources c ON c.name = {class(s.name)}
 WHERE s.name > :name
@@ -82,12 +84,14 @@ SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;
 
 -- name: class_closed
 -- Whether a whole class is paused, and until when if somebody said so.
-SELECT class_enabled, CASE WHEN class_paused_until > {now} THEN {time(class_paused_until)} END FROM {t}sources
+SELECT class_enabled AS enabled, CASE WHEN class_paused_until > {now} THEN {time(class_paused_until)} END AS until
+FROM {t}sources
 WHERE name = :group AND (NOT class_enabled OR class_paused_until > {now});
 
 -- name: source_closed
 -- Whether a source itself is paused, and until when.
-SELECT enabled, CASE WHEN paused_until > {now} THEN {time(paused_until)} END FROM {t}sources
+SELECT enabled, CASE WHEN paused_until > {now} THEN {time(paused_until)} END AS until
+FROM {t}sources
 WHERE name = :source AND (NOT enabled OR paused_until > {now});
 
 -- name: put_sources_right
@@ -116,14 +120,14 @@ RETURNING name;
 
 -- name: source_running
 -- The jobs that run on a source, oldest first.
-SELECT CAST(r.id AS text), r.locked_by FROM {t}jobs_live r
+SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
 WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = {class(:source)} AND r.source = :source
 ORDER BY r.id
 LIMIT :n;
 
 -- name: class_running
 -- The jobs that run on all sources of a class, oldest first.
-SELECT CAST(r.id AS text), r.locked_by FROM {t}jobs_live r
+SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
 WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = :group
 ORDER BY r.id
 LIMIT :n;

@@ -36,9 +36,10 @@ RETURNING id;
 
 -- name: list_workers
 -- Every known worker, living ones first.
-SELECT id, hostname, pid, version, queues, tasks, pool_size, running, idle, {time(started_at)}, {time(seen_at)}, expires_at > {now}
-FROM {t}workers
-ORDER BY expires_at > {now} DESC, started_at DESC;
+SELECT w.id, w.hostname, w.pid, w.version, w.queues, w.tasks, w.pool_size, w.running, w.idle,
+       {time(w.started_at)} AS started_at, {time(w.seen_at)} AS seen_at, w.expires_at > {now} AS alive
+FROM {t}workers w
+ORDER BY w.expires_at > {now} DESC, w.started_at DESC;
 
 -- name: pause_queue
 -- Nothing more is claimed from this queue; what runs goes on.
@@ -51,4 +52,4 @@ UPDATE {t}queues SET paused_at = NULL WHERE name = :name AND paused_at IS NOT NU
 
 -- name: paused_queues
 -- The paused ones.
-SELECT name, {time(paused_at)} FROM {t}queues WHERE paused_at IS NOT NULL ORDER BY name;
+SELECT name, {time(paused_at)} AS paused_at FROM {t}queues WHERE paused_at IS NOT NULL ORDER BY name;

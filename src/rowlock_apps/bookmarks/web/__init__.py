@@ -1,1 +1,1 @@
-"""Reading pages that strangers chose, without being led anywhere or filled up by them."""
+"""Reads pages that strangers chose, safe against server-side request forgery and endless answers."""

@@ -18,8 +18,8 @@ def check_status(host: str, status: int, headers: Mapping[str, str]) -> None:
     """Raise unless the answer has a page in it.
 
     403 and 451, like a captcha and robots.txt, are refusals: dead at once, and counted against the domain as a block
-    candidate. What is gone (404, 410) or needs more than a bookmark (401, …) is dead at once too: a second look five
-    minutes later finds the same, and a later import tries again. Servers in trouble get their second try.
+    candidate. A page that is gone (404, 410) or needs a login (401, …) is dead at once, too: a second try five minutes
+    later would not help, and a later import tries again. Servers in trouble (5xx) get their second try.
     """
     if challenged_by_headers(headers):
         raise captcha(host)
@@ -37,7 +37,7 @@ def captcha(host: str) -> Permanent:
 
 
 def _wait(headers: Mapping[str, str]) -> float | None:
-    """How long the server wants to be left alone."""
+    """How long the server asks us to wait."""
     value = headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit():
         return min(float(value[:9]), LONGEST_WAIT)

@@ -1,7 +1,7 @@
-"""Whether an answer is a challenge: a page that stands before the page, and wants to know whether we are human.
+"""Whether an answer is a challenge: a page in front of the page, which checks whether the visitor is human.
 
-Such a page is known by what its provider puts there, not by words: a page about captchas has the words, and a login
-form has the same widget as a challenge. Three things count, from the surest on: a header that only a challenge has; a
+A challenge is recognised by the scripts of its provider, not by words: a page about captchas has the words, and a login
+form has a challenge's widget. Three things count, the most certain first: a header that only a challenge has; a
 script or a frame that only a challenge has; and a widget or a usual title on a refusal, or on a page that says nothing
 else of itself.
 """
@@ -32,11 +32,11 @@ _WIDGET = re.compile(
     r"<(?:div|form|iframe|button)[^<>]{0,300}\bclass=[\"'][^\"'>]{0,200}\b(?:g-recaptcha|h-captcha|cf-turnstile)\b"
     r"|<script[^<>]{0,300}\bsrc=[\"']https://(?:www\.google\.com/recaptcha|www\.recaptcha\.net/recaptcha"
     r"|(?:js\.)?hcaptcha\.com/1|challenges\.cloudflare\.com/turnstile)/"
-    # reCAPTCHA v3 asks nobody anything: a site key after `render=` is on ordinary pages.
+    # reCAPTCHA v3 is invisible: a site key after `render=` is on ordinary pages.
     r"(?![^\"'<>]{0,200}\brender=(?!explicit|onload))",
     re.IGNORECASE,
 )
-# A form that asks for something else than being human: its widget guards the form, not the page.
+# A form with other fields: its widget protects the form, not the page.
 _ASKS_FOR_MORE = re.compile(
     r"<textarea\b|<select\b|<input(?![^<>]{0,300}\btype=[\"']?(?:hidden|submit|button|checkbox|image)\b)", re.IGNORECASE
 )
@@ -75,7 +75,7 @@ def is_challenge(status: int, head: Head, html: str) -> bool:
 
 
 def describes_itself(head: Head) -> bool:
-    """Whether a page wants to be found: then it is one, whatever its title."""
+    """Whether a page has metadata for search engines: then it is an ordinary page, whatever its title."""
     return any((head.description, head.site_name, head.image_url, head.canonical_url))
 
 

@@ -29,7 +29,7 @@ from .page import Page
 Dial = Callable[[tuple[Any, ...]], socket.socket]
 ROBOT = "rowlock-bookmarks"
 MOST_REDIRECTS = 5
-LOOK_SECONDS = 3.0  # for the part of a page that nothing is kept of
+LOOK_SECONDS = 3.0  # for the part of a page that is only searched for a challenge
 PAGES = {"text/html", "application/xhtml+xml"}
 
 
@@ -49,7 +49,7 @@ async def system_resolve(host: str) -> list[str]:
 
 
 def public_socket(info: tuple[Any, ...]) -> socket.socket:
-    """A socket for a public address; for any other, none."""
+    """A socket for a public address; raises for any other."""
     family, kind, protocol, _, (address, *_) = info
     if not is_public(address):
         raise Refused(f"{address} is not a public address", code="ADDRESS_REFUSED")
@@ -57,7 +57,7 @@ def public_socket(info: tuple[Any, ...]) -> socket.socket:
 
 
 class _NoNames(aiohttp.abc.AbstractResolver):
-    """The guard gives addresses only; a name that comes this far is a mistake, not a question to the DNS."""
+    """The guard gives addresses only; a name here is a bug and is not resolved."""
 
     async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_INET) -> list[Any]:
         raise Refused(f"{host} was not resolved by the guard", code="ADDRESS_REFUSED")
@@ -88,7 +88,7 @@ class Fetcher:
         except TimeoutError:
             raise SourceError(f"{target_host(url)} took longer than {self._limits.total:g} s", code="TIMEOUT") from None
         except (aiohttp.ClientError, OSError) as error:
-            # Not its own words: they quote what the server sent.
+            # Not the error's own text: it quotes what the server sent.
             reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
             raise SourceError(f"{target_host(url)}: {reason}", code="CONNECTION") from None
 
@@ -175,7 +175,7 @@ class Fetcher:
             try:
                 async with aclosing(self._body(answer, robots.MOST_BYTES)) as steps:
                     data = b"".join([step async for step in steps])
-            except Permanent as error:  # of the page nothing is known yet
+            except Permanent as error:  # nothing is known about the page yet
                 raise SourceError(f"robots.txt of {target.host}: {error}", code=error.code) from None
         return robots.parse(data.decode("utf-8", "replace"), ROBOT)
 

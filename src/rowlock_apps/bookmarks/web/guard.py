@@ -1,8 +1,8 @@
 """Which URLs and addresses may be called: public web servers, and nothing that only we can reach.
 
 A link comes from a stranger, and so does every redirect and every answer of the DNS. Names are resolved once, all
-answers are checked, and the connection goes to a checked address, so there is no moment between the check and the call
-at which a name could change its mind.
+answers are checked, and the connection goes to a checked address, so the name cannot
+get another address between the check and the call (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Resolve = Callable[[str], Awaitable[list[str]]]
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MOST_ANSWERS = 64
 
-# Names that are never those of a public server: to ask for them would only tell the DNS about our network.
+# Names that no public server has: resolving them would only reveal our network to the DNS.
 OUR_NAMES = re.compile(r"(.*\.)?(localhost|local|internal|intranet|lan|home|corp|home\.arpa|onion|test|invalid)")
 
-# A second wall behind `is_global`, which says yes to some of these, depending on Python's version.
+# Checked in addition to `is_global`, which accepts some of these in some versions of Python.
 REFUSED_V4 = [
     IPv4Network(text)
     for text in (
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
         "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
         "224.0.0.0/4", "240.0.0.0/4",
-        "168.63.129.16/32",  # answers to the machines of one cloud only, whatever its number looks like
+        "168.63.129.16/32",  # the metadata service of one cloud, although it looks public
     )
 ]  # fmt: skip
 GLOBAL_V6 = IPv6Network("2000::/3")
 REFUSED_V6 = [IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
-NAT64 = IPv6Network("64:ff9b::/96")  # what a network without IPv4 gets for every site that has nothing else
+NAT64 = IPv6Network("64:ff9b::/96")  # NAT64: in a network without IPv4, the address of every site that has IPv4 only
 
 
 class Refused(Permanent):
@@ -86,7 +86,7 @@ def target_of(url: str, ports: Collection[int] = (80, 443), *, said: str = "the 
 
 
 def redirected(target: Target, location: str, ports: Collection[int]) -> Target:
-    """Where a redirect leads; it must pass the same checks."""
+    """The target of a redirect; it must pass all checks of a first request."""
     try:
         joined = urljoin(target.url, location)
     except ValueError:
@@ -134,7 +134,8 @@ def _public_v4(address: IPv4Address) -> bool:
 
 
 def _public_v6(address: IPv6Address) -> bool:
-    """Of those that carry an IPv4 address (6to4, Teredo, compatible) none is a public server's: all are refused."""
+    """Whether an IPv6 address contains an IPv4 address (6to4, Teredo, compatible). No public server has one of
+    these."""
     return (
         address in GLOBAL_V6
         and address.is_global
@@ -156,7 +157,7 @@ def _literal(host: str) -> str | None:
 
 
 def _path(url: str) -> str:
-    """Path and query as they were given: a server may care for their order, and we have no reason to."""
+    """Path and query unchanged: their order may matter to the server."""
     rest = url.partition("://")[2].partition("#")[0]
     found = re.search(r"[/?]", rest)
     path = rest[found.start() :] if found else "/"

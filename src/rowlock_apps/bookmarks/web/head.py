@@ -1,8 +1,8 @@
 """What a page says of itself: title, description, Open Graph, canonical link, icon. Never its text.
 
 The bytes come in a stream; they are read until the head has ended, at most 256 KiB. Before a parser sees them, a scan
-cuts them off at the first tag that is deeper, longer or has more attributes than a head has: a parser's worst case is
-what somebody sends it on purpose.
+cuts them off at the first tag that is nested deeper, is longer or has more attributes than the tags of real heads,
+because an attacker would send the parser's worst case.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What was found; None where the page says nothing."""
+    """The values that were found; None where the page has none."""
 
     title: str | None = None
     description: str | None = None
@@ -95,7 +95,7 @@ def head_of(text: str, url: str) -> Head:
 
 
 def _safe_end(text: str) -> int:
-    """Where to stop: linear, and every step goes forward."""
+    """Where to stop. Takes linear time: every step goes forward."""
     depth = tags = at = 0
     while found := _TAG.search(text, at):
         tags += 1
@@ -116,7 +116,8 @@ def _safe_end(text: str) -> int:
 
 
 def _spaced(text: str, start: int, end: int) -> bool:
-    """Whether a tag has more words than attributes that anybody would write. A description has words too: in quotes."""
+    """Whether a tag has more words than a real tag has attributes. Words in quotes, as in a description, do not
+    count."""
     if end - start < 4 * MOST_ATTRIBUTES:
         return False
     bare = re.sub(r"\"[^\"]*\"|'[^']*'", "", text[start:end])

@@ -70,7 +70,7 @@ def _pattern(value: str) -> Pattern:
 
 
 def _fits(pattern: Pattern, path: str) -> bool:
-    """Without a regular expression, whose worst case anybody could write into a robots.txt."""
+    """Matches without a regular expression: a robots.txt could contain the worst case of one."""
     _, (first, *rest), anchored = pattern
     if not path.startswith(first):
         return False

@@ -2,7 +2,7 @@
 
 A `CheckedHandler` says with a pydantic model what it takes. Params that do not fit are found when a cron job is added
 (`cron_jobs.add`), when a worker starts (those of the YAML), and at the latest when they are about to be used: then the
-execution is FAILED at once, for no retry would help.
+execution is FAILED at once, because no retry would help.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from rowlock import (
 
 __all__ = ["BaseHandler", "CheckedHandler", "HandlerNotFoundError", "Params", "get_handler", "handler"]
 
-# What a cron job gets that does not say otherwise: the document's example, and its poll interval before a retry.
+# Defaults of a cron job: those of the document's example, and its poll interval before a retry.
 MAX_RETRY = 3
 RETRY_PAUSE = fixed(seconds=5)
 
 
 class Params(BaseModel):
-    """Base of what handlers take: nothing unknown, nothing of the wrong type."""
+    """Base of the params of handlers: no unknown key, no value of a wrong type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -43,7 +43,7 @@ class CheckedHandler(BaseHandler):
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is; the first when somebody calls a handler directly."""
+        """The number of this attempt; 1 when a handler is called directly."""
         return self._context.attempt if self._context is not None else 1
 
     async def execute(self, params: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Forgets old reports. Executions are forgotten by Rowlock itself (`retention` of the config)."""
+"""Deletes old reports. Old executions are deleted by Rowlock itself (`retention` of the config)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the cron jobs did: counts what ended in the hours before the tick, and keeps the counts."""
+"""Counts the executions that ended in the hours before the tick, and stores the counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReportParams(Params):
 
 @handler("report", max_attempts=1 + MAX_RETRY, backoff=RETRY_PAUSE, timeout=60)
 class ReportHandler(CheckedHandler):
-    """Writes one row for each tick: a retry, or a second run after a crash, writes the same row again."""
+    """Writes one row for each tick; a retry, or a second run after a crash, overwrites that row."""
 
     shape = ReportParams
 
@@ -32,7 +32,7 @@ class ReportHandler(CheckedHandler):
             if not own:
                 raise Permanent("a report is about a tick: rowlock schedules run NAME", code="NOT_SCHEDULED")
             ((job_id, scheduled_time),) = own
-            # By the tick and not by the clock: the report of midnight stays that of midnight when it runs late.
+            # By the tick and not by the clock: a report that runs late is still about its own tick.
             end = moment(scheduled_time)
             begin = end - timedelta(hours=params.hours)
             counted = await tx.fetch(query("count_ended"), begin, end)

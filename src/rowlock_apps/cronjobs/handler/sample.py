@@ -1,4 +1,4 @@
-"""A handler that does as it is told: for tests, for the demo, and to try out a cron job's retries and timeout."""
+"""A handler whose params say how it ends: for tests, for the demo, and to try out retries and timeouts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class SampleParams(Params):
     """What a sample execution does."""
 
     sleep_seconds: float = Field(default=0, ge=0, le=DAY)
-    stubborn: bool = False  # sleep on when told to stop: what a handler that swallows its cancel does
+    stubborn: bool = False  # ignore a cancellation, as a handler with a bug does
     should_fail: bool = False  # every attempt fails
-    fail_times: int = Field(default=0, ge=0)  # so many attempts fail, the next one succeeds
+    fail_times: int = Field(default=0, ge=0)  # this many attempts fail, the next one succeeds
     retry_after_seconds: float | None = Field(default=None, ge=0, le=DAY)  # instead of the usual pause
     permanent: bool = False  # a failure is final, whatever max_retry says
     message: str = "asked to fail"
@@ -52,7 +52,7 @@ class SampleHandler(CheckedHandler):
 
 
 async def _sleep_on(seconds: float) -> None:
-    """Sleep to the end, whoever says stop."""
+    """Sleep to the end, also when cancelled."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         try:

@@ -1,0 +1,265 @@
+"""`python -m bench.path`: follow one job through the package, from enqueue to settle, and print what a reader meets.
+
+For a plain job, a job with a source and a tick of a schedule: the functions that ran, their files and lines, and the
+spine (see tracing.py). With --source the same script follows a job of another checkout, so that two can be compared.
+"""
+
+import argparse
+import ast
+import asyncio
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from bench.drivers import apsw_statements, asyncpg_statements
+from bench.tracing import WOKEN, Trace, Tracer
+
+ROOT = Path(__file__).parents[1]
+SECONDS = 10.0  # longest wait for a job to be settled
+AFTERWARDS = 0.05  # for what a worker does once the outcome is written
+# What executes statements, whichever they are, is read once for all paths: a folder of its own today, and these files
+# of store/ in older checkouts.
+ENGINE = re.compile(
+    r"^store/(engines/|(operation|queries|engine|session|connect|sqlite|postgres|bells|outage|forking|listener))"
+)
+STATEMENTS = (  # the first that fits names the step
+    ("tick", r"^INSERT INTO rowlock[._]jobs_live.* tick,"),
+    ("enqueue", r"INSERT INTO rowlock[._]jobs_live"),
+    ("claim", r"UPDATE rowlock[._]jobs_live .*SET state = 'running'"),
+    ("settle", r"INSERT INTO rowlock[._]jobs_finished"),
+    ("sources", r"^(WITH|SELECT).*rowlock[._]sources"),
+)
+STEPS = ("enqueue", "claim", "user code", "decide", "settle")
+SOURCE_STEPS = (*STEPS, "sources")
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+IMPORT = re.compile(r"(from|import)\b")
+REPEATED_LINES = 6  # as many equal lines in two places are a repeated passage
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way through the package."""
+
+    functions: list[CodeType]
+    spine: list[tuple[str, CodeType]]  # (step, function)
+
+
+def main() -> int:
+    options = arguments()
+    if options.source:
+        source = Path(options.source).resolve()
+        folder = source if (source / "rowlock").is_dir() else source / "src"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+        rest = ["--postgres"] * options.postgres + ["--brief"] * options.brief
+        return subprocess.run([sys.executable, "-m", "bench.path", *rest], cwd=ROOT, env=environment).returncode
+    package = Path(str(importlib.import_module("rowlock").__file__)).parent
+    with ExitStack() as stack:
+        url = database(stack, options.postgres)
+        for name, way in asyncio.run(follow(url, package)).items():
+            print_way(name, way, package, options.brief)
+    print_lines(package)
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.path", description=__doc__)
+    parser.add_argument("--source", help="a checkout, or the folder its package is in; without it the installed one")
+    parser.add_argument("--postgres", action="store_true", help="on PostgreSQL; without it on SQLite")
+    parser.add_argument("--brief", action="store_true", help="only the numbers, not the functions of the spine")
+    return parser.parse_args()
+
+
+def database(stack: ExitStack, postgres: bool) -> str:
+    if not postgres:
+        return f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory(prefix='rowlock-path-'))}/jobs.db"
+    from bench.server import start_server
+
+    return stack.enter_context(start_server()).create_database("path")
+
+
+# --- what is followed
+
+
+async def follow(url: str, package: Path) -> dict[str, Way]:
+    """Run one of each kind and watch it."""
+    from rowlock import Rowlock
+
+    app = Rowlock(url)
+    await app.migrate()
+    ran = asyncio.Event()
+
+    async def work(number: int = 0) -> int:
+        ran.set()
+        return number
+
+    plain = app.task("plain")(work)
+    sourced = app.task("sourced", source="path:one")(work)
+    app.schedule("every 1s", name="tick")(app.task("ticked")(work))
+    tracer = Tracer(package, step_of, work.__code__)
+    asyncio.get_running_loop().set_task_factory(tracer.make_task)
+    found: dict[str, Way] = {}
+    with tracer.watched(), noticed(url, tracer):
+        await app.sources.set("path", concurrency=2)
+        async with app.worker(pool_size=2):
+            for name, task, steps in (("a plain job", plain, STEPS), ("a job with a source", sourced, SOURCE_STEPS)):
+                await until_settled(await task.enqueue())  # loads code, connects, registers
+                await asyncio.sleep(1.0)  # until the worker is idle
+                with tracer.tracing() as trace:
+                    job = await task.enqueue(1)
+                    await until_step(trace, "settle")
+                    await asyncio.sleep(AFTERWARDS)
+                await until_settled(job)
+                found[name] = way_of(trace, steps)
+        async with app.dispatcher():
+            with tracer.tracing() as trace:
+                await until_step(trace, "tick")
+                await asyncio.sleep(AFTERWARDS)
+            found["a tick of a schedule"] = way_of(trace, ("tick",))
+    await app.close()
+    return found
+
+
+def step_of(sql: str) -> str | None:
+    return next((name for name, text in STATEMENTS if re.search(text, sql)), None)
+
+
+def noticed(url: str, tracer: Tracer) -> AbstractContextManager[None]:
+    """Tell the tracer of every statement."""
+    if url.startswith("sqlite"):
+        return apsw_statements(tracer.statement)
+
+    @contextmanager
+    def around(sql: str) -> Iterator[None]:
+        tracer.statement(sql)
+        yield
+
+    return asyncpg_statements(around)
+
+
+async def until_settled(job: Any) -> None:
+    await job.wait(timeout=SECONDS)
+
+
+async def until_step(trace: Trace, what: str) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not any(step.what == what for step in trace.steps):
+            await asyncio.sleep(0.002)
+
+
+# --- what was found
+
+
+def way_of(trace: Trace, wanted: Sequence[str]) -> Way:
+    """The functions of the tasks and threads that had a part in these steps; the spine in their order."""
+    steps = [step for step in trace.steps if step.what in wanted]
+    started = next((number for number, step in enumerate(steps) if step.what == "user code"), len(steps))
+    claims = [step for step in steps[:started] if step.what == "claim"]
+    actors, spine, known = set(), list[tuple[str, CodeType]](), set()
+    for step in steps:
+        if step.what == "claim" and step is not claims[-1]:
+            continue  # one that found nothing
+        for part in (*trace.before(step), step):
+            actors |= {part.actor, part.thread}
+            for frame in part.stack:
+                code = frame.f_code
+                if code not in known and not (code.co_name.startswith("__") or code.co_name in COMPREHENSIONS):
+                    known.add(code)
+                    spine.append(
+                        ("wake-up" if step.what in ("claim", "sources") and part.what == WOKEN else step.what, code)
+                    )
+    ran = [code for code, where in trace.calls.items() if where & actors and code.co_name not in COMPREHENSIONS]
+    return Way(ran, spine)
+
+
+def print_way(name: str, way: Way, package: Path, brief: bool) -> None:
+    files = {code.co_filename for code in way.functions}
+    on_spine = {code.co_filename for _, code in way.spine}
+    engine = sum(bool(ENGINE.match(short(code, package))) for _, code in way.spine)
+    waking = sum(step == "wake-up" for step, _ in way.spine)
+    print(
+        f"{name}: {len(way.functions)} functions in {len(files)} files,"
+        f" {sum(body_lines(code) for code in way.functions):,} lines of their bodies\n"
+        f"  spine: {len(way.spine)} hops ({engine} of them in the engine, {waking} of the wake-up)"
+        f" in {len(on_spine)} files of {sum(len(read(file)) for file in on_spine):,} lines,"
+        f" {sum(body_lines(code) for _, code in way.spine):,} lines of bodies"
+    )
+    before = ""
+    for step, code in () if brief else way.spine:
+        print(f"    {step if step != before else '':10} {short(code, package):32} {code.co_qualname}")
+        before = step
+
+
+def short(code: CodeType, package: Path) -> str:
+    return Path(code.co_filename).relative_to(package).as_posix()
+
+
+@cache
+def read(file: str) -> list[str]:
+    return Path(file).read_text().splitlines()
+
+
+@cache
+def parsed(file: str) -> dict[int, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions of a file by the line they begin at, as a code object knows it: that of the first decorator."""
+    every = ast.walk(ast.parse("\n".join(read(file))))
+    found = [node for node in every if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in found}
+
+
+def body_lines(code: CodeType) -> int:
+    """Lines of a function's body without its docstring, comments and empty lines; a lambda is one."""
+    node = parsed(code.co_filename).get(code.co_firstlineno)
+    if node is None:
+        return 1
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    if not body:
+        return 0
+    return sum(counts(line) for line in read(code.co_filename)[body[0].lineno - 1 : node.end_lineno])
+
+
+def counts(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith(("#", "--"))
+
+
+# --- the whole package
+
+
+def print_lines(package: Path) -> None:
+    folders = Counter[str]()
+    files = [file for file in sorted(package.rglob("*")) if file.suffix in (".py", ".sql")]
+    for file in files:
+        inside = file.parent.relative_to(package).as_posix()
+        folders[f"{inside if inside != '.' else ''}/*{file.suffix}".lstrip("/")] += len(read(str(file)))
+    print("lines of the package")
+    for folder, lines in sorted(folders.items()):
+        print(f"    {folder:36} {lines:6,}")
+    print(f"    {'together':36} {folders.total():6,}")
+    print(f"    {repeated(files):,} lines are in passages of {REPEATED_LINES} lines or more that stand in two places")
+
+
+def repeated(files: Sequence[Path]) -> int:
+    """Lines that are part of a passage which stands in another place, too. Imports and signs alone do not count."""
+    places: dict[tuple[str, ...], list[set[tuple[Path, int]]]] = {}
+    for file in files:
+        lines = [(number, line.strip()) for number, line in enumerate(read(str(file))) if counts(line)]
+        lines = [(number, line) for number, line in lines if re.search(r"\w", line) and not IMPORT.match(line)]
+        for start in range(len(lines) - REPEATED_LINES + 1):
+            passage = lines[start : start + REPEATED_LINES]
+            key = tuple(line for _, line in passage)
+            places.setdefault(key, []).append({(file, number) for number, _ in passage})
+    return len(set().union(*(set().union(*found) for found in places.values() if len(found) > 1)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The ASGI application: routes behind the gate. It can be served alone, or mounted in another application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from starlette.exceptions import HTTPException
+
+from rowlock.api import health, jobs, live, operator, problems, results
+from rowlock.api.auth import Authenticate, Authenticator, Verifier
+from rowlock.api.gate import Gate, host_names
+from rowlock.api.service import Service
+from rowlock.client.client import Client
+from rowlock.client.version import VERSION
+from rowlock.core.errors import ConfigError, StorageFull, StoreUnavailable
+
+ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
+DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
+
+
+def build(client: Client, authenticate: Authenticate | None = None, *, alone: bool = False) -> FastAPI:
+    """The API over the jobs of an app. `authenticate` says whose request it is, in place of tokens. `alone` means that
+    no other application stands in front of it, so that the Host header is checked here."""
+    settings = client.settings.api
+    service = Service(client, Authenticator(client, _verifier(client), authenticate))
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await client.store()
+        try:
+            yield
+        finally:
+            await service.feed.close()
+
+    app = FastAPI(
+        title="Rowlock job API",
+        version=VERSION,
+        description=DESCRIPTION,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.include_router(live.router)
+    app.include_router(results.router)
+    app.include_router(jobs.router)
+    app.include_router(operator.router)
+    app.include_router(health.router)
+    app.add_exception_handler(problems.Refusal, problems.on_refusal)
+    app.add_exception_handler(RequestValidationError, problems.on_validation)
+    app.add_exception_handler(HTTPException, problems.on_http)
+    app.add_exception_handler(StoreUnavailable, problems.on_unavailable)
+    app.add_exception_handler(StorageFull, problems.on_unavailable)
+    app.add_exception_handler(Exception, problems.on_fault)
+    hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
+    app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=ASKED,
+            expose_headers=["ETag", "Location", "Retry-After", "Preference-Applied", "Repr-Digest"],
+        )
+    return app
+
+
+def _verifier(client: Client) -> Verifier | None:
+    settings = client.settings.api.jwt
+    if settings is None:
+        return None
+    try:
+        from rowlock.api.jwt import JwtVerifier
+    except ImportError as error:
+        raise ConfigError('api.jwt needs a library: pip install "rowlock[jwt]" (PyJWT is missing)') from error
+    return JwtVerifier(settings)

@@ -1,0 +1,38 @@
+"""Who asks, and what they may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rowlock.store.owned import EVERYONE, Owner
+from rowlock.store.tokens import Scope, Token
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks, and what they may do."""
+
+    owner: Owner
+    scope: Scope = "jobs"
+    token_id: str | None = None  # of a token of ours
+    job_id: str | None = None  # the only job that they may read
+
+    @property
+    def key(self) -> str:
+        """What limits are counted by."""
+        return self.token_id or f"{self.scope}:{self.owner}"
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether they may see the jobs of all owners."""
+        return self.owner is EVERYONE
+
+    @property
+    def may_change(self) -> bool:
+        """Whether they may do more than read."""
+        return self.scope != "operator:read" and self.job_id is None
+
+
+def asker_of(token: Token) -> Asker:
+    """Who has this token."""
+    return Asker(EVERYONE if token.owner is None else token.owner, token.scope, token.id, token.job_id)

@@ -1,0 +1,67 @@
+"""Finds out who asks: a bearer token of ours, a JSON Web Token, or whatever the host application says.
+
+Identity comes from a verified token alone. Headers such as X-User-Id mean nothing here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from starlette.requests import HTTPConnection
+
+from rowlock.api.asker import Asker, asker_of
+from rowlock.client.client import Client
+from rowlock.store import tokens
+from rowlock.store.tokens import Token
+
+Authenticate = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
+
+REMEMBERED_SECONDS = 2.0  # a revoked token is refused at the latest after this
+REMEMBERED = 10_000
+
+
+class Verifier(Protocol):
+    """Says who has a token that is not one of ours."""
+
+    def asker_of(self, token: str) -> Asker | None: ...
+
+
+class Authenticator:
+    """Finds out who asks. Tokens of ours are remembered for a moment, so that not each request costs a query."""
+
+    def __init__(self, client: Client, verifier: Verifier | None, host: Authenticate | None) -> None:
+        self._client, self._verifier, self._host = client, verifier, host
+        self._known: OrderedDict[str, tuple[float, Token | None]] = OrderedDict()
+
+    async def asker_of(self, connection: HTTPConnection) -> Asker | None:
+        """Who sent this request; None when nobody knows."""
+        if self._host is not None:
+            answer = self._host(connection)
+            owner = await answer if inspect.isawaitable(answer) else answer
+            return None if owner is None else Asker(owner)
+        kind, _, secret = connection.headers.get("authorization", "").partition(" ")
+        return await self.asker_of_token(secret.strip()) if kind.lower() == "bearer" else None
+
+    async def asker_of_token(self, secret: str) -> Asker | None:
+        """Whose token this is; None when it is nobody's, or no longer good."""
+        if not secret or len(secret) > 8192 or not secret.isascii():
+            return None
+        if secret.startswith(tokens.PREFIX):
+            token = await self._token(secret)
+            return None if token is None else asker_of(token)
+        return self._verifier.asker_of(secret) if self._verifier else None
+
+    async def _token(self, secret: str) -> Token | None:
+        now, key = time.monotonic(), tokens.hash_of(secret)
+        if (known := self._known.get(key)) is not None and known[0] > now:
+            return known[1]
+        token = await (await self._client.store()).run(tokens.find(secret))
+        self._known[key] = (now + REMEMBERED_SECONDS, token)
+        self._known.move_to_end(key)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return token

@@ -1,0 +1,221 @@
+"""New events, read once for all the clients of this server.
+
+One reader asks the database, whatever the number of clients: it is woken by NOTIFY on PostgreSQL and polls on SQLite,
+and rests while nobody watches. On PostgreSQL a transaction may commit an event whose id is smaller than one that was
+already read. The reader therefore remembers each id that it has not seen, and gives it up only when every transaction
+that was running when the gap was noticed has ended. The *mark* is the id up to which nothing more can come.
+
+A client's position is text, `mark.id`: when it comes back, it gets every event after that mark again, except the one it
+has named. It may see an event twice, and never misses one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple
+
+from rowlock.core.errors import StoreError
+from rowlock.store import events
+from rowlock.store.engines.engine import Store, Wakeups
+from rowlock.store.events import Event, News
+from rowlock.store.owned import EVERYONE, Owner
+
+log = logging.getLogger("rowlock.api")
+
+POSITION = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
+PAGE = 1000
+POLL_SECONDS = 0.05  # on SQLite
+CHECK_SECONDS = 1.0  # on PostgreSQL, where a wake-up may be lost
+LISTEN_SECONDS = 30.0
+PENDING = 1000  # events that wait for one slow client; with more it must start again
+
+
+class Position(NamedTuple):
+    """Where a client stands."""
+
+    mark: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.mark}.{self.last}"
+
+    @classmethod
+    def read(cls, text: str | None) -> Position | None:
+        """What a client gives back; None when it is not one of ours."""
+        found = POSITION.fullmatch(text or "")
+        return None if found is None else cls(int(found[1]), int(found[2]))
+
+
+class Watcher:
+    """One client that watches the jobs of an owner, or one job. Progress that waits to be sent is replaced by newer
+    progress of the same job; ends of jobs are all kept."""
+
+    def __init__(self, owner: Owner, job_id: str | None) -> None:
+        self.owner, self.job_id = owner, job_id
+        self.overrun = False  # too much has gathered: the client must read its jobs anew
+        self._pending: dict[tuple[str, int], tuple[Event, Position]] = {}
+        self._news = asyncio.Event()
+
+    def wants(self, event: Event) -> bool:
+        """Whether this client may see the event, and asked for it."""
+        return self.owner in (EVERYONE, event.owner) and self.job_id in (None, event.job_id)
+
+    def put(self, event: Event, position: Position) -> None:
+        """Keep an event until the client takes it."""
+        key = (event.job_id, 0 if event.type == "job.progress" else event.id)
+        self._pending.pop(key, None)
+        if len(self._pending) >= PENDING:
+            self.overrun = True
+            self._pending.clear()
+        if not self.overrun:
+            self._pending[key] = (event, position)
+        self._news.set()
+
+    async def take(self) -> list[tuple[Event, Position]]:
+        """What has come; waits for something."""
+        await self._news.wait()
+        self._news.clear()
+        taken, self._pending = list(self._pending.values()), {}
+        return taken
+
+    def wake(self) -> None:
+        """Let `take` return, with nothing perhaps."""
+        self._news.set()
+
+
+class Reader:
+    """Which ids were read, which are missing, and the mark: the id up to which nothing more can come. Pure."""
+
+    def __init__(self, newest: int) -> None:
+        self.mark = self.newest = newest
+        self.missing: dict[int, int] = {}  # id -> every transaction that could bring it has a number below this one
+
+    def learn(self, news: News) -> list[Event]:
+        """The events that were not known before, oldest first."""
+        fresh = [event for event in news.events if event.id > self.newest or event.id in self.missing]
+        for event in fresh:
+            self.missing.pop(event.id, None)
+            self.missing |= dict.fromkeys(range(self.newest + 1, event.id), news.running_to)
+            self.newest = max(self.newest, event.id)
+        self.missing = {gap: until for gap, until in self.missing.items() if until > news.running_from}
+        self.mark = min(self.missing) - 1 if self.missing else self.newest
+        return fresh
+
+
+class Feed:
+    """Hands each new event to the clients that watch its job."""
+
+    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
+        self._store = store
+        self._id = f"server-{secrets.token_hex(8)}"
+        self._watchers: set[Watcher] = set()
+        self._reader: Reader | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._woken = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def watching(self, owner: Owner, job_id: str | None = None) -> AsyncIterator[Watcher]:
+        """A watcher, for as long as the block lasts; it misses nothing that is committed from now on."""
+        watcher = Watcher(owner, job_id)
+        self._watchers.add(watcher)
+        try:
+            if self._task is None or self._task.done():
+                self._ready.clear()
+                self._task = asyncio.get_running_loop().create_task(self._run())
+            await self._ready.wait()
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+            self._woken.set()
+
+    def position(self) -> Position:
+        """Where a client that begins now stands."""
+        mark = self._reader.mark if self._reader else 0
+        return Position(mark, mark)
+
+    def watched_by(self, owner: Owner) -> int:
+        """How many clients watch for this owner."""
+        return sum(watcher.owner == owner for watcher in self._watchers)
+
+    async def missed(self, watcher: Watcher, since: Position) -> list[tuple[Event, Position]] | None:
+        """What a client has missed since a position; None when that is too long ago to tell."""
+        store = await self._store()
+        oldest, newest = await store.run(events.bounds())
+        if since.mark > newest or (oldest is not None and since.mark + 1 < oldest):
+            return None
+        found: list[tuple[Event, Position]] = []
+        owner, at = None if watcher.owner is EVERYONE else str(watcher.owner), since.mark
+        while page := await store.run(events.after(at, PAGE, owner)):
+            at = page[-1].id
+            mark = max(since.mark, min(at, self._reader.mark if self._reader else 0))
+            found += [(e, Position(min(mark, e.id), e.id)) for e in page if e.id != since.last and watcher.wants(e)]
+            if len(found) > 10 * PENDING:
+                return None
+        return found
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- the reader
+
+    async def _run(self) -> None:
+        store = await self._store()
+        wakeups = await store.listen(self._on_wakeup) if store.engine == "postgres" else None
+        try:
+            await self._follow(store, wakeups)
+        finally:
+            if wakeups is not None:
+                await wakeups.close()
+                with contextlib.suppress(StoreError):
+                    await store.run(events.stop_listening(self._id))
+
+    async def _follow(self, store: Store, wakeups: Wakeups | None) -> None:
+        announced = 0.0
+        while self._watchers:
+            try:
+                if wakeups is not None and time.monotonic() > announced:
+                    await store.run(events.listen(self._id, LISTEN_SECONDS))
+                    announced = time.monotonic() + LISTEN_SECONDS / 3
+                if self._reader is None or not self._ready.is_set():
+                    self._reader = await self._begin(store)
+                    self._ready.set()
+                await self._read(store, self._reader)
+            except StoreError as error:
+                store.outage.failed("events", error)
+                await asyncio.sleep(1.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS if wakeups is not None else POLL_SECONDS):
+                    await self._woken.wait()
+            self._woken.clear()
+
+    async def _begin(self, store: Store) -> Reader:
+        """A reader that knows all events until now, and which ids before them may still come."""
+        _, newest = await store.run(events.bounds())
+        reader = Reader(max(0, newest - PAGE))
+        reader.learn(await store.run(events.news(reader.newest, [], 2 * PAGE)))
+        return reader
+
+    async def _read(self, store: Store, reader: Reader) -> None:
+        while True:
+            news = await store.run(events.news(reader.newest, sorted(reader.missing)[:PAGE], PAGE))
+            for event in reader.learn(news):
+                position = Position(reader.mark, event.id)
+                for watcher in list(self._watchers):
+                    if watcher.wants(event):
+                        watcher.put(event, position)
+            if len(news.events) < PAGE:
+                return
+
+    def _on_wakeup(self, what: str) -> None:
+        if what in ("events", "work"):  # "work" also when the listening connection is new
+            self._woken.set()

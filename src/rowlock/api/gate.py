@@ -1,0 +1,168 @@
+"""What every request must pass before a route sees it: the Host header, the size of its body, who sent it, how often.
+
+This stands in front of all routes, so that no route can forget it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Collection
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rowlock.api.problems import Refusal, unauthorized
+from rowlock.api.service import Service
+from rowlock.core.config import ApiSettings
+
+access = logging.getLogger("rowlock.api.access")
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
+OPEN = ("/livez", "/readyz", "/api/openapi.json")  # for anybody: they tell nothing of any job
+STRANGERS_PER_MINUTE = 600  # requests without a valid token, from one address
+HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
+
+
+class Gate:
+    """ASGI middleware around the routes. `hosts` are the names of this server; None: the host application checks."""
+
+    def __init__(self, app: ASGIApp, service: Service, hosts: Collection[str] | None, prefix: str = "") -> None:
+        self._app, self._service, self._hosts, self._prefix = app, service, hosts, prefix
+        self._settings = service.settings
+        self._askers = Buckets(service.settings.requests_per_minute)
+        self._strangers = Buckets(STRANGERS_PER_MINUTE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        scope.setdefault("state", {})["rowlock"] = self._service
+        if self._prefix:  # a proxy may have taken it away, or left it where it was
+            scope["root_path"] = self._prefix
+            if not f"{scope['path']}/".startswith(f"{self._prefix}/"):
+                scope["path"] = self._prefix + scope["path"]
+        if scope["type"] == "websocket":
+            # A socket tells who it is by a ticket or its first message; its route asks for that.
+            await (self._app if self._known_host(scope) else _deny)(scope, receive, send)
+            return
+        started, status = time.monotonic(), 500
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._check(scope)
+            await self._app(scope, await read_body(scope, receive, self._settings), answer)
+        except Refusal as refusal:
+            await refusal.response()(scope, receive, answer)
+        finally:
+            milliseconds = (time.monotonic() - started) * 1000
+            # The path without its query: a query may hold what nobody should read in a log.
+            access.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, milliseconds)
+
+    async def _check(self, scope: Scope) -> None:
+        if not self._known_host(scope):
+            raise Refusal("INVALID_HOST", "name this server in api.allowed_hosts to let it be reached by this name")
+        if _route_path(scope) in OPEN:
+            return
+        asker = await self._service.authenticator.asker_of(HTTPConnection(scope))
+        if asker is None:
+            self._strangers.spend(str((scope.get("client") or ("",))[0]))
+            raise unauthorized()
+        self._askers.spend(asker.key)
+        scope["state"]["asker"] = asker
+
+    def _known_host(self, scope: Scope) -> bool:
+        """Whether the request is meant for this server. Without this check, a page that a browser shows could reach a
+        server on the loopback under a name of its own (DNS rebinding)."""
+        if self._hosts is None:
+            return True
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        return len(given) == 1 and _without_port(given[0]).lower() in self._hosts
+
+
+async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Receive:
+    """Read a request's whole body before a route sees it, and refuse one that is too large or too slow; what is
+    returned gives the body once, and then tells when the client leaves."""
+    said = HTTPConnection(scope).headers.get("content-length", "0")
+    parts, more = list[bytes](), True
+    left = -1 if said.isdecimal() and int(said[:20]) > settings.body_bytes else settings.body_bytes
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            while more and left >= 0:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    break
+                parts.append(message.get("body", b""))
+                left, more = left - len(parts[-1]), message.get("more_body", False)
+    except TimeoutError:
+        raise Refusal("REQUEST_TIMEOUT", headers={"Connection": "close"}) from None
+    if left < 0:
+        limit = f"the limit is {settings.body_bytes:,} bytes"
+        raise Refusal("BODY_TOO_LARGE", limit, headers={"Connection": "close"})
+    whole: Message | None = {"type": "http.request", "body": b"".join(parts), "more_body": False}
+
+    async def again() -> Message:
+        nonlocal whole
+        if whole is None:
+            return await receive()
+        given, whole = whole, None
+        return given
+
+    return again
+
+
+class Buckets:
+    """Token buckets in this process, one for each key; the least recently used ones are forgotten."""
+
+    MOST = 20_000
+
+    def __init__(self, per_minute: int) -> None:
+        self._rate, self._size = per_minute / 60, max(1.0, per_minute / 6)
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def spend(self, key: str) -> None:
+        """Take a token, or refuse the request."""
+        now = time.monotonic()
+        level, at = self._levels.pop(key, (self._size, now))
+        level = min(self._size, level + (now - at) * self._rate)
+        self._levels[key] = (max(level - 1, 0.0) if level >= 1 else level, now)
+        while len(self._levels) > self.MOST:
+            self._levels.popitem(last=False)
+        if level < 1:
+            wait = int((1 - level) / self._rate) + 1
+            raise Refusal("TOO_MANY_REQUESTS", headers={"Retry-After": str(wait)})
+
+
+def host_names(settings: ApiSettings) -> frozenset[str]:
+    """The names under which this server may be reached."""
+    return frozenset(name.lower() for name in (*LOOPBACK, settings.host, *settings.allowed_hosts))
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def _route_path(scope: Scope) -> str:
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)[:500]
+
+
+async def _deny(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "websocket.close", "code": 1008, "reason": "unknown host"})

@@ -1,0 +1,31 @@
+"""Probes for supervisors and load balancers. They tell nothing of any job and need no token."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+
+from rowlock.api.service import Serving
+from rowlock.core.errors import RowlockError
+from rowlock.store import tokens
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", response_class=PlainTextResponse)
+async def livez() -> str:
+    """The process answers."""
+    return "ok"
+
+
+@router.get(
+    "/readyz", response_class=PlainTextResponse, responses={503: {"description": "The database cannot be used"}}
+)
+async def readyz(service: Serving, response: Response) -> str:
+    """The database can be reached and has the tables that this version needs."""
+    try:
+        await service.run(tokens.any_good())
+    except RowlockError as error:
+        response.status_code = 503
+        return f"not ready: {type(error).__name__}"
+    return "ok"

@@ -1,0 +1,274 @@
+"""The routes of a job's owner: create, list, look at, cancel, retry, explain."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from rowlock.api import shapes
+from rowlock.api.asker import Asker
+from rowlock.api.problems import Refusal, documented
+from rowlock.api.service import Service, Serving, Who, no_job
+from rowlock.api.shapes import (
+    AttemptShape,
+    CancelShape,
+    CreatedShape,
+    ExplainShape,
+    JobPage,
+    JobShape,
+    NewJobShape,
+    Status,
+)
+from rowlock.core.errors import InvalidArguments, TaskNotFound
+from rowlock.core.job import Job
+from rowlock.core.states import LIVE
+from rowlock.store import owned, reads, requests, tokens
+from rowlock.store.owned import EVERYONE
+from rowlock.store.reads import JobFilter
+
+DEEPEST = 10_000  # jobs before a numbered page; a cursor has no such limit
+LONGEST_WAIT = 30.0  # of Prefer: wait
+DEPTH = 32  # of nested arguments
+WATCH_SECONDS = 3600.0
+KEY_SECONDS = 86_400.0  # how long an Idempotency-Key is remembered
+
+JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The id that creating answered")]
+
+
+router = APIRouter(prefix="/api/jobs", tags=["jobs"])
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=CreatedShape,
+    responses=documented(
+        *("INVALID_JSON", "INVALID_REQUEST", "INVALID_ARGUMENTS", "TASK_NOT_FOUND", "FORBIDDEN", "IN_FLIGHT"),
+        *("KEY_REUSED", "TOO_MANY_JOBS", "BODY_TOO_LARGE", "REQUEST_TIMEOUT"),
+    )
+    | {200: {"model": JobShape, "description": "With Prefer: wait, the job has ended"}},
+)
+async def create_job(
+    request: Request,
+    body: NewJobShape,
+    service: Serving,
+    asker: Who,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+    prefer: Annotated[str | None, Header(max_length=200, examples=["wait=10"])] = None,
+) -> Response:
+    """Create a job of a public task. It answers at once; with `Prefer: wait=10` when the job has ended, or after
+    ten seconds. The same `Idempotency-Key` with the same body answers the same job for a day."""
+    _must_change(asker)
+    task = _public_task(service, body.job_type)
+    _check_depth(body.args)
+    await _check_room(service, asker)
+    owner = None if asker.owner is EVERYONE else str(asker.owner)
+    job_id = await _create_once(service, task, body, owner, idempotency_key)
+    wait = _wait_of(prefer)
+    if wait is not None:
+        job = await _ended(service, asker, job_id, wait)
+        if job is not None:
+            return _shown(service, job, headers={"Preference-Applied": f"wait={wait:g}"})
+    watch = await _watch_token(service, owner, job_id) if body.watch else None
+    headers = {"Location": str(request.url_for("get_job", jobId=job_id).path), "Retry-After": "1"}
+    if wait is not None:
+        headers["Preference-Applied"] = f"wait={wait:g}"
+    answer = CreatedShape(job_id=job_id, watch_token=watch)
+    return JSONResponse(answer.model_dump(by_alias=True, exclude_none=True), 202, headers)
+
+
+@router.get(
+    "", response_model=JobPage, responses=documented("INVALID_CURSOR", "INVALID_REQUEST", "PAGE_TOO_DEEP", "FORBIDDEN")
+)
+async def list_jobs(
+    service: Serving,
+    asker: Who,
+    page: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    size: Annotated[int, Query(ge=1, le=100)] = 20,
+    job_type: Annotated[str | None, Query(alias="jobType", max_length=200)] = None,
+    status: Status | None = None,
+    cursor: Annotated[str | None, Query(max_length=200)] = None,
+) -> JobPage:
+    """The asker's jobs, newest first: by page number, or by `nextCursor` of the page before."""
+    before = None if cursor is None else shapes.read_cursor(cursor)
+    skip = 0 if before else page * size
+    if skip > DEEPEST:
+        raise Refusal("PAGE_TOO_DEEP", f"numbered pages end after {DEEPEST:,} jobs; go on with cursor=nextCursor")
+    if asker.job_id is not None:
+        raise Refusal("FORBIDDEN", "this token can only read one job")
+    wanted = owned.page(asker.owner, job_type, shapes.states_of(status), size + 1, before, skip)
+    found = await service.run(wanted)
+    more = len(found) > size
+    return JobPage(
+        items=[shapes.job_shape(job, service.zone) for job in found[:size]],
+        page=None if before else page,
+        size=size,
+        has_more=more,
+        next_cursor=shapes.cursor_of(found[size - 1].id) if more else None,
+    )
+
+
+@router.get(
+    "/{jobId}", response_model=JobShape, responses=documented("JOB_NOT_FOUND") | {304: {"description": "Not changed"}}
+)
+async def get_job(
+    job_id: JobId, service: Serving, asker: Who, if_none_match: Annotated[str | None, Header()] = None
+) -> Response:
+    """One job."""
+    return _shown(service, await service.job_of(asker, job_id), if_none_match)
+
+
+@router.post(
+    "/{jobId}/cancel",
+    status_code=202,
+    response_model=CancelShape,
+    responses=documented("JOB_NOT_FOUND", "NOT_ALLOWED", "FORBIDDEN"),
+)
+async def cancel_job(job_id: JobId, service: Serving, asker: Who) -> CancelShape:
+    """Cancel a job that waits, or ask the worker of a running one to stop it."""
+    _must_change(asker)
+    answer = await service.run(owned.cancel(asker.owner, job_id, service.client.keep))
+    if answer == "missing":
+        raise no_job()
+    if answer == "final":
+        raise Refusal("NOT_ALLOWED", "the job has ended already")
+    return CancelShape(job_id=job_id, status=answer.upper())
+
+
+@router.post(
+    "/{jobId}/retry",
+    status_code=202,
+    response_model=CreatedShape,
+    responses=documented("JOB_NOT_FOUND", "NOT_ALLOWED", "FORBIDDEN"),
+)
+async def retry_job(job_id: JobId, service: Serving, asker: Who) -> CreatedShape:
+    """Put a failed or cancelled job back in the queue, with one more try."""
+    _must_change(asker)
+    answer = await service.run(owned.retry(asker.owner, job_id))
+    if answer == "missing":
+        raise no_job()
+    if answer == "refused":
+        raise Refusal("NOT_ALLOWED", "only failed and cancelled jobs can be retried, and only while their key is free")
+    return CreatedShape(job_id=job_id)
+
+
+@router.get("/{jobId}/explain", response_model=ExplainShape, responses=documented("JOB_NOT_FOUND"))
+async def explain_job(job_id: JobId, service: Serving, asker: Who) -> ExplainShape:
+    """Why a job is not running, and what it waits for."""
+    job = await service.job_of(asker, job_id)
+    found = await service.run(owned.explain(asker.owner, job.id))
+    if found is None:
+        raise no_job()
+    return shapes.explain_shape(found, service.zone)
+
+
+@router.get("/{jobId}/attempts", response_model=list[AttemptShape], responses=documented("JOB_NOT_FOUND"))
+async def list_attempts(job_id: JobId, service: Serving, asker: Who) -> list[AttemptShape]:
+    """The attempts of a job that did not succeed, in order."""
+    job = await service.job_of(asker, job_id)
+    found = await service.run(owned.attempts(asker.owner, job.id))
+    return [shapes.attempt_shape(attempt, service.zone) for attempt in found or ()]
+
+
+def _shown(service: Service, job: Job, known: str | None = None, headers: dict[str, str] | None = None) -> Response:
+    body = shapes.job_shape(job, service.zone).model_dump_json(by_alias=True).encode()
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache", **(headers or {})}
+    if known is not None and (etag in known or known.strip() == "*"):
+        return Response(status_code=304, headers=headers)
+    return Response(body, 200, headers, media_type="application/json")
+
+
+def _public_task(service: Service, name: str) -> Any:
+    try:
+        task = service.client.get_task(name)
+    except TaskNotFound:
+        task = None
+    if task is None or not task.options.public:
+        raise Refusal("TASK_NOT_FOUND", f"no public task is named {name!r:.250}")
+    return task
+
+
+async def _check_room(service: Service, asker: Asker) -> None:
+    if asker.owner is EVERYONE:
+        return
+    most = service.settings.jobs_per_owner
+    waiting = JobFilter(states=tuple(sorted(LIVE)), owner=str(asker.owner))
+    if await service.run(reads.count(waiting, most)) >= most:
+        raise Refusal("TOO_MANY_JOBS", f"at most {most:,} jobs may wait or run", headers={"Retry-After": "60"})
+
+
+async def _create_once(service: Service, task: Any, body: NewJobShape, owner: str | None, key: str | None) -> str:
+    """Create the job, or find the one that an earlier request with the same key created."""
+    if key is None:
+        return await _enqueue(task, body, owner)
+    request = (owner or "", key)
+    if request in service.in_flight:
+        raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
+    service.in_flight.add(request)
+    try:
+        async with service.client.transaction() as transaction:
+            body_hash = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+            earlier = await transaction.run(requests.begin(owner, key, body_hash, KEY_SECONDS))
+            if earlier is None:
+                job_id = await _enqueue(task, body, owner)
+                await transaction.run(requests.end(owner, key, job_id))
+                return job_id
+    finally:
+        service.in_flight.discard(request)
+    if earlier.body_hash != body_hash or earlier.job_id is None:
+        raise Refusal("KEY_REUSED", "give each new job a new Idempotency-Key")
+    return earlier.job_id
+
+
+async def _enqueue(task: Any, body: NewJobShape, owner: str | None) -> str:
+    try:
+        handle = await task.using(owner=owner).enqueue(**body.args)
+    except InvalidArguments as error:
+        errors = [(f"args.{field}", message) for field, message in error.fields]
+        raise Refusal("INVALID_ARGUMENTS", str(error), errors=errors) from None
+    return str(handle.id)
+
+
+async def _ended(service: Service, asker: Asker, job_id: str, seconds: float) -> Job | None:
+    handle = await service.client.job(job_id)
+    try:
+        await handle.wait(timeout=seconds)
+    except TimeoutError:
+        return None
+    except Exception:
+        pass  # it ended badly: the answer shows how
+    return await service.job_of(asker, job_id)
+
+
+async def _watch_token(service: Service, owner: str | None, job_id: str) -> str | None:
+    if owner is None:
+        return None
+    secret = tokens.new_secret()
+    await service.run(tokens.create(secret, owner, "jobs", WATCH_SECONDS, job_id))
+    return secret
+
+
+def _must_change(asker: Asker) -> None:
+    if not asker.may_change:
+        raise Refusal("FORBIDDEN", "this token can only read")
+
+
+def _wait_of(prefer: str | None) -> float | None:
+    """The seconds of `Prefer: wait=N` (RFC 7240)."""
+    for part in (prefer or "").split(","):
+        name, _, value = part.partition("=")
+        if name.strip().lower() == "wait" and value.strip().isdecimal():
+            return min(float(value), LONGEST_WAIT)
+    return None
+
+
+def _check_depth(value: Any, left: int = DEPTH) -> None:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if left < 0:
+        raise Refusal("INVALID_ARGUMENTS", f"arguments may be nested {DEPTH} deep")
+    for item in inner:
+        _check_depth(item, left - 1)

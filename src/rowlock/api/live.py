@@ -1,0 +1,249 @@
+"""Live events for clients: one WebSocket for all of an owner's jobs, and server-sent events for those behind proxies.
+
+Both send the same messages, each with the position to go on from after a break. A client that was away for too long, or
+that is too slow, is told `resync`: it must read its jobs anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Depends, Header, Path, WebSocket
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.websockets import WebSocketDisconnect
+
+from rowlock.api.asker import Asker
+from rowlock.api.feed import Position, Watcher
+from rowlock.api.problems import Refusal, documented, unauthorized
+from rowlock.api.service import Service, Serving, Who
+from rowlock.api.shapes import Shape, end_data, event_data
+from rowlock.core.job import Job
+from rowlock.store import tokens
+from rowlock.store.events import Event
+from rowlock.store.owned import EVERYONE
+from rowlock.store.tokens import Ticket
+
+TICKET_SECONDS = 30.0
+HELLO_SECONDS = 10.0  # for the first message of a socket without a ticket
+CHECK_SECONDS = 2.0  # between looks whether the token of an open connection is still good
+SEND_SECONDS = 20.0  # for a client to take one message
+HELLO_BYTES = 16_384
+REFUSED, RESYNC, OVERLOADED = 4401, 4409, 4429  # close codes of sockets
+
+router = APIRouter(tags=["live"])
+
+
+class TicketShape(Shape):
+    """A ticket for one WebSocket."""
+
+    ticket: str
+    expires_in: int
+
+
+@router.post("/api/tickets", status_code=201, response_model=TicketShape, responses=documented())
+async def create_ticket(service: Serving, asker: Who) -> TicketShape:
+    """A one-time ticket for the address of a WebSocket: a browser cannot send a header with one."""
+    secret = tokens.new_secret()
+    owner = None if asker.owner is EVERYONE else str(asker.owner)
+    ticket = Ticket(owner, asker.scope, asker.token_id, asker.job_id)
+    await service.run(tokens.create_ticket(secret, ticket, TICKET_SECONDS))
+    return TicketShape(ticket=secret, expires_in=int(TICKET_SECONDS))
+
+
+# --- server-sent events
+
+
+async def _may_watch_all(service: Serving, asker: Who) -> Asker:
+    """Who may watch all of their jobs. A dependency, because once a stream has begun nothing can be refused."""
+    if asker.job_id is not None:
+        raise Refusal("FORBIDDEN", "this token can only read one job")
+    service.check_connections(asker)
+    return asker
+
+
+async def _watched_job(
+    service: Serving, asker: Who, job_id: Annotated[str, Path(alias="jobId", max_length=100)]
+) -> Job:
+    """The job to watch."""
+    job = await service.job_of(asker, job_id)
+    service.check_connections(asker)
+    return job
+
+
+LastEventId = Annotated[str | None, Header(max_length=100)]
+
+
+@router.get(
+    "/api/events",
+    response_class=EventSourceResponse,
+    responses=documented("FORBIDDEN", "TOO_MANY_CONNECTIONS", "INVALID_REQUEST"),
+)
+async def watch_jobs(
+    service: Serving, asker: Annotated[Asker, Depends(_may_watch_all)], last_event_id: LastEventId = None
+) -> AsyncIterator[ServerSentEvent]:
+    """Events of all the asker's jobs."""
+    async for message in messages(service, asker, None, last_event_id):
+        yield _server_sent(message)
+
+
+@router.get(
+    "/api/jobs/{jobId}/events",
+    response_class=EventSourceResponse,
+    responses=documented("JOB_NOT_FOUND", "TOO_MANY_CONNECTIONS", "INVALID_REQUEST"),
+)
+async def watch_job(
+    service: Serving, asker: Who, job: Annotated[Job, Depends(_watched_job)], last_event_id: LastEventId = None
+) -> AsyncIterator[ServerSentEvent]:
+    """Events of one job; the stream ends with the job. Of a job that has ended already, it tells the end."""
+    async for message in messages(service, asker, job.id, last_event_id):
+        yield _server_sent(message)
+        if message.get("done"):
+            return
+        if message["type"] == "ready" and last_event_id is None:
+            # Read again, now that its events are watched: it may have ended in between.
+            job = await service.job_of(asker, job.id)
+            if job.final:
+                yield _server_sent({**end_data(job, service.zone), "eventId": message["eventId"]})
+                return
+
+
+def _server_sent(message: dict[str, Any]) -> ServerSentEvent:
+    return ServerSentEvent(data=message, event=str(message["type"]), id=str(message["eventId"]))
+
+
+# --- the WebSocket
+
+
+@router.websocket("/api/ws")
+async def socket(socket: WebSocket, service: Serving) -> None:
+    """One WebSocket: it says who it is, and gets events until it leaves or may no longer have them."""
+    if not _may_come_from(socket, service):
+        await socket.close(1008)
+        return
+    await socket.accept()
+    try:
+        asker, since = await _hello(socket, service)
+        service.check_connections(asker)
+    except Refusal as refusal:
+        await _farewell(socket, REFUSED if refusal.status == 401 else OVERLOADED, {"type": "error", **refusal.body()})
+        return
+    except (WebSocketDisconnect, TimeoutError):
+        await _farewell(socket, REFUSED)
+        return
+    sending = asyncio.ensure_future(_send(socket, service, asker, since))
+    leaving = asyncio.ensure_future(_left(socket))
+    try:
+        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, leaving):
+            task.cancel()
+        await asyncio.gather(sending, leaving, return_exceptions=True)
+
+
+def _may_come_from(socket: WebSocket, service: Service) -> bool:
+    """Whether the page that opens this socket may: one of this server, or one of a named origin. Programs other than
+    browsers send no Origin."""
+    origin = socket.headers.get("origin")
+    if origin is None or origin in service.settings.cors_origins:
+        return True
+    return urlsplit(origin).netloc != "" and urlsplit(origin).netloc == socket.headers.get("host")
+
+
+async def _hello(socket: WebSocket, service: Service) -> tuple[Asker, str | None]:
+    """Who opened this socket, and the event to go on after: by the ticket in its address, a header, or its first
+    message `{"token": …, "lastEventId": …}`."""
+    since = socket.query_params.get("lastEventId")
+    if (secret := socket.query_params.get("ticket")) is not None:
+        ticket = await service.run(tokens.use_ticket(secret))
+        if ticket is None:
+            raise unauthorized()
+        owner = EVERYONE if ticket.owner is None else ticket.owner
+        return Asker(owner, ticket.scope, ticket.token_id, ticket.job_id), since
+    if (known := await service.authenticator.asker_of(socket)) is not None:
+        return known, since
+    async with asyncio.timeout(HELLO_SECONDS):
+        hello = _read_hello(await socket.receive_text())
+    token, since = hello.get("token"), hello.get("lastEventId")
+    asker = await service.authenticator.asker_of_token(token) if isinstance(token, str) else None
+    if asker is None:
+        raise unauthorized()
+    return asker, since if isinstance(since, str) else None
+
+
+def _read_hello(text: str) -> dict[str, Any]:
+    try:
+        hello = json.loads(text) if len(text) <= HELLO_BYTES else None
+    except (ValueError, RecursionError):
+        hello = None
+    return hello if isinstance(hello, dict) else {}
+
+
+async def _send(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:
+    code = REFUSED  # the messages end when the token is no longer good
+    async for message in messages(service, asker, asker.job_id, since):
+        async with asyncio.timeout(SEND_SECONDS):
+            await socket.send_json(message)
+        code = RESYNC if message["type"] == "resync" else REFUSED
+    await _farewell(socket, code)
+
+
+async def _left(socket: WebSocket) -> None:
+    """Wait until the client leaves. What it says meanwhile means nothing."""
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+        while True:
+            await socket.receive_text()
+
+
+async def _farewell(socket: WebSocket, code: int, message: dict[str, Any] | None = None) -> None:
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it may have left already
+        if message is not None:
+            await socket.send_json(message)
+        await socket.close(code)
+
+
+# --- what both send
+
+
+async def messages(
+    service: Service, asker: Asker, job_id: str | None, since: str | None
+) -> AsyncIterator[dict[str, Any]]:
+    """`ready`, then events, for as long as the asker's token is good; `resync` where some would be missing."""
+    feed, zone = service.feed, service.zone
+    async with feed.watching(asker.owner, job_id) as watcher:
+        begin = feed.position()
+        missed = await _missed(service, watcher, since)
+        if missed is None:
+            yield {"type": "resync", "eventId": str(begin)}
+            return
+        yield {"type": "ready", "eventId": str(begin) if since is None else since}
+        for event, position in missed:
+            yield {**event_data(event, zone), "eventId": str(position)}
+        sent = {event.id for event, _ in missed}
+        while await service.token_is_good(asker):
+            for event, position in await _soon(watcher):
+                if event.id not in sent:
+                    yield {**event_data(event, zone), "eventId": str(position)}
+            if watcher.overrun:
+                yield {"type": "resync", "eventId": str(feed.position())}
+                return
+
+
+async def _missed(service: Service, watcher: Watcher, since: str | None) -> list[tuple[Event, Position]] | None:
+    """What came after the event that the client had last; None when nobody can tell."""
+    if since is None:
+        return []
+    position = Position.read(since)
+    return None if position is None else await service.feed.missed(watcher, position)
+
+
+async def _soon(watcher: Watcher) -> list[tuple[Event, Position]]:
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            return await watcher.take()
+    except TimeoutError:
+        return []

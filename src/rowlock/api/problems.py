@@ -1,0 +1,170 @@
+"""Errors of the API as problem details (RFC 9457), each with a code that stays the same for clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from rowlock.core.errors import StorageFull, StoreUnavailable
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 5
+
+
+class Kind(NamedTuple):
+    """One kind of problem."""
+
+    status: int
+    title: str
+
+
+KINDS: dict[str, Kind] = {
+    "INVALID_REQUEST": Kind(422, "The request does not fit this route"),
+    "INVALID_ARGUMENTS": Kind(422, "The arguments do not fit the task"),
+    "INVALID_JSON": Kind(400, "The body is not JSON"),
+    "INVALID_CURSOR": Kind(400, "The cursor is not one of this API's"),
+    "INVALID_HOST": Kind(400, "The Host header names another server"),
+    "INVALID_OUTPUT_PATH": Kind(400, "The result lies outside of the results folder"),
+    "PAGE_TOO_DEEP": Kind(400, "The page is too far from the first one"),
+    "UNAUTHORIZED": Kind(401, "A valid token is needed"),
+    "FORBIDDEN": Kind(403, "The token does not allow this"),
+    "JOB_NOT_FOUND": Kind(404, "There is no such job"),
+    "TASK_NOT_FOUND": Kind(404, "There is no such public task"),
+    "RESULT_NOT_FOUND": Kind(404, "The job has no result"),
+    "NOT_FOUND": Kind(404, "There is no such thing"),
+    "METHOD_NOT_ALLOWED": Kind(405, "The route does not take this method"),
+    "REQUEST_TIMEOUT": Kind(408, "The body came too slowly"),
+    "NOT_ALLOWED": Kind(409, "The state of the job does not permit this"),
+    "NOT_FINISHED": Kind(409, "The job has not succeeded"),
+    "IN_FLIGHT": Kind(409, "A request with this Idempotency-Key is being carried out"),
+    "RESULT_GONE": Kind(410, "The file of the result is gone"),
+    "BODY_TOO_LARGE": Kind(413, "The body is too large"),
+    "UNSUPPORTED_MEDIA_TYPE": Kind(415, "The body must be JSON"),
+    "RANGE_NOT_SATISFIABLE": Kind(416, "The range lies outside of the file"),
+    "KEY_REUSED": Kind(422, "The Idempotency-Key was used with another body"),
+    "TOO_MANY_JOBS": Kind(429, "The owner has too many jobs that are not finished"),
+    "TOO_MANY_REQUESTS": Kind(429, "Too many requests"),
+    "TOO_MANY_CONNECTIONS": Kind(429, "The owner has too many open connections"),
+    "INTERNAL": Kind(500, "The server has a fault"),
+    "UNAVAILABLE": Kind(503, "The database cannot be used now"),
+}
+
+
+class FieldProblem(BaseModel):
+    """One field that is wrong."""
+
+    field: str = Field(examples=["args.size"])
+    message: str = Field(examples=["must be greater than 0"])
+
+
+class Problem(BaseModel):
+    """What went wrong, for people (`title`, `detail`) and for programs (`code`)."""
+
+    type: str = Field(examples=["urn:rowlock:problem:JOB_NOT_FOUND"])
+    title: str
+    status: int
+    code: str = Field(examples=["JOB_NOT_FOUND"])
+    detail: str | None = None
+    errors: list[FieldProblem] | None = None
+
+
+class Refusal(Exception):
+    """Raise to answer a request with a problem."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str | None = None,
+        *,
+        errors: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail or code)
+        self.code, self.detail, self.errors, self.headers = code, detail, errors, dict(headers or {})
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return KINDS[self.code].status
+
+    def body(self) -> dict[str, Any]:
+        """The problem as JSON."""
+        kind = KINDS[self.code]
+        problem = Problem(
+            type=f"urn:rowlock:problem:{self.code}",
+            title=kind.title,
+            status=kind.status,
+            code=self.code,
+            detail=self.detail,
+            errors=[FieldProblem(field=field, message=message) for field, message in self.errors] or None,
+        )
+        return problem.model_dump(exclude_none=True)
+
+    def response(self) -> JSONResponse:
+        """The problem as a response."""
+        return JSONResponse(self.body(), self.status, self.headers, media_type=MEDIA_TYPE)
+
+
+def unauthorized() -> Refusal:
+    """The one answer to whoever has no valid token, whatever was asked for."""
+    return Refusal("UNAUTHORIZED", "send Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
+
+
+def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """The answers of a route to what can go wrong, for its OpenAPI description. Every route has the general ones."""
+    found: dict[int | str, dict[str, Any]] = {}
+    general = ("INVALID_HOST", "UNAUTHORIZED", "TOO_MANY_REQUESTS", "UNAVAILABLE", "INTERNAL")
+    for code in (*codes, *general):
+        kind = KINDS[code]
+        entry = found.setdefault(kind.status, {"model": Problem, "description": kind.title, "content": {}})
+        examples = entry["content"].setdefault(MEDIA_TYPE, {"examples": {}})["examples"]
+        examples[code] = {"summary": kind.title, "value": Refusal(code).body()}
+    return found
+
+
+# --- what FastAPI calls
+
+
+async def on_refusal(_: Request, error: Exception) -> JSONResponse:
+    """A refusal that was raised on purpose."""
+    assert isinstance(error, Refusal)
+    return error.response()
+
+
+async def on_validation(_: Request, error: Exception) -> JSONResponse:
+    """Parameters or a body that do not fit the route."""
+    assert isinstance(error, RequestValidationError)
+    problems = error.errors()
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return Refusal("INVALID_JSON", "the body must be one JSON object").response()
+    errors = [(".".join(map(str, problem["loc"][1:])) or "body", _lower(problem["msg"])) for problem in problems[:20]]
+    return Refusal("INVALID_REQUEST", errors=errors).response()
+
+
+async def on_http(_: Request, error: Exception) -> JSONResponse:
+    """What the framework refuses by itself: no such route, no such method, a body that it cannot parse."""
+    assert isinstance(error, HTTPException)
+    code = {400: "INVALID_JSON", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "INVALID_REQUEST")
+    return Refusal(code, headers=error.headers).response()
+
+
+async def on_unavailable(_: Request, error: Exception) -> JSONResponse:
+    """The database cannot be reached, or its disk is full."""
+    assert isinstance(error, (StoreUnavailable, StorageFull))
+    return Refusal("UNAVAILABLE", headers={"Retry-After": str(RETRY_SECONDS)}).response()
+
+
+async def on_fault(_: Request, __: Exception) -> JSONResponse:
+    """A fault of ours: logged with its traceback by the server, and answered without one."""
+    return Refusal("INTERNAL").response()
+
+
+def _lower(text: str) -> str:
+    text = text.removeprefix("Value error, ").replace("Input should be", "must be")
+    return text[:1].lower() + text[1:]

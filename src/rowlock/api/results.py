@@ -1,0 +1,119 @@
+"""Downloads: the file of a job that has succeeded, streamed from a descriptor that was checked after it was opened."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import mimetypes
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Path, Response
+from fastapi.responses import StreamingResponse
+
+from rowlock.api.problems import Refusal, documented
+from rowlock.api.service import Serving, Who
+from rowlock.client.results import OutsideOfFolder
+from rowlock.core.job import Job
+from rowlock.core.states import State
+
+CHUNK = 1 << 18
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+router = APIRouter(prefix="/api/jobs", tags=["results"])
+
+
+@router.get(
+    "/{jobId}/result",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "The file, or the value that the task returned",
+            "content": {"application/octet-stream": {}},
+        },
+        206: {"description": "The range that was asked for", "content": {"application/octet-stream": {}}},
+        **documented(
+            *("JOB_NOT_FOUND", "RESULT_NOT_FOUND", "NOT_FINISHED", "RESULT_GONE"),
+            *("INVALID_OUTPUT_PATH", "RANGE_NOT_SATISFIABLE"),
+        ),
+    },
+)
+async def download_result(
+    job_id: Annotated[str, Path(alias="jobId", max_length=100)],
+    service: Serving,
+    asker: Who,
+    range_: Annotated[str | None, Header(alias="Range", max_length=1000)] = None,
+) -> Response:
+    """The file that a job made."""
+    job = await service.job_of(asker, job_id)
+    if job.state is not State.SUCCEEDED:
+        raise Refusal("NOT_FINISHED", f"the job is {job.state}")
+    if job.result_uri is None:
+        raise Refusal("RESULT_NOT_FOUND", "the job made no file; what it returned is `result` of the job itself")
+    return _download(service, job, job.result_uri, range_)
+
+
+def _download(service: Serving, job: Job, uri: str, wanted: str | None) -> Response:
+    held = ExitStack()
+    try:
+        file = held.enter_context(service.results.opened(uri))
+    except OutsideOfFolder:
+        raise Refusal("INVALID_OUTPUT_PATH") from None
+    except OSError:
+        raise Refusal("RESULT_GONE") from None
+    size = os.fstat(file).st_size
+    try:
+        first, last = _range(wanted, size)
+    except Refusal:
+        held.close()
+        raise
+    name = uri.rpartition("/")[2]
+    headers = {
+        "Accept-Ranges": "bytes",
+        "Content-Length": str(last - first + 1),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "Cache-Control": "private, no-cache",
+    }
+    if (digest := _digest(job.result_checksum)) is not None:
+        headers["Repr-Digest"] = f"sha-256=:{digest}:"
+    partly = wanted is not None and last - first + 1 < size
+    if partly:
+        headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return StreamingResponse(
+        _stream(held, file, first, last + 1 - first), 206 if partly else 200, headers, media_type=kind
+    )
+
+
+async def _stream(held: ExitStack, file: int, at: int, left: int) -> AsyncIterator[bytes]:
+    with held:
+        while left > 0 and (part := await asyncio.to_thread(os.pread, file, min(CHUNK, left), at)):
+            at, left = at + len(part), left - len(part)
+            yield part
+
+
+def _range(wanted: str | None, size: int) -> tuple[int, int]:
+    """The first and last byte of the one range that was asked for; several at once, or none that makes sense: all."""
+    found = RANGE.fullmatch(wanted.strip()) if wanted else None
+    if found is None or found.groups() == ("", ""):
+        return 0, size - 1
+    first, last = found.groups()
+    if not first:  # the last N bytes
+        start, end = max(0, size - int(last)), size - 1
+    else:
+        start, end = int(first), min(int(last), size - 1) if last else size - 1
+    if start >= size or start > end:
+        raise Refusal("RANGE_NOT_SATISFIABLE", headers={"Content-Range": f"bytes */{size}"})
+    return start, end
+
+
+def _digest(checksum: str | None) -> str | None:
+    kind, _, hex_ = (checksum or "").rpartition(":")
+    if kind not in ("", "sha256") or not re.fullmatch("[0-9a-fA-F]{64}", hex_):
+        return None
+    return base64.b64encode(bytes.fromhex(hex_)).decode()

@@ -1,0 +1,121 @@
+"""The API in a process of its own, or beside a worker: uvicorn, with limits of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+
+from rowlock.api.app import build
+from rowlock.client.client import Client
+from rowlock.core.config import ApiSettings
+from rowlock.core.errors import ConfigError, StoreError
+from rowlock.store import tokens
+from rowlock.worker.lifecycle import signals
+
+log = logging.getLogger("rowlock.api")
+
+
+class Server(uvicorn.Server):
+    """A server that leaves the signals of the process to whoever runs it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are handled elsewhere."""
+        yield
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port, *_ = self.servers[0].sockets[0].getsockname()
+        return host, port
+
+
+@asynccontextmanager
+async def serving(client: Client) -> AsyncIterator[Server]:
+    """A server for as long as the block lasts. Open requests are finished first, for a moment."""
+    await check_exposure(client)
+    listening = _listen(client.settings.api)
+    server = Server(_config(client))
+    for name in ("uvicorn.error", "uvicorn.access"):  # they would tell what stands in addresses: tickets, queries
+        logging.getLogger(name).setLevel(logging.WARNING)
+    running = asyncio.ensure_future(server.serve([listening]))
+    try:
+        while not server.started:
+            await asyncio.wait({running}, timeout=0.01)
+            if running.done():
+                raise running.exception() or StoreError("the API server has ended by itself")
+        log.info("API at http://%s:%d%s", *server.address, client.settings.api.base_path)
+        yield server
+    finally:
+        server.should_exit = True
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def run_server(client: Client) -> None:
+    """Serve until a stop signal."""
+    with signals() as stopper:
+        async with serving(client):
+            await stopper.asked.wait()
+
+
+def _config(client: Client) -> uvicorn.Config:
+    settings = client.settings.api
+    return uvicorn.Config(
+        build(client, alone=True),
+        log_config=None,
+        access_log=False,  # ours tells no query strings
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=32_768,
+        http="h11",
+        ws="websockets-sansio",
+        ws_max_size=65_536,
+        ws_ping_interval=20.0,
+        ws_ping_timeout=20.0,
+        lifespan="on",
+    )
+
+
+def _listen(settings: ApiSettings) -> socket.socket:
+    """The socket that the server listens on: opened here, so that an address in use is an error like any other."""
+    listening = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        where = f"{settings.host}:{settings.port}"
+        raise ConfigError(
+            f"the API cannot listen on {where}: {error.strerror}; choose another --host or --port"
+        ) from None
+    return listening
+
+
+async def check_exposure(client: Client) -> None:
+    """Refuse to listen beyond this machine while nobody could have a token."""
+    settings = client.settings.api
+    if _is_loopback(settings.host) or settings.jwt is not None:
+        return
+    if not await (await client.store()).run(tokens.any_good()):
+        raise ConfigError(
+            f"--host {settings.host} can be reached from other machines, and there is no token yet; make one:"
+            " rowlock tokens create --owner NAME --scope jobs"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

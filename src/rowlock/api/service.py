@@ -1,0 +1,87 @@
+"""What all routes share: the app whose jobs they serve, who asks, and the events of its database."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, TypeVar
+from zoneinfo import ZoneInfo
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from rowlock.api.asker import Asker
+from rowlock.api.auth import Authenticator
+from rowlock.api.feed import Feed
+from rowlock.api.problems import Refusal
+from rowlock.client.client import Client
+from rowlock.core.job import Job
+from rowlock.store import owned, tokens
+from rowlock.store.engines.operation import Operation
+
+T = TypeVar("T")
+TOKEN_SECONDS = 2.0
+
+
+class Service:
+    """The app behind the routes."""
+
+    def __init__(self, client: Client, authenticator: Authenticator) -> None:
+        self.client, self.authenticator, self.settings = client, authenticator, client.settings.api
+        self.zone = ZoneInfo(self.settings.zone)
+        self.feed = Feed(client.store)
+        self.results = client.results
+        self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
+        self._bad: set[str] = set()
+        self._asked_at = 0.0
+        self.in_flight: set[tuple[str, str]] = set()  # (owner, Idempotency-Key) of requests that create a job now
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run one operation on the app's database."""
+        return await (await self.client.store()).run(operation)
+
+    async def job_of(self, asker: Asker, job_id: str) -> Job:
+        """A job that the asker may read, or the one 404 for jobs that are not there and for those of others."""
+        job = await self.run(owned.get(asker.owner, job_id))
+        if job is None or asker.job_id not in (None, job.id):
+            raise no_job()
+        return job
+
+    async def token_is_good(self, asker: Asker) -> bool:
+        """Whether the token of an open connection has neither been revoked nor expired. The database is asked once in
+        two seconds for all open connections together."""
+        if asker.token_id is None:
+            return True
+        self._tokens[asker.token_id] = now = time.monotonic()
+        if now >= self._asked_at + TOKEN_SECONDS:
+            self._asked_at = now
+            self._tokens = {token: at for token, at in self._tokens.items() if at > now - 10 * TOKEN_SECONDS}
+            asked = sorted(self._tokens)
+            good = await self.run(tokens.still_good(asked))
+            self._bad = set(asked) - good
+        return asker.token_id not in self._bad
+
+    def check_connections(self, asker: Asker) -> None:
+        """Refuse one more connection of an owner who has as many as they may."""
+        if self.feed.watched_by(asker.owner) >= self.settings.connections_per_owner:
+            raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
+
+
+def no_job() -> Refusal:
+    """A job that is missing, and one of another owner: the answers are the same."""
+    return Refusal("JOB_NOT_FOUND")
+
+
+def service_of(connection: HTTPConnection) -> Service:
+    """The service of the server that has got this request."""
+    service: Service = connection.scope["state"]["rowlock"]
+    return service
+
+
+def asker_of(connection: HTTPConnection) -> Asker:
+    """Who sent this request, as the gate has found out."""
+    asker: Asker = connection.scope["state"]["asker"]
+    return asker
+
+
+Serving = Annotated[Service, Depends(service_of)]
+Who = Annotated[Asker, Depends(asker_of)]

@@ -1,0 +1,231 @@
+"""What goes over the wire: field names and status words of the API, made from jobs and events."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from rowlock.api.problems import Refusal
+from rowlock.core.job import Attempt, Job
+from rowlock.core.states import FINAL, State
+from rowlock.store.events import Event
+from rowlock.store.explain import Explanation
+from rowlock.store.ids import valid_id
+
+
+class Status(StrEnum):
+    """A job's state in the words of the API: a job that waits for its next try is QUEUED, a dead one FAILED."""
+
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+STATUS = {
+    State.QUEUED: Status.QUEUED,
+    State.RETRYABLE: Status.QUEUED,
+    State.RUNNING: Status.RUNNING,
+    State.SUCCEEDED: Status.SUCCEEDED,
+    State.DEAD: Status.FAILED,
+    State.CANCELLED: Status.CANCELLED,
+}
+
+
+END_TYPES = {
+    State.SUCCEEDED: "job.completed",
+    State.DEAD: "job.failed",
+    State.CANCELLED: "job.cancelled",
+}
+
+
+class Shape(BaseModel):
+    """camelCase on the wire."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+class JobShape(Shape):
+    """One job."""
+
+    job_id: str = Field(examples=["01a1e816-66e9-7021-9c64-716195c1e13d"])
+    job_type: str = Field(examples=["export"], description="The name of its task")
+    status: Status
+    done: bool = Field(description="Whether it has ended: nothing more happens to it unless it is retried")
+    progress: int = Field(ge=0, le=100, description="Percent")
+    phase: str | None = None
+    message: str | None = None
+    result: Any = Field(default=None, description="What the task returned, if it was small enough to store as JSON")
+    result_uri: str | None = Field(default=None, description="The file that it made, below the results folder")
+    checksum: str | None = Field(default=None, examples=["sha256:9f86d0…"])
+    error_code: str | None = None
+    error_message: str | None = None
+    attempt: int
+    created_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class JobPage(Shape):
+    """Some of the jobs, newest first."""
+
+    items: list[JobShape]
+    page: int | None = Field(default=None, description="The number of this page, from 0; none with a cursor")
+    size: int
+    has_more: bool
+    next_cursor: str | None = Field(default=None, description="For the next page, as `cursor`")
+
+
+class NewJobShape(Shape):
+    """A job to create."""
+
+    job_type: str = Field(min_length=1, max_length=200, examples=["export"])
+    args: dict[str, Any] = Field(default_factory=dict, examples=[{"size": 3}])
+    watch: bool = Field(default=False, description="Answer also a token that can only read this one job, for an hour")
+
+
+class CreatedShape(Shape):
+    """A job that was created, or that an earlier request with the same Idempotency-Key created."""
+
+    job_id: str
+    watch_token: str | None = None
+
+
+class CancelShape(Shape):
+    """What became of a cancel: `CANCELLED` at once, or `CANCELLING` while a worker stops it."""
+
+    job_id: str
+    status: str = Field(examples=["CANCELLED"])
+
+
+class AttemptShape(Shape):
+    """One attempt that did not succeed."""
+
+    attempt: int
+    outcome: str = Field(examples=["failed"])
+    started_at: datetime | None
+    ended_at: datetime
+    error_code: str | None
+    error_message: str | None
+
+
+class ExplainShape(Shape):
+    """Why a job is not running."""
+
+    job_id: str
+    status: Status
+    reason: str = Field(examples=["time"])
+    text: str
+    also: list[str]
+    waits_until: datetime | None
+
+
+def job_shape(job: Job, zone: ZoneInfo) -> JobShape:
+    """A job as the API shows it."""
+    return JobShape(
+        job_id=job.id,
+        job_type=job.task,
+        status=STATUS[job.state],
+        done=job.state in FINAL,
+        progress=100 if job.state is State.SUCCEEDED else job.progress or 0,
+        phase=job.phase,
+        message=job.message,
+        result=job.result,
+        result_uri=job.result_uri,
+        checksum=job.result_checksum,
+        error_code=job.error_code,
+        error_message=job.error_message,
+        attempt=job.attempt,
+        created_at=job.created_at.astimezone(zone),
+        started_at=_local(job.started_at, zone),
+        ended_at=_local(job.finished_at, zone),
+    )
+
+
+def attempt_shape(attempt: Attempt, zone: ZoneInfo) -> AttemptShape:
+    """An attempt as the API shows it: without the name of the worker's machine."""
+    return AttemptShape(
+        attempt=attempt.attempt,
+        outcome=attempt.outcome,
+        started_at=_local(attempt.started_at, zone),
+        ended_at=attempt.finished_at.astimezone(zone),
+        error_code=attempt.error_code,
+        error_message=attempt.error_message,
+    )
+
+
+def explain_shape(found: Explanation, zone: ZoneInfo) -> ExplainShape:
+    """An explanation as the API shows it: without ids of other jobs and names of workers."""
+    return ExplainShape(
+        job_id=found.job_id,
+        status=STATUS[found.state],
+        reason=found.reason,
+        text=found.text,
+        also=list(found.also),
+        waits_until=_local(found.waits_until, zone),
+    )
+
+
+def event_data(event: Event, zone: ZoneInfo) -> dict[str, Any]:
+    """An event as clients get it."""
+    return {
+        "type": event.type,
+        "jobId": event.job_id,
+        "jobType": event.task,
+        "status": STATUS[event.state],
+        "done": event.state in FINAL,
+        "attempt": event.attempt,
+        "progress": 100 if event.state is State.SUCCEEDED else event.progress or 0,
+        "phase": event.phase,
+        "message": event.message,
+        "resultUri": event.result_uri,
+        "checksum": event.result_checksum,
+        "errorCode": event.error_code,
+        "errorMessage": event.error_message,
+        "at": event.at.astimezone(zone).isoformat(),
+    }
+
+
+def end_data(job: Job, zone: ZoneInfo) -> dict[str, Any]:
+    """What the last event of a job that has ended told, from the job itself."""
+    ended = job.finished_at or job.updated_at
+    details = (job.progress, job.phase, job.message, job.result_uri, job.result_checksum)
+    errors = (job.error_code, job.error_message)
+    event = Event(
+        0, job.id, job.owner or "", END_TYPES[job.state], job.task, job.state, job.attempt, *details, *errors, ended
+    )
+    return event_data(event, zone)
+
+
+def states_of(wanted: Status | None) -> tuple[State, ...]:
+    """The stored states that a status word stands for."""
+    return () if wanted is None else tuple(state for state, word in STATUS.items() if word is wanted)
+
+
+def cursor_of(job_id: str) -> str:
+    """Where a page ended, as text that means nothing to a client."""
+    return base64.urlsafe_b64encode(f"job:{job_id}".encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str) -> str:
+    """The job that a page ended with."""
+    try:
+        plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except (binascii.Error, ValueError):
+        plain = ""
+    job_id = valid_id(plain.removeprefix("job:")) if plain.startswith("job:") else None
+    if job_id is None:
+        raise Refusal("INVALID_CURSOR", "give nextCursor of an earlier answer, or none for the first page")
+    return job_id
+
+
+def _local(moment: datetime | None, zone: ZoneInfo) -> datetime | None:
+    return None if moment is None else moment.astimezone(zone)

@@ -1,0 +1,75 @@
+"""`Rowlock`, the facade: the client half (tasks, enqueue, reads) and what runs a worker or a dispatcher.
+
+A program that only enqueues never imports the worker: each method here imports what it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from rowlock.client.client import Client
+from rowlock.client.jobs import job_id_of
+from rowlock.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from rowlock.api.auth import Authenticate
+    from rowlock.worker.dispatcher import Dispatcher
+    from rowlock.worker.lease import Lease
+    from rowlock.worker.pool import WorkerPool
+
+
+class Rowlock(Client):
+    """An app: the tasks of one program, the database that queues them, and the workers that run them."""
+
+    @asynccontextmanager
+    async def worker(self, **changes: Any) -> AsyncIterator[WorkerPool]:
+        """A worker in this process, for tests and embedding; stopped gracefully when the block ends."""
+        from rowlock.worker.pool import WorkerPool
+
+        pool = WorkerPool(self, **changes)
+        await pool.start()
+        try:
+            yield pool
+        finally:
+            await pool.stop()
+
+    async def run_worker(self, **changes: Any) -> None:
+        """Work until a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT; or until cancelled)."""
+        from rowlock.worker.lifecycle import run_worker
+
+        await run_worker(self, **changes)
+
+    def dispatcher(self) -> AbstractAsyncContextManager[Dispatcher]:
+        """A dispatcher in this process: fires the ticks of schedules. Any number may run."""
+        from rowlock.worker.lifecycle import dispatching
+
+        return dispatching(self)
+
+    async def run_dispatcher(self) -> None:
+        """Fire ticks until a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT; or until cancelled)."""
+        from rowlock.worker.lifecycle import run_dispatcher
+
+        await run_dispatcher(self)
+
+    def asgi(self, authenticate: Authenticate | None = None) -> FastAPI:
+        """The job API as an ASGI application, to mount in one of yours under any prefix. `authenticate(request)`
+        answers the owner who sent a request, or None; without it the API asks for tokens."""
+        try:
+            from rowlock.api.app import build
+        except ImportError as error:
+            raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
+        return build(self, authenticate)
+
+    async def claim(
+        self, job_id: str, *, worker: str | None = None, lease_seconds: float | timedelta | None = None
+    ) -> Lease | None:
+        """Claim one job by hand, for a loop of your own; None when it cannot be claimed now (another worker has it, it
+        waits for its time, its queue is paused). Workers need none of this."""
+        from rowlock.worker.lease import claim_by_hand
+
+        return await claim_by_hand(self, job_id_of(job_id), worker, lease_seconds)

@@ -1,0 +1,1 @@
+"""`rowlock bench`: the verb (`command`), and the bare SQL that it compares Rowlock with (`raw`)."""

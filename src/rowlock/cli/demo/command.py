@@ -1,0 +1,95 @@
+"""`rowlock demo`: one process with a worker and a mixed load, or one of the sample systems, shown while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from rowlock.cli.failures import FAILED, complain
+from rowlock.cli.logs import silence_logs
+from rowlock.cli.loop import run_async
+from rowlock.cli.options import ConfigOption, DatabaseOption
+from rowlock.cli.output import on_terminal
+from rowlock.core.errors import InvalidArguments
+
+ENGINE = "engine"
+GROUP = "rowlock.demos"  # entry points of the type Play, as coroutine functions
+
+# Runs a demo on a database, with a live picture or in plain lines; returns what did not end as it should.
+Play = Callable[[str, bool], list[str]]
+
+
+def demo(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="engine, or a system: bookmarks, stickers, cronjobs, coins")
+    ] = ENGINE,
+    once: Annotated[bool, typer.Option("--once", help="Print plain lines, also on a terminal")] = False,
+    database: DatabaseOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Watch a worker run a mixed load of every kind of job, or a whole system that runs on Rowlock."""
+    play = _engine(config) if name == ENGINE else _system(name, config)
+    silence_logs()
+    with _database(database) as url:
+        mistakes = play(url, on_terminal() and not once)
+        _say_what_next(name, url, kept=database is not None)
+    for mistake in mistakes:
+        complain(mistake)
+    if mistakes:
+        raise typer.Exit(FAILED)
+
+
+def _engine(config: str | None) -> Play:
+    """Rowlock by itself, under a mixed load."""
+
+    def play(url: str, live: bool) -> list[str]:
+        from rowlock.cli.demo import engine
+
+        return engine.play(url, config, live)
+
+    return play
+
+
+def _system(name: str, config: str | None) -> Play:
+    """One of the installed sample systems."""
+    from importlib.metadata import entry_points
+
+    known = {found.name: found for found in entry_points(group=GROUP)}
+    if name not in known:
+        raise InvalidArguments(f"no demo named {name!r}; there are: {', '.join([ENGINE, *sorted(known)])}")
+    if config is not None:
+        raise InvalidArguments(f"the demo {name} has a config of its own; --config is for the demo {ENGINE}")
+    try:
+        play = known[name].load()
+    except ModuleNotFoundError as error:
+        raise InvalidArguments(
+            f"the demo {name} needs {error.name}, which is not installed: pip install 'rowlock[demos]'"
+        ) from None
+    return lambda url, live: run_async(play(url, live))
+
+
+@contextmanager
+def _database(given: str | None) -> Iterator[str]:
+    """The database that was given, or a temporary file that is deleted after the demo."""
+    if given is not None:
+        yield given
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="rowlock-demo-") as folder:
+        yield f"sqlite:///{folder}/demo.db"
+
+
+def _say_what_next(name: str, url: str, *, kept: bool) -> None:
+    from rowlock.store.engines.engine import redact
+
+    if kept:
+        print(f"next       rowlock jobs list --database {redact(url)}")
+        print(f"           rowlock jobs retry --state dead --dry-run --database {redact(url)}")
+    else:
+        again = "rowlock demo" if name == ENGINE else f"rowlock demo {name}"
+        print(f"next       {again} --database sqlite:///demo.db    keeps the jobs; look at them with")
+        print("           rowlock jobs list --database sqlite:///demo.db")

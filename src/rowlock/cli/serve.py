@@ -1,0 +1,76 @@
+"""`rowlock serve`: the job API, in a process of its own or beside a worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rowlock.cli.logs import configure_logs
+from rowlock.cli.options import grouped_options
+from rowlock.cli.target import Target, run_open
+from rowlock.cli.worker_options import LogOptions
+from rowlock.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+
+log = logging.getLogger("rowlock.api")
+
+MISSING = 'the job API needs more packages: pip install "rowlock[api]"'
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """Where the API listens."""
+
+    host: Annotated[str | None, typer.Option("--host", help="Address of the API [default: 127.0.0.1]")] = None
+    port: Annotated[str | None, typer.Option("--port", metavar="N", help="Port of the API [default: 8321]")] = None
+
+    def flags(self) -> dict[str, Any]:
+        """The options that were given, as settings."""
+        given = {"api.host": self.host, "api.port": self.port}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+@grouped_options
+def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
+    """Serve the job API: create jobs of public tasks, watch them, download their results."""
+    configure_logs(logs)
+    app = target.open(options.flags())
+    try:
+        from rowlock.api.server import run_server
+    except ImportError as error:
+        raise ConfigError(MISSING) from error
+    run_open(app, run_server)
+
+
+@asynccontextmanager
+async def serving_beside(app: Rowlock, asked: bool) -> AsyncIterator[None]:
+    """The API for as long as the block lasts. Where it was not asked for, a missing package or a port in use is told,
+    and the worker runs without it."""
+    try:
+        from rowlock.api.server import serving
+    except ImportError as error:
+        if asked:
+            raise ConfigError(MISSING) from error
+        log.info("no API here: %s", MISSING)
+        yield
+        return
+    beside = serving(app)
+    try:
+        await beside.__aenter__()
+    except ConfigError as error:
+        if asked:
+            raise
+        log.warning("no API here: %s", error)
+        yield
+        return
+    try:
+        yield
+    finally:
+        await beside.__aexit__(None, None, None)

@@ -1,0 +1,1 @@
+"""What a program that enqueues jobs imports: tasks, enqueue, handles, batches, schedules."""

@@ -1,0 +1,229 @@
+"""A task's arguments: checked when it is enqueued and again when it runs, JSON in between."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import NoneType
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import (
+    ConfigDict,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import to_json as plain_json
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict
+
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.job import MAX_ARGS_BYTES
+
+KINDS = inspect.Parameter
+PLAIN = (bool, int, float, str, NoneType)
+
+
+ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+class Arguments:
+    """The signature of one task, without its context parameter."""
+
+    def __init__(self, name: str, function: Callable[..., Any], takes_context: bool) -> None:
+        self._task = name
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[1 if takes_context else 0 :]
+        self._signature = signature.replace(parameters=parameters)
+        self.names = tuple(p.name for p in parameters if p.kind is not KINDS.VAR_KEYWORD)
+        open_ended = any(p.kind is KINDS.VAR_KEYWORD for p in parameters)
+        hints = hints_of(function)
+        for parameter in parameters:
+            if getattr(hints.get(parameter.name, parameter.annotation), "__name__", "") == "Context":
+                raise InvalidArguments(f"task {name!r}: the context {parameter.name!r} must be its first parameter")
+            if parameter.kind in (KINDS.VAR_POSITIONAL, KINDS.POSITIONAL_ONLY):
+                raise InvalidArguments(f"task {name!r}: parameter {parameter} cannot be stored by name")
+        fields = {p.name: _field(p, hints) for p in parameters if p.kind is not KINDS.VAR_KEYWORD}
+        shape = TypedDict(name, fields)  # type: ignore[misc]
+        shape.__pydantic_config__ = ConfigDict(  # type: ignore[attr-defined]
+            extra="allow" if open_ended else "forbid", arbitrary_types_allowed=False
+        )
+        self._empty = not parameters
+        self._defaults = {p.name: p.default for p in parameters if p.default is not KINDS.empty}
+        # Such arguments come back from JSON as they are: they take a shorter way through `pack`.
+        self._plain = not open_ended and all(hints.get(p.name) in PLAIN for p in parameters)
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(shape)
+        except (PydanticSchemaGenerationError, PydanticUserError) as error:
+            raise InvalidArguments(f"task {name!r} has an argument that JSON cannot carry: {error}") from error
+        self._validate = self._adapter.validator.validate_python
+
+    def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Check the call and give its JSON text."""
+        return self._pack(args, kwargs)[0]
+
+    def pack_seen(self, kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The same, and the arguments as the function will see them; for bulks, which derive keys and sources."""
+        text, checked = self._pack((), kwargs)
+        return text, self.with_defaults(text) if checked is None else self._defaults | checked
+
+    def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        """The JSON text, and what it stands for if that is sure to come back as it is."""
+        if self._empty and not args and not kwargs:
+            return "{}", {}
+        if args:
+            try:
+                kwargs = self._signature.bind_partial(*args, **kwargs).arguments
+            except TypeError as error:
+                raise InvalidArguments(f"task {self._task!r}: {error}") from None
+        try:
+            checked = self._validate(kwargs if type(kwargs) is dict else dict(kwargs))
+        except ValidationError as error:
+            raise misfit(f"task {self._task!r}", error) from None
+        if self._plain and all(map(_plain, checked.values())):
+            text = _within(plain_json(checked).decode(), f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
+            return text, checked
+        text = to_json(checked, f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
+        self._check_return(text, checked)
+        return text, None
+
+    def _check_return(self, text: str, checked: dict[str, Any]) -> None:
+        """What the handler will get must be what was given: JSON turns a set into a list and a date into text where no
+        annotation says what it was, and has no place for half of a surrogate pair."""
+        try:
+            again = self._adapter.validate_json(text)
+        except ValidationError as error:
+            raise misfit(f"task {self._task!r}: does not survive JSON", error) from None
+        for key, value in checked.items():
+            if not _same(value, again.get(key)):
+                raise InvalidArguments(
+                    f"task {self._task!r}: {key} must be JSON: {value!r:.100} would come back as "
+                    f"{again.get(key)!r:.100}; annotate the argument with its type, or pass text"
+                )
+
+    def with_defaults(self, text: str) -> dict[str, Any]:
+        """The arguments as the function would see them, defaults included."""
+        bound = self._signature.bind_partial(**self.unpack(text))
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def unpack(self, text: str) -> dict[str, Any]:
+        """Check stored arguments and give them as keywords."""
+        if self._empty and text == "{}":
+            return {}
+        try:
+            return dict(self._adapter.validate_json(text))
+        except ValidationError as error:
+            raise misfit(f"stored arguments do not fit task {self._task!r}", error) from None
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments."""
+        return self._adapter.json_schema()
+
+
+class RawArguments:
+    """Arguments of a @handler class: one dictionary, taken as it is."""
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self, name: str) -> None:
+        self._task = name
+
+    def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """A dictionary given alone, or keywords."""
+        if args and (kwargs or len(args) > 1 or not isinstance(args[0], Mapping)):
+            raise InvalidArguments(f"handler {self._task!r} takes one dictionary of parameters, or keywords")
+        return to_json(dict(args[0] if args else kwargs), f"parameters of handler {self._task!r}", MAX_ARGS_BYTES)
+
+    def pack_seen(self, kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The JSON text, and the parameters by name."""
+        text = self.pack((), kwargs)
+        return text, self.with_defaults(text)
+
+    def with_defaults(self, text: str) -> dict[str, Any]:
+        """The parameters, by name."""
+        return dict(json.loads(text))
+
+    def unpack(self, text: str) -> dict[str, Any]:
+        """The parameters."""
+        try:
+            return {"params": json.loads(text)}
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArguments(f"stored parameters of handler {self._task!r} cannot be read: {error}") from None
+
+    def schema(self) -> dict[str, Any]:
+        """Anything goes."""
+        return {"type": "object"}
+
+
+def _plain(value: Any) -> bool:
+    """Whether this is the same after JSON, whatever reads it: text may hold half of a surrogate pair."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    return kind is int or kind is bool or value is None or (kind is float and math.isfinite(value))
+
+
+def _same(given: Any, again: Any) -> bool:
+    """Equal, where a tuple may come back as a list."""
+    if isinstance(given, (list, tuple)) and isinstance(again, list):
+        return len(given) == len(again) and all(map(_same, given, again))
+    if isinstance(given, dict) and isinstance(again, dict):
+        return given.keys() == again.keys() and all(_same(value, again[key]) for key, value in given.items())
+    try:
+        return bool(given == again)
+    except Exception:  # something that cannot be compared was at least serialised and read back
+        return True
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except Exception:  # a name that only a type checker can see: that one argument is checked as Any
+        hints = {}
+        for name, annotation in function.__annotations__.items():
+            with suppress(Exception):
+                one = type("One", (), {"__annotations__": {name: annotation}})
+                known = getattr(function, "__globals__", {})
+                hints.update(get_type_hints(one, globalns=known, localns=known, include_extras=True))
+        return hints
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
+    annotation = hints.get(parameter.name, Any)
+    return annotation if parameter.default is parameter.empty else NotRequired[annotation]
+
+
+def to_json(value: Any, what: str, limit: int) -> str:
+    """Strict JSON text of at most `limit` bytes, or an error that says what was wrong."""
+    try:
+        plain = value if value is None else to_jsonable_python(value, inf_nan_mode="constants")
+        text = ENCODE(plain)
+    except MemoryError:
+        raise
+    except Exception as error:  # a model's own serialiser may raise anything
+        raise InvalidArguments(f"{what} must be JSON: {error}") from None
+    return _within(text, what, limit)
+
+
+def _within(text: str, what: str, limit: int) -> str:
+    if len(text) > limit:
+        raise InvalidArguments(
+            f"{what} are {len(text):,} bytes of JSON; the limit is {limit:,}. Store it and pass its name"
+        )
+    return text
+
+
+def misfit(what: str, error: ValidationError) -> InvalidArguments:
+    """A pydantic error as one line that names the first fields that are wrong."""
+    found = []
+    for problem in error.errors(include_url=False, include_input=False)[:5]:
+        where = ".".join(str(part) for part in problem["loc"]) or "arguments"
+        found.append((where, problem["msg"][0].lower() + problem["msg"][1:]))
+    refused = InvalidArguments(f"{what}: {'; '.join(f'{where}: {why}' for where, why in found)}")
+    refused.fields = tuple(found)
+    return refused

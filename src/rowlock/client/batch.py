@@ -1,0 +1,100 @@
+"""A batch in the caller's hands: jobs that belong together, counted, with an end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rowlock.client.database import Database
+from rowlock.core.errors import BatchNotFound, NotAllowed
+from rowlock.core.options import name as checked_name
+from rowlock.core.options import name_or_none
+from rowlock.store import batches, jobs
+from rowlock.store.batches import BatchRow
+from rowlock.store.ids import new_id
+
+CHUNK = 1000
+WATCH_SECONDS = 0.2
+
+
+class Batch:
+    """One batch: `id`, every column and counter of it as last read, `wait()`, `watch()`, `cancel()`."""
+
+    def __init__(self, app: Database, batch_id: str, name: str, owner: str | None, row: BatchRow | None = None) -> None:
+        self._app, self.id, self.name, self.owner, self._row = app, batch_id, name, owner, row
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.id} {self.name!r}>"
+
+    @property
+    def record(self) -> BatchRow:
+        """The batch as last read."""
+        if self._row is None:
+            raise NotAllowed(f"batch {self.name!r} has not been read yet: await batch.refresh()")
+        return self._row
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.record, name)
+
+    async def refresh(self) -> Batch:
+        """Read it again."""
+        self._row = await self._app.perform(batches.get(self.id))
+        if self._row is None:
+            raise BatchNotFound(self.id)
+        return self
+
+    async def watch(self) -> AsyncIterator[BatchRow]:
+        """The batch each time that it has changed, until it is over."""
+        last: BatchRow | None = None
+        while True:
+            row = (await self.refresh()).record
+            if row != last:
+                yield row
+            if row.over:
+                return
+            last = row
+            await asyncio.sleep(WATCH_SECONDS)
+
+    async def wait(self, timeout: float | None = None) -> BatchRow:
+        """The batch once it is over; TimeoutError when time is up."""
+        async with asyncio.timeout(timeout):
+            async for row in self.watch():
+                if row.over:
+                    return row
+        raise AssertionError("unreachable")
+
+    async def seal(self) -> None:
+        """No more jobs from outside. The end of `async with app.batch(…)` does it."""
+        await self._app.perform(batches.seal(self.id))
+
+    async def cancel(self) -> None:
+        """Take no more jobs, and cancel those that are left; running ones are asked to stop."""
+        write = self._app.perform
+        if not await write(batches.mark_cancelled(self.id)):
+            row = (await self.refresh()).record
+            raise NotAllowed(f"batch {self.name!r} ({self.id}) is already {row.state}")
+        while left := await write(batches.left(self.id, CHUNK)):
+            await write(jobs.cancel(left, self._app.keep))
+        await write(batches.end([self.id]))
+
+
+@asynccontextmanager
+async def collecting(app: Database, name: str, owner: str | None, on_end: str | None) -> AsyncIterator[Batch]:
+    """A new batch, sealed when the block ends, cancelled when it raises. `on_end` is a follow-up as JSON."""
+    batch = Batch(app, new_id(), checked_name(name, "a batch's name"), name_or_none(owner, "owner"))
+    await app.perform(batches.make(batch.id, batch.name, batch.owner, on_end))
+    try:
+        yield batch
+    except BaseException as raised:
+        try:
+            await asyncio.shield(batch.cancel())
+        except NotAllowed:  # it is over already
+            pass
+        except Exception as error:  # what the block raised is what counts: it may be why nothing can be written now
+            raised.add_note(f"batch {batch.name!r} ({batch.id}) was not cancelled: {error}")
+        raise
+    await batch.seal()

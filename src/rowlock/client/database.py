@@ -1,0 +1,171 @@
+"""The database of one program: its settings, its open stores, and the transaction around a piece of code."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from rowlock.client.portal import Portal
+from rowlock.client.results import ResultFolder
+from rowlock.client.settings import read_settings
+from rowlock.client.stores import Stores
+from rowlock.client.transactions import joined, joining
+from rowlock.core.clock import FakeClock
+from rowlock.core.config import Settings
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.policy import DAY
+from rowlock.store import jobs
+from rowlock.store.app_schema import Migrations, prepare
+from rowlock.store.engines import foreign
+from rowlock.store.engines.engine import Session, Store, StoreOptions, absolute, here
+from rowlock.store.engines.opening import open_store
+from rowlock.store.engines.operation import Operation
+
+T = TypeVar("T")
+
+
+class Database:
+    """Opens the database on first use, once for each event loop, and runs operations where they belong."""
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        config: str | Path | None = None,
+        settings: Settings | None = None,
+        clock: FakeClock | None = None,
+        migrations: Migrations | None = None,
+    ) -> None:
+        self._folder = here()  # where relative paths start, wherever the process goes later
+        self._given = (database, config)
+        self._settings = settings
+        self._found: tuple[Settings, str] | None = None  # the database that these settings mean
+        self.clock = clock
+        self.migrations = migrations
+        self._stores = Stores(self._open)
+        self._portal = Portal()
+
+    # --- settings
+
+    @property
+    def settings(self) -> Settings:
+        """Flags, environment, file and defaults, read when first needed."""
+        if self._settings is None:
+            self._settings = read_settings(*self._given, folder=self._folder)
+        return self._settings
+
+    def configure(self, settings: Settings, folder: str | None = None) -> None:
+        """Use these settings from now on; for the command line, before anything is opened. A relative path in them
+        starts at `folder`, or where this app was made."""
+        self._settings, self._folder = settings, folder or self._folder
+
+    @property
+    def database(self) -> str:
+        """The database's URL, a file's with its path from the root. It is found once: everything that opens the
+        database opens the same one."""
+        settings = self.settings
+        if self._found is None or self._found[0] is not settings:
+            self._found = (settings, absolute(settings.database, self._folder))
+        return self._found[1]
+
+    @property
+    def keep(self) -> jobs.Keep:
+        """How long finished jobs are kept."""
+        retention = self.settings.retention
+        return jobs.Keep(retention.succeeded_days * DAY, retention.dead_days * DAY)
+
+    @property
+    def results(self) -> ResultFolder:
+        """Where files that jobs make are kept."""
+        settings = self.settings.results
+        return ResultFolder(os.path.join(self._folder or "", settings.path), settings.file_bytes)
+
+    # --- opening and closing
+
+    def store_options(self, **changes: Any) -> StoreOptions:
+        """How this app opens its database."""
+        settings = self.settings
+        options = StoreOptions(
+            pooler=settings.pooler,
+            direct_url=settings.direct_url,
+            transaction_seconds=max(1.0, settings.worker.heartbeat_seconds / 3),
+            session_connections=settings.transactions.connections,
+            session_patience=settings.transactions.wait_seconds,
+            idle_seconds=settings.transactions.idle_seconds,
+            statement_seconds=settings.transactions.statement_seconds,
+            clock=self.clock,
+        )
+        return dataclasses.replace(options, **changes)
+
+    async def store(self) -> Store:
+        """The open store of the running event loop; opened on first use, closed with the loop."""
+        return await self._stores.get()
+
+    async def _open(self, migrate: bool | None = None) -> Store:
+        store = await open_store(self.database, self.store_options(migrate=migrate))
+        if self.migrations is not None:
+            try:
+                store.migrated += await prepare(store, self.migrations, migrate)
+            except BaseException:
+                await store.close()
+                raise
+        return store
+
+    async def open(self) -> Self:
+        """Open the database now, so that a wrong URL is found here."""
+        await self.store()
+        return self
+
+    async def close(self) -> None:
+        """Close the database; it opens again on the next use."""
+        await self._stores.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def migrate(self) -> list[str]:
+        """Apply missing migrations, Rowlock's and the app's own; answers their names."""
+        store = await self._open(migrate=True)
+        await store.close()
+        return list(store.migrated)
+
+    # --- operations and transactions
+
+    async def perform(self, op: Operation[T], connection: Any = None) -> T:
+        """Run an operation where it belongs: on the caller's connection, in the transaction around, or on its own."""
+        if connection is not None:
+            return await foreign.run_on(connection, op, self.clock)
+        around = joined(self)
+        if around is not None:
+            return await around.run(op)
+        return await (self._stores.opened() or await self._stores.get()).run(op)
+
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of this app from sync code, with or without an event loop running in this thread."""
+        if joined(self) is not None:
+            work.close()
+            raise InvalidArguments("inside a transaction of the app, await it: its connection is not this thread's")
+        return self._portal.run(work)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """Your SQL and enqueues that commit together; an enqueue inside joins by itself."""
+        around = joined(self)
+        if around is not None:  # inside of another: part of it, and undone with it
+            async with around.savepoint() as part:
+                yield part
+            return
+        async with (await self.store()).transaction() as session, joining(self, session):
+            yield session
+
+    async def fetch(self, sql: str, *args: Any) -> list[Sequence[Any]]:
+        """Rows of your own query, which may not write. Inside of `transaction()` it is part of it; outside, on SQLite,
+        it does not wait for writers."""
+        return await (joined(self) or await self.store()).fetch(sql, *args)

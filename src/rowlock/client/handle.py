@@ -1,0 +1,153 @@
+"""A job in the caller's hands: its row as last read, and waiting for its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter
+
+from rowlock.client.database import Database
+from rowlock.core.errors import JobCancelled, JobDead, JobNotFound
+from rowlock.core.job import Job, NewJob
+from rowlock.core.options import parameters
+from rowlock.core.states import State
+from rowlock.store import reads
+
+R = TypeVar("R")
+Result = TypeAdapter[Any] | None  # turns a stored result into the task's return type, where JSON is not enough
+Fresh = tuple[str, NewJob, str | None]  # the arguments, options and source of a job that was just enqueued
+
+
+class JobHandle(Generic[R]):
+    """One job: `id`, `created`, every column of its row as an attribute, `wait()`, `refresh()`.
+
+    Made light, because a bulk enqueue makes many: the row is built when it is first looked at. There is none if the id
+    or key of an enqueue was used by a job that has been pruned since: to ask what its row would say is JobNotFound.
+    """
+
+    __slots__ = ("_app", "_result", "_row", "created", "id")
+
+    def __init__(
+        self,
+        app: Database,
+        job_id: str,
+        row: Job | Fresh | None,
+        result: Result = None,
+        created: bool = True,
+    ) -> None:
+        self._app, self.id, self._row, self._result, self.created = app, job_id, row, result, created
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} pruned>" if self._row is None else f"<Job {self.id} {self.record.task} {self.state}>"
+
+    @property
+    def record(self) -> Job:
+        """The row as last read."""
+        if self._row is None:
+            raise JobNotFound(self.id)
+        if not isinstance(self._row, Job):
+            self._row = _fresh_row(self.id, *self._row)
+        return self._row
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.record, name)
+
+    @property
+    def state(self) -> State:
+        """Where the job stood when it was last read."""
+        return self.record.state
+
+    @property
+    def progress(self) -> int | None:
+        """Percent, as last read."""
+        return self.record.progress
+
+    @property
+    def result(self) -> Any:
+        """The handler's return value as JSON gave it back."""
+        return self.record.result
+
+    @property
+    def error_message(self) -> str | None:
+        """What went wrong last."""
+        return self.record.error_message
+
+    async def refresh(self) -> JobHandle[R]:
+        """Read the row again."""
+        row = await self._app.perform(reads.get(self.id))
+        if row is None:
+            raise JobNotFound(self.id)
+        self._row = row
+        return self
+
+    async def wait(self, timeout: float | None = None) -> R:
+        """The result once the job has succeeded; else JobDead, JobCancelled, or TimeoutError when time is up."""
+        delay = 0.005
+        async with asyncio.timeout(timeout):
+            while True:
+                await self.refresh()
+                if self.record.final:
+                    return self._value()
+                await asyncio.sleep(delay)
+                delay = min(delay * 1.5, 0.25)
+
+    def _value(self) -> R:
+        row = self.record
+        if row.state is State.DEAD:
+            raise JobDead(self.id, row.error_code, row.error_message)
+        if row.state is State.CANCELLED:
+            raise JobCancelled(self.id, row.error_code)
+        if self._result is not None and row.result is not None:
+            return self._result.validate_python(row.result)  # type: ignore[no-any-return]
+        return row.result  # type: ignore[no-any-return]
+
+
+def _fresh_row(job_id: str, args: str, new: NewJob, source: str | None) -> Job:
+    """The row of a job that was just enqueued, as far as the client knows it."""
+    now = datetime.now(UTC)
+    return Job(
+        id=job_id,
+        task=new.task,
+        queue=new.queue,
+        state=State.QUEUED,
+        priority=new.priority,
+        args=json.loads(args),
+        owner=new.owner,
+        source=source,
+        tags=new.tags,
+        batch_id=new.batch_id,
+        schedule_id=None,
+        tick=None,
+        attempt=0,
+        max_attempts=new.max_attempts,
+        releases=0,
+        losses=0,
+        backoff=json.loads(stored) if (stored := parameters(new)["backoff"]) else None,
+        timeout_seconds=new.timeout_seconds,
+        run_after=new.run_after or now,
+        expires_at=new.expires_at,
+        lease_token=None,
+        locked_by=None,
+        locked_at=None,
+        heartbeat_at=None,
+        lease_expires_at=None,
+        settled_token=None,
+        cancel_requested_at=None,
+        progress=None,
+        phase=None,
+        message=None,
+        result=None,
+        result_uri=None,
+        result_checksum=None,
+        error_code=None,
+        error_message=None,
+        created_at=now,
+        started_at=None,
+        finished_at=None,
+        updated_at=now,
+    )

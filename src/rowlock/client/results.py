@@ -1,0 +1,156 @@
+"""Files that jobs make: written in private, visible once under the attempt's own path, read only below one folder.
+
+    results/.partial/JOB.ATTEMPT.TOKEN/name     while the attempt runs; nobody else looks there
+    results/JOB/ATTEMPT/name                    from the moment the attempt has succeeded
+
+An attempt that lost its lease never gets to the second path of another attempt, and no file is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rowlock.core.errors import InvalidArguments, Permanent
+
+PARTIAL = ".partial"
+CHUNK = 1 << 20
+INVALID_PATH = "INVALID_OUTPUT_PATH"
+
+
+class Published(NamedTuple):
+    """A result's file: where it is below the folder, what is in it, and how large it is."""
+
+    uri: str
+    checksum: str  # sha256: and hex
+    size: int
+
+
+class OutsideOfFolder(Exception):
+    """A path does not lead to a regular file below the folder, or goes through a symbolic link."""
+
+
+class ResultFolder:
+    """The folder of results."""
+
+    def __init__(self, path: str | Path, most_bytes: int) -> None:
+        self.path, self._most_bytes = Path(path), most_bytes
+
+    def partial(self, job_id: str, attempt: int, token: str, name: str) -> Path:
+        """Where an attempt may write its file."""
+        if not name or name in (".", "..") or "/" in name or "\\" in name or not name.isprintable() or len(name) > 200:
+            raise InvalidArguments(f"result_file takes a plain file name of up to 200 characters, not {name!r:.250}")
+        folder = self.path / PARTIAL / _attempt(job_id, attempt, token)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder / name
+
+    def publish(self, job_id: str, attempt: int, token: str, name: str) -> Published:
+        """Make an attempt's file the result under the attempt's own path. The file is on disk when this returns."""
+        written = self.partial(job_id, attempt, token, name)
+        checksum, size = self._digest(written)
+        uri = f"{job_id}/{attempt}/{name}"
+        target = self.path / uri
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        try:
+            os.link(written, target, follow_symlinks=False)  # unlike a rename, it never replaces a file
+        except FileExistsError:
+            raise Permanent(f"the result {uri} exists already and is not overwritten", code="RESULT_EXISTS") from None
+        _sync(target.parent)
+        self.discard(job_id, attempt, token)
+        return Published(uri, checksum, size)
+
+    def _digest(self, written: Path) -> tuple[str, int]:
+        """The checksum and size of a written file, which must be a regular one; flushed to disk."""
+        try:
+            opened = os.open(written, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            raise Permanent(
+                f"the handler wrote nothing to result_file({written.name!r})", code="RESULT_MISSING"
+            ) from None
+        except OSError as error:
+            raise Permanent(f"result_file({written.name!r}) is no regular file: {error}", code=INVALID_PATH) from None
+        with open(opened, "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+                raise Permanent(f"result_file({written.name!r}) is no regular file of its own", code=INVALID_PATH)
+            if found.st_size > self._most_bytes:
+                too_large = f"{found.st_size:,} bytes; results.file_bytes allows {self._most_bytes:,}"
+                raise Permanent(f"result_file({written.name!r}) has {too_large}", code="RESULT_TOO_LARGE")
+            digest = hashlib.file_digest(file, "sha256")
+            os.fsync(file.fileno())
+        return f"sha256:{digest.hexdigest()}", found.st_size
+
+    def discard(self, job_id: str, attempt: int, token: str) -> None:
+        """Remove what an attempt has written in private."""
+        shutil.rmtree(self.path / PARTIAL / _attempt(job_id, attempt, token), ignore_errors=True)
+
+    @contextlib.contextmanager
+    def opened(self, uri: str) -> Iterator[int]:
+        """A descriptor of a result's file. Each part of the path is opened by itself, and none may be a symbolic link:
+        so nothing outside of the folder is read, whatever is changed in it meanwhile."""
+        parts = self.parts(uri)
+        with contextlib.ExitStack() as stack:
+            try:
+                at = _open(stack, self.path, os.O_DIRECTORY)
+                for part in parts[:-1]:
+                    at = _open(stack, part, os.O_DIRECTORY | os.O_NOFOLLOW, at)
+                file = _open(stack, parts[-1], os.O_NOFOLLOW | os.O_NONBLOCK, at)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+                    raise OutsideOfFolder(uri) from None
+                raise
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OutsideOfFolder(uri)
+            yield file
+
+    def parts(self, uri: str) -> list[str]:
+        """The parts of a result's path below the folder: it may be relative, or absolute inside of it."""
+        if uri.startswith("/"):
+            inside = os.path.join(os.path.realpath(self.path), "")
+            if not uri.startswith(inside):
+                raise OutsideOfFolder(uri)
+            uri = uri.removeprefix(inside)
+        parts = uri.split("/")
+        if any(part in ("", ".", "..", PARTIAL) or "\x00" in part or "\\" in part for part in parts):
+            raise OutsideOfFolder(uri)
+        return parts
+
+    def remove(self, job_id: str) -> None:
+        """Remove all files of a job."""
+        shutil.rmtree(self.path / job_id, ignore_errors=True)
+
+    def remove_abandoned(self, older_than: float) -> int:
+        """Remove what attempts that never ended have written in private, if nobody has touched it for so long."""
+        removed = 0
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path / PARTIAL) as found:
+            for entry in found:
+                if entry.stat(follow_symlinks=False).st_mtime < time.time() - older_than:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                    removed += 1
+        return removed
+
+
+def _attempt(job_id: str, attempt: int, token: str) -> str:
+    return f"{job_id}.{attempt}.{token}"
+
+
+def _open(stack: contextlib.ExitStack, path: str | Path, flags: int, at: int | None = None) -> int:
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags, dir_fd=at)
+    stack.callback(os.close, opened)
+    return opened
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

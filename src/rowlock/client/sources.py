@@ -1,0 +1,96 @@
+"""Sources for people and programs: read and change what outside services are limited to, while workers run.
+
+Policy is data in the database, so it is the same for every worker, whatever its version or config. What a config file
+says is written there when a worker starts, unless an operator has set it since. What a config no longer says stays, and
+is told: another app's config may be the one that says it, and a limit that is lifted by itself can harm an outside
+service.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Collection, Mapping
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from rowlock.core.errors import InvalidArguments, at_most, seconds
+from rowlock.core.source import check_name, check_policy
+from rowlock.store import sources
+from rowlock.store.engines.operation import Operation
+from rowlock.store.sources import Source
+
+T = TypeVar("T")
+log = logging.getLogger("rowlock.sources")
+
+
+class Perform(Protocol):
+    """Runs an operation, in the transaction around it if there is one."""
+
+    def __call__(self, op: Operation[T], /) -> Awaitable[T]: ...
+
+
+class Sources:
+    """The sources of one database. Inside of `app.transaction()` all of it is part of that."""
+
+    def __init__(self, perform: Perform) -> None:
+        self._perform = perform
+
+    async def set(self, name: str, *, afresh: bool = False, **changes: Any) -> Source:
+        """Change settings of a source (`api:ebay`) or of all sources of a class (`api`): `concurrency`, `total` (of a
+        class), `rate` ("30/min"), `burst`, `threshold`, `cooldown`, `factor`, `block_after`. None takes one back,
+        `afresh` all that are not given; `domain` then has its concurrency of 2, which "unlimited" lifts."""
+        if isinstance(changes.get("cooldown"), timedelta):
+            changes["cooldown"] = changes["cooldown"].total_seconds()
+        checked = check_policy(check_name(name), changes)
+        await self._perform(sources.set_policy(name, checked, afresh=afresh))
+        return await self.get(name)
+
+    async def reset(self, name: str) -> Source:
+        """Take every setting of a source or class back: the class's, what is shipped, or the config's at the next
+        start, hold again."""
+        await self.get(name)
+        await self._perform(sources.set_policy(name, {}, by=None, afresh=True))
+        return await self.get(name)
+
+    async def get(self, name: str) -> Source:
+        """One source or class."""
+        found = await self._perform(sources.sources(1, only=check_name(name)))
+        if not found:
+            raise InvalidArguments(f"no source or class named {name!r}")
+        return found[0]
+
+    async def left_over(self, policies: Collection[str]) -> list[str]:
+        """Sources and classes whose settings come from a config, but not from one that has these."""
+        names = await self._perform(sources.set_by_config())
+        return [name for name in names if name not in policies]
+
+    async def list(self, limit: int = 1000, *, after: str = "", refused: int = 0) -> list[Source]:
+        """Sources and classes by name; with `refused`, the block candidates that refused so often in a row."""
+        return await self._perform(sources.sources(at_most(limit), after, None, refused))
+
+    async def pause(self, name: str, duration: float | timedelta | None = None) -> Source:
+        """No more claims of a source or class, for a time or until it is resumed; running jobs go on."""
+        limit = None if duration is None else seconds(duration, "a pause")
+        await self._perform(sources.pause(check_name(name), limit))
+        return await self.get(name)
+
+    async def resume(self, name: str) -> Source:
+        """Let claims go on, with a closed breaker."""
+        await self._perform(sources.resume(check_name(name)))
+        return await self.get(name)
+
+    async def declare(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write what a config says, where no operator has said otherwise; tell what is left of other configs."""
+        for name in sorted(policies):
+            checked = check_policy(check_name(name), dict(policies[name]))
+            if not await self._perform(sources.set_policy(name, checked, by="config", afresh=True)):
+                log.info(
+                    "source %s keeps what an operator has set; `rowlock sources set %s --reset` ends that", name, name
+                )
+        left = await self.left_over(policies)
+        if left:
+            log.warning(
+                "limits of a config that this worker does not have still hold for %s; to lift one:"
+                " rowlock sources set NAME --reset",
+                ", ".join(left),
+            )

@@ -1,0 +1,93 @@
+"""The open databases of one app: one for each event loop that uses it, closed when its loop ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from rowlock.store.engines import forking
+from rowlock.store.engines.engine import Store
+
+
+class Stores:
+    """Opens a store for the running event loop on first use."""
+
+    def __init__(self, open_: Callable[[], Awaitable[Store]]) -> None:
+        self._open = open_
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Store]] = {}
+        self._ends: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
+        forking.watch(self)
+
+    def opened(self) -> Store | None:
+        """The running loop's store if it is open already: nothing to wait for."""
+        opening = self._opening.get(asyncio.get_running_loop())
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        return opening.result()
+
+    async def get(self) -> Store:
+        """The running loop's store."""
+        loop = asyncio.get_running_loop()
+        opening = self._opening.get(loop)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
+            self._abandon_ended()
+            opening = self._opening[loop] = loop.create_task(self._open_until_the_loop_ends(loop))
+        return await asyncio.shield(opening)
+
+    async def close(self) -> None:
+        """Close the running loop's store; it opens again on the next use."""
+        loop = asyncio.get_running_loop()
+        opening = self._opening.get(loop)
+        if opening is None:
+            return
+        try:
+            await asyncio.shield(opening)
+        finally:
+            if self._opening.get(loop) is opening:
+                del self._opening[loop]
+            if (end := self._ends.pop(loop, None)) is not None:
+                await end.aclose()
+
+    async def close_everywhere(self) -> None:
+        """Close every loop's store, from whichever loop this is."""
+        here = asyncio.get_running_loop()
+        for loop in list(self._opening):
+            if loop is not here and loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(), loop))
+        self._abandon_ended()
+        await self.close()
+
+    async def _open_until_the_loop_ends(self, loop: asyncio.AbstractEventLoop) -> Store:
+        store = await self._open()
+        end = self._ends[loop] = self._close_at_the_end(loop, store)
+        await anext(end)
+        return store
+
+    async def _close_at_the_end(self, loop: asyncio.AbstractEventLoop, store: Store) -> AsyncGenerator[None, None]:
+        """`asyncio.run` and its like close every generator that is still open, as the last thing in the loop."""
+        try:
+            yield
+        finally:
+            self._opening.pop(loop, None)
+            self._ends.pop(loop, None)
+            await store.close()
+
+    def _abandon_ended(self) -> None:
+        """Loops that were closed without that."""
+        for loop in [loop for loop in list(self._opening) if loop.is_closed()]:
+            opening = self._opening.pop(loop, None)
+            self._ends.pop(loop, None)
+            if opening is not None and opening.done() and not opening.cancelled() and not opening.exception():
+                opening.result().abandon()
+
+    def before_fork(self) -> None:
+        """Each store sees to itself."""
+
+    def after_fork(self, child: bool) -> None:
+        """A child opens its own. What it inherited is kept: to tidy it up is for the parent alone."""
+        if child:
+            _inherited.extend((self._opening, self._ends))
+            self._opening, self._ends = {}, {}
+
+
+_inherited: list[object] = []

@@ -1,0 +1,358 @@
+"""Tasks: user code under a name, with the options its jobs are enqueued with."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from types import NoneType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+
+from pydantic import TypeAdapter
+
+from rowlock.client import handlers
+from rowlock.client.arguments import Arguments, RawArguments, hints_of
+from rowlock.client.batch import Batch
+from rowlock.client.context import Context, loose_context
+from rowlock.client.database import Database
+from rowlock.client.enqueue import enqueue_many, enqueue_one, enqueue_one_sync
+from rowlock.client.follow_ups import packed
+from rowlock.client.handle import JobHandle, Result
+from rowlock.client.transactions import Lease
+from rowlock.core.errors import InvalidArguments, TaskNotFound
+from rowlock.core.job import NewJob
+from rowlock.core.options import (
+    FOLLOW_UPS,
+    Packed,
+    RunsIn,
+    TaskOptions,
+    Unique,
+    checked,
+    key_text,
+    task_options,
+    to_json,
+)
+from rowlock.core.source import check_name
+from rowlock.store.adding import NewRow
+from rowlock.store.ids import valid_id
+from rowlock.store.tasks import StoredTask
+
+P = ParamSpec("P")
+R = TypeVar("R")
+log = logging.getLogger("rowlock.tasks")
+C = TypeVar("C")  # what a plain call gives: R, or a coroutine of it
+OF_ONE_CALL = ("key", "job_id", "connection")  # what `using` takes beside the options of jobs
+
+
+class Task(Generic[P, R, C]):
+    """A registered task. Call it to run the plain function; `enqueue` makes a job of it."""
+
+    def __init__(
+        self, registry: Registry, name: str, function: Callable[..., Any], options: TaskOptions, raw: bool = False
+    ) -> None:
+        if not inspect.isroutine(function):
+            raise InvalidArguments(f"task {name!r} must be a function, not {function!r}")
+        self.app, self._registry = registry.app, registry
+        self.name, self.function, self.options = name, function, options
+        self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", name)
+        self.__module__, self.__wrapped__ = function.__module__, function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.runs_in: RunsIn = options.runs_in or ("async" if self.is_async else "thread")
+        if self.runs_in == "async" and not self.is_async:
+            raise InvalidArguments(f"task {name!r} is a plain function; use runs_in='thread' or 'process'")
+        if self.runs_in == "thread" and self.is_async:
+            raise InvalidArguments(f"task {name!r} is async; use runs_in='async' or 'process'")
+        self.takes_context = _takes_context(function)
+        self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
+        self.result_type: Result = None if raw else _result_type(function)
+        self._given: Mapping[str, Any] = {}  # by `using`
+        self._shared: NewJob | None = None
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+        """The plain function, run here and now."""
+        if self.takes_context:
+            return self.function(loose_context(self.name), *args, **kwargs)  # type: ignore[no-any-return]
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def using(
+        self,
+        *,
+        queue: str | None = None,
+        source: str | None = None,
+        key: str | Callable[..., str] | None = None,
+        unique: Unique | timedelta | None = None,
+        batch: Batch | str | None = None,
+        owner: str | None = None,
+        priority: int | None = None,
+        delay: float | timedelta | None = None,
+        run_after: datetime | None = None,
+        expires_at: datetime | None = None,
+        tags: Sequence[str] | None = None,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        job_id: str | None = None,
+        connection: Any = None,
+    ) -> Self:
+        """This task with other options, which are checked when a job is made. A function as `key` derives each job's
+        key from its arguments."""
+        given = {key: value for key, value in locals().items() if key != "self" and value is not None}
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, _given={**self._given, **given}, _shared=None)
+        return other
+
+    # --- enqueue
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Make a job of this call. Returned means committed (or part of the transaction it joined)."""
+        row, new = self._job(args, kwargs)
+        return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"))
+
+    async def enqueue_under(self, lease: Lease | None, arguments: Mapping[str, Any]) -> JobHandle[R]:
+        """Make a job on behalf of an attempt, which must still hold its lease."""
+        row, new = self._job((), arguments)
+        return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"), lease)
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """`enqueue` for code without an event loop."""
+        row, new = self._job(args, kwargs)
+        return enqueue_one_sync(self.app, row, new, self.result_type, self._given.get("connection"))
+
+    async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
+        """Make many jobs in one statement; all of them or none."""
+        if self._given.get("job_id"):
+            raise InvalidArguments("job_id names one job; enqueue_many makes many")
+        source, key = self._source, self._given.get("key")
+        if key is not None and not callable(key):
+            key_text(key)
+            raise InvalidArguments(
+                "enqueue_many needs key= as a function of the arguments:"
+                " one fixed key would make all jobs but the first duplicates"
+            )
+        new = self.shared()
+        derives = callable(source) or key is not None
+        rows: list[NewRow] = []
+        for number, kwargs in enumerate(arguments):
+            try:
+                if not isinstance(kwargs, Mapping) or not _named(kwargs):
+                    raise InvalidArguments(f"must be a mapping of argument names, not {kwargs!r:.100}")
+                if not derives:
+                    rows.append(NewRow("", self.arguments.pack((), kwargs), None, new.source))
+                    continue
+                text, seen = self.arguments.pack_seen(kwargs)
+                own = None if key is None else key_text(self._derived(key, "key", seen))
+                rows.append(NewRow("", text, own, self._source_of(source, seen) if callable(source) else new.source))
+            except InvalidArguments as error:
+                raise InvalidArguments(f"item {number}: {error}") from None
+        return await enqueue_many(self.app, rows, new, self.result_type, self._given.get("connection"))
+
+    # --- options
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """The arguments that a job of this task needs, without its context."""
+        return self.arguments.names
+
+    @property
+    def _source(self) -> Any:
+        """The source of its jobs, or the function that derives it from their arguments."""
+        return self._given.get("source", self.options.source)
+
+    def _job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[NewRow, NewJob]:
+        """One job: what it has for itself (an id only if `using` gave one), and its options."""
+        text = self.arguments.pack(args, kwargs)
+        new, source = self.shared(), self._source
+        if callable(source):
+            found = self._source_of(source, self.arguments.with_defaults(text))
+            new = dataclasses.replace(new, source=found)
+        key = self._given.get("key")
+        if callable(key):
+            key = self._derived(key, "key", self.arguments.with_defaults(text))
+        return NewRow(self._job_id(), text, key_text(key) if "key" in self._given else None, new.source), new
+
+    def _job_id(self) -> str:
+        given = self._given.get("job_id")
+        if given is None:
+            return ""
+        if (job_id := valid_id(given)) is None:
+            raise InvalidArguments(f"job_id must be a UUID, not {given!r} (uuid.uuid5 makes one from any name)")
+        return job_id
+
+    def shared(self) -> NewJob:
+        """The options that all of its jobs share; a source that is derived from the arguments is not among them."""
+        if self._shared is not None:
+            return self._shared
+        values = self.chosen()
+        if callable(values["source"]):
+            values["source"] = None
+        followed = False
+        for way in FOLLOW_UPS:
+            if values[way] is not None:
+                followed, values[way] = True, self._registry.packed(values[way], "finished")
+        new = NewJob(self.name, **values)
+        if not followed:  # tasks that follow may be registered later
+            self._shared = new
+        return new
+
+    def chosen(self, fixed_place: str | None = None) -> dict[str, Any]:
+        """The options of its jobs by field: those that `using` gave, else the task's. Where they are written down for
+        later jobs, `fixed_place` says where, and what belongs to one call alone is refused."""
+        given = dict(self._given)
+        of_one_call = {name: given.pop(name) for name in OF_ONE_CALL if name in given}
+        if fixed_place is not None:
+            for refused in ("batch", *OF_ONE_CALL):
+                if refused in self._given:
+                    raise InvalidArguments(f"{fixed_place}: using({refused}=…) is for one enqueue only")
+        if "unique" in given and "key" not in of_one_call:
+            raise InvalidArguments("unique says how a key holds; give key= too")
+        values = self.options.of_jobs() | checked("using", given)
+        if "key" in of_one_call and values["unique"] is None:
+            values["unique"] = "until_done"
+        return values
+
+    def _source_of(self, function: Any, arguments: dict[str, Any]) -> str | None:
+        found = self._derived(function, "source", arguments)
+        return None if found is None else check_name(found)
+
+    def _derived(self, function: Any, what: str, arguments: dict[str, Any]) -> Any:
+        """What a function derives from a job's arguments; it may name only the arguments that it needs."""
+        try:
+            names = _names(function)
+        except (TypeError, ValueError):  # `str` has no signature; an object that cannot be hashed
+            must = "must be a function whose arguments have names"
+            raise InvalidArguments(f"task {self.name!r}: its {what} {must}, not {function!r:.100}") from None
+        if names is not None:
+            arguments = {name: arguments[name] for name in names if name in arguments}
+        try:
+            return function(**arguments)
+        except Exception as error:
+            raise InvalidArguments(
+                f"task {self.name!r}: its {what} cannot be derived from the arguments: {error!r}"
+            ) from error
+
+    def source_for(self, text: str) -> str | None:
+        """The source of a job with these arguments, given as JSON."""
+        source = self._source
+        return self._source_of(source, self.arguments.with_defaults(text)) if callable(source) else source
+
+
+AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]
+
+
+def _named(arguments: Mapping[Any, Any]) -> bool:
+    return {str}.issuperset(map(type, arguments)) or all(isinstance(name, str) for name in arguments)
+
+
+@lru_cache(maxsize=1000)
+def _names(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    """The arguments that a function names; None when it takes all. Remembered: a bulk asks for each of its jobs."""
+    parameters = inspect.signature(function).parameters.values()
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else tuple(p.name for p in parameters)
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        return False
+    annotation = parameters[0].annotation
+    is_context = annotation is Context or (isinstance(annotation, str) and annotation.split(".")[-1] == "Context")
+    return is_context or (parameters[0].name == "ctx" and annotation is inspect.Parameter.empty)
+
+
+def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
+    """What turns a stored result back into what the annotation says; None where JSON says it all."""
+    annotation = hints_of(function).get("return", Any)
+    if annotation in (Any, None, NoneType, dict, list, str, int, float, bool):
+        return None
+    try:
+        return TypeAdapter(annotation)
+    except Exception:  # not a type that pydantic knows: the JSON value is returned as it is
+        return None
+
+
+class TaskDecorator(Protocol):
+    """What `app.task(...)` returns. `ctx` is not part of the arguments that a type checker sees."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
+
+
+class ScheduleDecorator(Protocol):
+    """What `app.schedule(...)` returns: the task, or a task made of the function."""
+
+    @overload  # a task is a callable, too; this one comes first
+    def __call__(self, function: Task[P, R, C]) -> Task[P, R, C]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
+
+
+class Registry:
+    """The tasks of one app, and the @handler classes of the process."""
+
+    def __init__(self, app: Database) -> None:
+        self.app = app
+        self._tasks: dict[str, Task[..., Any, Any]] = {}
+
+    def add(self, task: Task[..., Any, Any]) -> None:
+        """Register a task; a second one under the same name is a mistake."""
+        known = self._tasks.get(task.name)
+        if known is not None and not handlers.reloaded(known.function, task.function):
+            raise InvalidArguments(f"two tasks are named {task.name!r}: {known.function!r} and {task.function!r}")
+        self._tasks[task.name] = task
+
+    def get(self, wanted: str) -> Task[..., Any, Any]:
+        """The task of that name, or an error that suggests the nearest one."""
+        task = self._tasks.get(wanted) or self.all().get(wanted)
+        if task is None:
+            near = difflib.get_close_matches(wanted, self.all(), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(self.all())) or 'none'}"
+            raise TaskNotFound(f"no task named {wanted!r}{hint}")
+        return task
+
+    def all(self) -> dict[str, Task[..., Any, Any]]:
+        """Every task, by name."""
+        for wanted, options in handlers.registered().items():
+            if wanted not in self._tasks:
+                self._tasks[wanted] = self._of_handler(wanted, options)
+        return self._tasks
+
+    def _of_handler(self, wanted: str, options: dict[str, Any]) -> Task[..., Any, Any]:
+        async def execute(ctx: Context, params: dict[str, Any]) -> Any:
+            instance = handlers.get_handler(wanted)
+            instance._context = ctx
+            return await instance.execute(params)
+
+        return Task(self, wanted, execute, task_options(**options), raw=True)
+
+    def packed(self, task: Task[..., Any, Any] | str, argument: str) -> str:
+        """What a row must carry to enqueue this follow-up without the code of this app."""
+        return task if isinstance(task, Packed) else packed(self.all().get, task, argument)
+
+    def stored(self) -> list[StoredTask]:
+        """The options of every task, for enqueues without the code of this app. Tasks whose follow-ups are wrong are
+        left out: to enqueue one is refused."""
+        found = []
+        for task in self.all().values():
+            try:
+                found.append(StoredTask(task.name, to_json(task.shared()), callable(task.options.source)))
+            except InvalidArguments as error:
+                log.warning("the options of task %s are not written to the database: %s", task.name, error)
+        return found

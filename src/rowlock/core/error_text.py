@@ -1,0 +1,76 @@
+"""Exceptions as text that any database can store: no NUL, no lone surrogate, at most 8 KiB, the message first.
+
+The class of an exception is user code: `said`, `kind` and `traced` give a text even where its methods raise.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+
+from rowlock.core.errors import Permanent, Retry, Snooze, SourceError
+
+LIMIT = 8 * 1024
+CODE_LIMIT = 100
+OTHERS, OTHERS_LIMIT = 5, 1024  # the other exceptions of a group: how many are named, in how many bytes
+FRAMES, FRAMES_LIMIT = 6, 2048
+TRACE_FRAMES, TRACE_LIMIT = 30, 64 * 1024  # in the log
+TRACE = BaseException.__dict__["__traceback__"]
+
+
+def clean(text: str, limit: int = LIMIT) -> str:
+    """Storable text of at most `limit` bytes."""
+    text = str.__str__(text)  # a subclass of str may override the methods used below
+    text = text[: limit * 2].replace("\x00", "\\x00")
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) <= limit:
+        return data.decode("utf-8")
+    return data[: limit - 20].decode("utf-8", "ignore") + " …(cut)"
+
+
+def kind(error: BaseException) -> str:
+    """The name of its class."""
+    try:
+        return clean(type(error).__name__, CODE_LIMIT)
+    except BaseException:
+        return "an exception without a name"
+
+
+def said(error: BaseException) -> str:
+    """Its message; if it has none, its class."""
+    try:
+        return clean(str(error)) or kind(error)
+    except BaseException as broken:
+        return f"<its message cannot be shown: {kind(broken)}>"
+
+
+def describe(error: BaseException, others: Sequence[BaseException] = ()) -> str:
+    """The message (`error_code` holds the class), the other exceptions of its group, and where it was raised. Without
+    the place for Permanent, Retry, Snooze and SourceError: the handler raised them on purpose."""
+    beside = _beside(others) if others else ""
+    room = LIMIT - len(beside.encode())
+    if isinstance(error, (Permanent, Retry, Snooze, SourceError)):
+        return clean(said(error), room) + beside
+    frames = traceback.extract_tb(_trace(error), limit=-FRAMES)
+    where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
+    return clean(clean(said(error), room - FRAMES_LIMIT) + beside + where)
+
+
+def _beside(others: Sequence[BaseException]) -> str:
+    named = [f"{kind(other)}: {clean(said(other), OTHERS_LIMIT // OTHERS)}" for other in others[:OTHERS]]
+    more = [f"{len(others) - OTHERS} more"] if len(others) > OTHERS else []
+    return clean("\n  beside it: " + "; ".join(named + more), OTHERS_LIMIT)
+
+
+def traced(error: BaseException) -> str:
+    """Its traceback for the log, without those of its causes: a chain of causes may be a circle."""
+    frames = traceback.format_tb(_trace(error), limit=-TRACE_FRAMES)
+    lines = ["Traceback (most recent call last):\n", *frames, f"{kind(error)}: {said(error)}"]
+    return clean("".join(lines), TRACE_LIMIT)
+
+
+def _trace(error: BaseException) -> TracebackType | None:
+    """The traceback itself, also where the exception's class overrides the attribute."""
+    found: TracebackType | None = TRACE.__get__(error)
+    return found

@@ -1,0 +1,378 @@
+"""What a job can be given: the one list of options, which every way to make a job reads.
+
+Each field of `JobOptions` is one option. Beside it stand the name that programs use for it, its check, the column that
+stores it, and where it can be given: in `@app.task`, in `task.using`, in a schedule. Everything else that needs a list
+of options derives it from here: the inserts in `sql/jobs.sql`, follow-ups, schedules, the stored options of tasks.
+
+A new option needs a field here, a column of its name in `jobs_live`, `jobs_finished` and (if a task can have it) in
+`schedules`, and an argument of `Client.task` or `Task.using`, which type checkers must see written out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.policy import Backoff
+from rowlock.core.source import check_name
+
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+MAX_ATTEMPTS = 1_000_000
+MAX_KEY_BYTES = 512
+FIRST, END = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # times that jobs and ticks can have
+NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")  # half of a surrogate pair cannot be stored
+
+Unique = Literal["until_done", "while_queued", "forever"]
+RunsIn = Literal["async", "thread", "process"]
+FailureRule = Literal["dead"] | Backoff | float | timedelta
+Place = Literal["task", "using", "schedule"]
+
+J = TypeVar("J", bound="JobOptions")
+
+
+# --- checks: each gets what a program gave and the option's name, and answers what is stored
+
+
+def name(value: Any, what: str) -> str:
+    """A name that can be stored and shown: 1–200 characters of UTF-8, none of them control characters."""
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise InvalidArguments(
+            f"{what} must be a string of 1–200 characters of UTF-8 without control characters, not {value!r:.250}"
+        )
+    return value
+
+
+def name_or_none(value: Any, what: str) -> str | None:
+    """A name, where there may be none."""
+    return None if value is None else name(value, what)
+
+
+def _priority(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not MIN_PRIORITY <= value <= MAX_PRIORITY:
+        raise InvalidArguments(
+            f"{what} must be a whole number from {MIN_PRIORITY} (first) to {MAX_PRIORITY}, not {value!r}"
+        )
+    return value
+
+
+def _attempts(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
+        raise InvalidArguments(f"{what} must be a whole number from 1, not {value!r}")
+    return value
+
+
+def _backoff(value: Any, what: str) -> Backoff | None:
+    if value is not None and not isinstance(value, Backoff):
+        raise InvalidArguments(f"{what} must be fixed(…) or exponential(…), not {value!r}")
+    return value
+
+
+def _seconds(value: Any, what: str) -> float | None:
+    return None if value is None else seconds(value, what)
+
+
+def _delay(value: Any, what: str) -> float:
+    return seconds(value, what)
+
+
+def _source(value: Any, what: str) -> Any:
+    """A source's name; of a task also a function that derives it from the arguments of each job."""
+    return value if value is None or callable(value) else check_name(value)
+
+
+def _as_given(value: Any, what: str) -> Any:
+    return value
+
+
+def _on_lost(value: Any, what: str) -> str | None:
+    if value not in (None, "retry", "dead"):
+        raise InvalidArguments(f"{what} must be 'retry' or 'dead', not {value!r}")
+    return "dead" if value == "dead" else None
+
+
+def _tags(value: Any, what: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
+        raise InvalidArguments(f"{what} must be a list of strings, not {value!r}")
+    return tuple(name(tag, "a tag") for tag in value)
+
+
+def _batch(value: Any, what: str) -> str | None:
+    """A batch, given as itself or by its id."""
+    if value is None:
+        return None
+    try:
+        return str(uuid.UUID(str(getattr(value, "id", value))))
+    except ValueError:
+        raise InvalidArguments(f"{what} must be a batch or its id, not {value!r:.100}") from None
+
+
+def _moment(value: Any, what: str) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidArguments(f"{what} must be a datetime with a time zone, not {value!r}")
+    if not FIRST <= value < END:
+        raise InvalidArguments(f"{what} must be in the years from 1970 to 2199, not {value.isoformat()}")
+    return value.astimezone(UTC)
+
+
+def _unique(value: Any, what: str) -> str | None:
+    if isinstance(value, timedelta):
+        if seconds(value, what) <= 0:
+            raise InvalidArguments(f"{what} must be a time greater than zero, not {value!r}")
+        return "window"
+    if value not in (None, "until_done", "while_queued", "forever"):
+        raise InvalidArguments(f"{what} must be 'until_done', 'while_queued', 'forever' or a timedelta, not {value!r}")
+    return value  # type: ignore[no-any-return]
+
+
+def key_text(value: Any) -> str:
+    """A unique key."""
+    if not isinstance(value, str) or not value or "\x00" in value:
+        raise InvalidArguments(f"key must be a string that is not empty, not {value!r:.100}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidArguments(f"key must be text that UTF-8 can encode, not {value!r:.100}") from None
+    if size > MAX_KEY_BYTES:
+        raise InvalidArguments(f"key has {size} bytes; at most {MAX_KEY_BYTES} are stored (hash a longer one)")
+    return value
+
+
+class Packed(str):
+    """A follow-up in its stored form: JSON text, and not the name of a task."""
+
+
+# --- the list
+
+
+class Option(NamedTuple):
+    """One option of a job."""
+
+    name: str  # the field of JobOptions
+    given: str  # what programs call it
+    column: str  # of `jobs_live`, or the parameter of the statements that insert jobs
+    kind: str  # of the column, as `{rows:…}` in SQL has it
+    default: Any
+    check: Callable[[Any, str], Any]
+    places: tuple[Place, ...]
+    plain: bool  # the column is filled with the value as it is; else the statements name the option themselves
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether `schedules` has a column for it: what a task or a schedule can be given, a tick's job must have."""
+        return "task" in self.places or "schedule" in self.places
+
+
+EVERYWHERE: tuple[Place, ...] = ("task", "using", "schedule")
+
+
+def _about(
+    check: Callable[[Any, str], Any],
+    kind: str,
+    *places: Place,
+    given: str | None = None,
+    column: str | None = None,
+    plain: bool = True,
+) -> dict[str, Any]:
+    return {"check": check, "kind": kind, "places": places, "given": given, "column": column, "plain": plain}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """Everything that a job can be given, apart from its task, arguments, id and key. Many jobs can share it."""
+
+    queue: str = field(default="default", metadata=_about(name, "text", *EVERYWHERE))
+    priority: int = field(default=0, metadata=_about(_priority, "int", *EVERYWHERE))
+    max_attempts: int = field(default=5, metadata=_about(_attempts, "int", *EVERYWHERE))
+    # Text is the stored form.
+    backoff: Backoff | str | None = field(default=None, metadata=_about(_backoff, "json", "task"))
+    timeout_seconds: float | None = field(
+        default=None, metadata=_about(_seconds, "float", *EVERYWHERE, given="timeout")
+    )
+    # Of a task also a function. Not plain: jobs that are enqueued together may have different sources.
+    source: Any = field(default=None, metadata=_about(_source, "text", *EVERYWHERE, plain=False))
+    # Of a task: a task or its name. Of a job: the follow-up as JSON text.
+    on_success: Any = field(default=None, metadata=_about(_as_given, "json", "task"))
+    on_dead: Any = field(default=None, metadata=_about(_as_given, "json", "task"))
+    on_lost: str | None = field(default=None, metadata=_about(_on_lost, "text", "task"))
+    keep_seconds: float | None = field(default=None, metadata=_about(_seconds, "float", "task", given="keep"))
+    owner: str | None = field(default=None, metadata=_about(name_or_none, "text", "using", "schedule"))
+    tags: tuple[str, ...] = field(default=(), metadata=_about(_tags, "json", "using"))
+    batch_id: str | None = field(default=None, metadata=_about(_batch, "uuid", "using", given="batch"))
+    # How long a key holds; `window` is the number of seconds where `unique` is "window".
+    unique: str | None = field(default=None, metadata=_about(_unique, "text", "using", column="unique_mode"))
+    window: float | None = field(default=None, metadata=_about(_seconds, "float", plain=False))
+    delay: float = field(default=0.0, metadata=_about(_delay, "float", "using", plain=False))
+    run_after: datetime | None = field(default=None, metadata=_about(_moment, "time", "using", plain=False))
+    expires_at: datetime | None = field(default=None, metadata=_about(_moment, "time", "using"))
+
+
+def _list() -> dict[str, Option]:
+    found = {}
+    for each in dataclasses.fields(JobOptions):
+        about: Any = each.metadata
+        given, column = about["given"] or each.name, about["column"] or each.name
+        found[each.name] = Option(
+            each.name, given, column, about["kind"], each.default, about["check"], about["places"], about["plain"]
+        )
+    return found
+
+
+OPTIONS: dict[str, Option] = _list()
+FOLLOW_UPS = ("on_success", "on_dead")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions(JobOptions):
+    """The options that a task's jobs have unless `using` gives others, and how a worker runs them."""
+
+    runs_in: RunsIn | None = None
+    memory_mb: int | None = None
+    counted: bool = True  # in the worker's summary line
+    public: bool = False  # everybody with a token may create its jobs through the API
+    rules: Mapping[type[BaseException], FailureRule] = field(default_factory=dict)
+
+    def of_jobs(self) -> dict[str, Any]:
+        """The options alone, by field."""
+        return dict(zip(OPTIONS, _values(self), strict=True))
+
+
+# --- what is given
+
+
+def names_in(place: Place) -> dict[str, Option]:
+    """The options that can be given in one place, by the name that programs use."""
+    return {option.given: option for option in OPTIONS.values() if place in option.places}
+
+
+def checked(place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given in one place, by field and as it is stored. Other names than those of that place are refused."""
+    known = names_in(place)
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        option = known.get(key)
+        if option is None:
+            raise InvalidArguments(f"no option {key!r}; there are {', '.join(known)}")
+        found[option.name] = option.check(value, key)
+    if given.get("delay") is not None and given.get("run_after") is not None:
+        raise InvalidArguments("give delay or run_after, not both")
+    if found.get("unique") == "window":
+        found["window"] = given["unique"].total_seconds()
+    return found
+
+
+def task_options(
+    *,
+    runs_in: RunsIn | None = None,
+    memory_mb: int | None = None,
+    counted: bool = True,
+    public: bool = False,
+    rules: Mapping[type[BaseException], FailureRule] | None = None,
+    **given: Any,
+) -> TaskOptions:
+    """Checked options of a task."""
+    if runs_in not in (None, "async", "thread", "process"):
+        raise InvalidArguments(f"runs_in must be 'async', 'thread' or 'process', not {runs_in!r}")
+    for what, flag in (("counted", counted), ("public", public)):
+        if not isinstance(flag, bool):
+            raise InvalidArguments(f"{what} must be True or False, not {flag!r}")
+    if memory_mb is not None and (not isinstance(memory_mb, int) or memory_mb < 16 or runs_in != "process"):
+        raise InvalidArguments("memory_mb must be a whole number from 16, on a task with runs_in='process'")
+    return TaskOptions(
+        runs_in=runs_in,
+        memory_mb=memory_mb,
+        counted=counted,
+        public=public,
+        rules=_checked_rules({} if rules is None else rules),
+        **checked("task", given),
+    )
+
+
+def _checked_rules(given: Any) -> dict[type[BaseException], FailureRule]:
+    """What follows each class of exceptions; a delay as seconds."""
+    if not isinstance(given, Mapping):
+        raise InvalidArguments(f"rules must be a mapping of exception classes, not {given!r:.100}")
+    rules: dict[type[BaseException], FailureRule] = {}
+    for kind, rule in given.items():
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise InvalidArguments(f"rules maps exception classes, not {kind!r}")
+        if isinstance(rule, str) and rule != "dead":
+            known = "'dead', fixed(…), exponential(…), seconds or a timedelta"
+            raise InvalidArguments(f"the rule for {kind.__name__} must be {known}, not {rule!r:.100}")
+        stays = isinstance(rule, (str, Backoff))
+        rules[kind] = rule if stays else seconds(rule, f"the rule for {kind.__name__}")
+    return rules
+
+
+# --- the stored form
+
+_values = attrgetter(*OPTIONS)
+_COLUMNS = tuple(option.column for option in OPTIONS.values())
+
+
+def parameters(options: JobOptions) -> dict[str, Any]:
+    """The options by column, for the statements that insert jobs."""
+    found = dict(zip(_COLUMNS, _values(options), strict=True))
+    found["tags"] = json.dumps(options.tags) if options.tags else None
+    if isinstance(options.backoff, Backoff):
+        found["backoff"] = options.backoff.to_json()
+    return found
+
+
+def scheduled(options: JobOptions) -> list[Any]:
+    """The values of the columns that `schedules` has for options, in the order of the list."""
+    found = parameters(options)
+    return [found[option.column] for option in OPTIONS.values() if option.scheduled]
+
+
+def columns(only_scheduled: bool) -> Iterable[tuple[str, str]]:
+    """The columns that are filled with options as they are, with their kinds: of a new job, or of a schedule."""
+    for option in OPTIONS.values():
+        if option.scheduled if only_scheduled else option.plain:
+            yield option.column, option.kind
+
+
+# --- the JSON form: follow-ups carry it, and the table `tasks`
+
+
+def to_json(options: JobOptions) -> dict[str, Any]:
+    """The options that differ from the defaults, by field, as JSON has them."""
+    found: dict[str, Any] = {}
+    for option, value in zip(OPTIONS.values(), _values(options), strict=True):
+        if value == option.default:
+            continue
+        if option.name in FOLLOW_UPS:
+            value = json.loads(value)
+        elif isinstance(value, Backoff):
+            value = value.to_json()
+        elif isinstance(value, datetime):
+            value = value.isoformat()
+        found[option.name] = value
+    return found
+
+
+def from_json(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What `to_json` gave, by field. An option that this version does not have is refused by name."""
+    if unknown := sorted(set(found) - set(OPTIONS)):
+        raise InvalidArguments(f"no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+    values = dict(found)
+    for option in OPTIONS.values():
+        value = values.get(option.name)
+        if value is None:
+            continue
+        if option.name in FOLLOW_UPS:
+            values[option.name] = Packed(json.dumps(value))
+        elif option.kind == "time":
+            values[option.name] = datetime.fromisoformat(value)
+        elif option.name == "tags":
+            values[option.name] = tuple(value)
+    return values

@@ -1,1 +1,0 @@
-"""What happened, told to people and machines."""

@@ -1,1 +1,0 @@
-"""How often and when outside sources may be asked, and what they answered."""

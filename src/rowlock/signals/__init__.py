@@ -1,0 +1,1 @@
+"""What Rowlock tells about itself: log lines."""

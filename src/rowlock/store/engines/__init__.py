@@ -1,0 +1,1 @@
+"""How operations reach a database: PostgreSQL, SQLite, a caller's own connection."""

@@ -1,0 +1,173 @@
+"""How one connection to PostgreSQL is opened, and what the server said when it ended it.
+
+Settings are made by a statement, because PgBouncer refuses a connection whose start-up packet names a setting that it
+does not know (`unsupported startup parameter: jit`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import asyncpg
+
+from rowlock.core.errors import ConfigError
+from rowlock.store.engines.engine import StoreOptions, redact
+
+SETTINGS = {"jit": "off", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s"}
+PROBE_SECONDS = 3.0
+PROBES = 5
+# The fields of an ErrorResponse or NoticeResponse: severity (in the server's language, then not), code, message.
+LAST_WORDS = re.compile(rb"[EN][\s\S]{4}S([^\0]+)\0(?:V([A-Z]+)\0)?C([0-9A-Z]{5})\0M([^\0]+)\0")
+ERROR = ord("E")
+
+
+class Connection(asyncpg.Connection):
+    """One that has the insert of a single job at hand, and that knows why the server ended it."""
+
+    enqueue_one: Any = None  # the prepared statement
+    ended: str | None = None  # what the server said
+
+    def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
+        super().__init__(protocol, transport, *rest)
+        transport.set_protocol(_Watch(self, protocol))
+
+    def is_unfinished(self) -> bool:
+        """Whether it is in a transaction, or may yet be: a BEGIN that failed, or that was cancelled and not answered
+        yet, makes asyncpg take the next transaction for a savepoint in that one, and nobody commits it."""
+        protocol: Any = self._protocol  # type: ignore[attr-defined]
+        return self._top_xact is not None or protocol._is_cancelling() or protocol.is_in_transaction()  # type: ignore[attr-defined]
+
+
+class _Watch(asyncio.Protocol):
+    """Reads along for the server's last words. asyncpg throws them away when they come between two statements, and
+    fails the next one with `cannot switch to state …; another operation is in progress`."""
+
+    def __init__(self, connection: Connection, inner: asyncio.Protocol) -> None:
+        self._connection, self._inner, self._last = connection, inner, b""
+        self.pause_writing, self.resume_writing = inner.pause_writing, inner.resume_writing  # type: ignore[method-assign]
+
+    def data_received(self, data: bytes) -> None:
+        self._last = data
+        self._inner.data_received(data)
+        if data[0] == ERROR and (said := last_words(data)):
+            self._connection.ended = said
+            self._connection.terminate()  # the server reads nothing any more: nobody must use it
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connection.ended = self._connection.ended or last_words(self._last)
+        self._inner.connection_lost(error)
+
+
+def last_words(data: bytes) -> str | None:
+    """The message with which the server says that it ends this connection, if there is one."""
+    for severity, name, code, message in LAST_WORDS.findall(data):
+        # An immediate shutdown and the crash of another backend are told as warnings.
+        if (name or severity) in (b"FATAL", b"PANIC") or code.startswith(b"57P"):
+            return str(message, "utf-8", "replace")
+    return None
+
+
+class Connector:
+    """Opens connections of one kind; `settings` are made on top of those that all have."""
+
+    def __init__(self, url: str, options: StoreOptions, settings: dict[str, str]) -> None:
+        self._url, self._options = url, options
+        self._settings = SETTINGS | settings
+        self._pooled = options.pooler == "transaction"
+        self._is_session_mode = False  # a pooler in between that was found to be in session mode
+        self.place = place(url)
+
+    async def connect(self, timeout: float) -> Connection:
+        """A connection with its settings made."""
+        connection = await self._open(timeout, self._options.name)
+        try:
+            # Through a transaction pooler nothing is set: its backends serve other programs, too.
+            if not self._pooled:
+                await self._set(connection)
+            # Ids and tokens are text in Python on both engines.
+            await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def _open(self, timeout: float, name: str) -> Connection:
+        options: dict[str, Any] = {"timeout": timeout, "command_timeout": self._options.command_timeout}
+        if self._pooled:
+            options["statement_cache_size"] = 0  # each transaction gets another backend
+        else:
+            options["server_settings"] = {"application_name": name}  # PgBouncer knows this one
+        return await dial(self._url, **options)
+
+    async def _set(self, connection: Connection) -> None:
+        rows = ", ".join(f"('{name}', '{value}')" for name, value in self._settings.items())
+        settings = f"SELECT set_config(name, value, false) FROM (VALUES {rows}) AS setting (name, value)"
+        # Whose process number is not the backend's is a pooler.
+        pid = connection.get_server_pid()
+        if await connection.execute(f"{settings} WHERE pg_backend_pid() = {pid}") == "SELECT 0":
+            await self._check_session_mode(connection)
+            await connection.execute(settings)
+
+    async def _check_session_mode(self, connection: Connection) -> None:
+        """Refuse a transaction pooler: our settings would stay on backends that serve other programs. In session mode
+        no backend serves two open connections."""
+        if self._is_session_mode:
+            return
+        try:
+            second = await self._open(PROBE_SECONDS, self._options.name)
+        except (OSError, TimeoutError, asyncpg.PostgresError):
+            return  # no second connection to be had; the next one is checked again
+        try:
+            # In session mode ours never changes. Several looks: other clients of the pooler come between.
+            ours, theirs = set(), set()
+            for _ in range(PROBES):
+                ours.add(await _backend(connection))
+                theirs.add(await _backend(second))
+        except TimeoutError:
+            return  # as many connections as the pooler has backends: they are not shared
+        finally:
+            second.terminate()
+        if len(ours) > 1 or len(theirs) > 1 or ours & theirs:
+            raise ConfigError(
+                f"the pooler at {self.place} gives one backend to two connections, so it is in transaction mode: "
+                "set `pooler: transaction` in the config, or ROWLOCK_POOLER=transaction"
+            )
+        self._is_session_mode = True
+
+
+async def _backend(connection: Connection) -> int:
+    async with asyncio.timeout(PROBE_SECONDS), connection.transaction():  # one backend for all of it
+        return await connection.fetchval("SELECT pg_backend_pid()")  # type: ignore[no-any-return]
+
+
+class NamedRecord(asyncpg.Record):
+    """A row with its columns as attributes."""
+
+    def __getattr__(self, column: str) -> Any:
+        try:
+            return self[column]
+        except KeyError:
+            raise AttributeError(column) from None
+
+
+async def dial(url: str, **options: Any) -> Connection:
+    """`asyncpg.connect`, without pieces of the password in the error for a URL that cannot be read."""
+    try:
+        return await asyncpg.connect(url, connection_class=Connection, record_class=NamedRecord, **options)
+    except ValueError as error:
+        why = f": {error}" if isinstance(error, asyncpg.InterfaceError) else ""
+        raise ConfigError(
+            f"the database URL {redact(url)} cannot be read{why}; "
+            "in a password, write % as %25, / as %2F, # as %23, ? as %3F and @ as %40"
+        ) from None
+
+
+def place(url: str) -> str:
+    """Host and port of a database URL, for messages: neither user nor password."""
+    address = redact(url).partition("://")[2].rpartition("@")[2]
+    return re.split("[/?]", address)[0] or "the local socket"

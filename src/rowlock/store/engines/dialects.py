@@ -1,0 +1,156 @@
+"""How the SQL of the two engines differs: what each can do, and what it writes for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+# What readers are shown for times beyond these: there Python's calendar ends, and drivers raise for the whole answer.
+EARLIEST, LATEST = "0001-01-02 00:00:00Z", "9999-12-30 00:00:00Z"
+LONGEST = 3_155_760_000  # seconds that a finished job is kept at most: a hundred years
+
+POSTGRES_ARRAYS = {
+    "uuid": "text[]::uuid[]",  # sent as text: half the driver's time for it
+    "text": "text[]",
+    "json": "json[]",
+    "int": "integer[]",
+    "float": "double precision[]",
+    "time": "timestamptz[]",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What an engine's SQL looks like where the two differ."""
+
+    name: str
+    prefix: str
+    # What not every engine can do. An operation asks for these (`operation.dialect`) before it calls a statement that
+    # only one engine has.
+    moves_in_one_statement: bool  # WITH may change rows, so one statement can find rows, move them and answer with them
+    notifies: bool  # statements wake listeners at commit (NOTIFY); else the engine sends to stored addresses
+    many_writers: bool  # transactions write side by side, so some need a lock that another engine's only writer implies
+    partitions: bool  # finished jobs lie in one partition for each day
+    tokens: Mapping[str, Callable[[str], str]]
+    rows: Callable[[str, list[tuple[str, str]]], str]
+    row: Callable[[str, list[tuple[str, str]]], str]
+    place: str  # how a numbered parameter begins
+
+
+def _postgres_rows(alias: str, columns: list[tuple[str, str]]) -> str:
+    arrays = ", ".join(f":{alias}__{n}::{POSTGRES_ARRAYS[kind]}" for n, (_, kind) in enumerate(columns))
+    return f"unnest({arrays}) AS {alias}({', '.join(name for name, _ in columns)})"
+
+
+def _postgres_row(alias: str, columns: list[tuple[str, str]]) -> str:
+    kinds = [(name, POSTGRES_ARRAYS[kind].removesuffix("[]").replace("[]", "")) for name, kind in columns]
+    return f"(SELECT {', '.join(f':{name}::{kind} AS {name}' for name, kind in kinds)}) AS {alias}"
+
+
+def _sqlite_rows(alias: str, columns: list[tuple[str, str]]) -> str:
+    fields = ", ".join(f"value ->> {n} AS {name}" for n, (name, _) in enumerate(columns))
+    return f"(SELECT {fields} FROM json_each(:{alias})) AS {alias}"
+
+
+def _sqlite_row(alias: str, columns: list[tuple[str, str]]) -> str:
+    return f"(SELECT {', '.join(f':{name} AS {name}' for name, _ in columns)}) AS {alias}"
+
+
+def _alias(inside: str) -> tuple[str, str]:
+    alias, _, expression = inside.partition(", ")
+    return alias, expression
+
+
+def _of(alias: str) -> str:
+    return f" OF {alias}" if alias else ""
+
+
+def _not_aside(prefix: str, x: str) -> str:
+    # A scalar sub-select is one probe for each row; NOT EXISTS may become a join that reads all of them first.
+    return f"(SELECT 1 FROM {prefix}set_aside a WHERE a.id = {x} AND coalesce(a.again_at > {{now}}, TRUE)) IS NULL"
+
+
+POSTGRES = Dialect(
+    "postgres",
+    "rowlock.",
+    moves_in_one_statement=True,
+    notifies=True,
+    many_writers=True,
+    partitions=True,
+    tokens={
+        "now": lambda _: "coalesce(:now, statement_timestamp())",
+        "after": lambda x: f"({{now}} + ({x}) * interval '1 second')",
+        # Not of the difference: PostgreSQL below 17 has none between now and infinity, and raises.
+        "seconds_until": lambda x: f"(date_part('epoch', {x}) - date_part('epoch', {{now}}))",
+        "time": lambda x: (
+            f"CASE WHEN {x} > '{LATEST}' THEN '{LATEST}' WHEN {x} < '{EARLIEST}' THEN '{EARLIEST}' ELSE {x} END"
+        ),
+        "drop_on": lambda x: (
+            f"((({{now}} + least(greatest({x}, 0), {LONGEST}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)"
+        ),
+        "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
+        "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
+        "among": lambda x: f"= ANY(ARRAY({x}))",
+        "computed": lambda x: x,
+        "greatest": lambda x: f"greatest({x})",
+        "class": lambda x: f"split_part({x}, ':', 1)",
+        # LATERAL with LIMIT, because a plain join may be planned as a product while the tables are empty.
+        "one_job": lambda x: "CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs_live WHERE id = {1} LIMIT 1) {0}".format(
+            *_alias(x)
+        ),
+        "by_name": lambda _: "",
+        "one_source": lambda x: (
+            "LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = {1} LIMIT 1) {0} ON TRUE".format(*_alias(x))
+        ),
+        # As JSON and not as text: to turn an escape like \\u0000 into a character is an error.
+        "contains": lambda x: (
+            "EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof({0}) WHEN 'array' THEN {0} END) one"
+            " WHERE one.value::text IN ({1}, {2}))".format(*x.split(", "))
+        ),
+        "not_aside": lambda x: _not_aside("rowlock.", x),
+        "up_for": lambda x: (
+            f"(CAST({x} AS double precision) <= 0 "
+            f"OR {{now}} > pg_postmaster_start_time() + ({x}) * interval '1 second')"
+        ),
+    },
+    rows=_postgres_rows,
+    row=_postgres_row,
+    place="$",
+)
+
+SQLITE = Dialect(
+    "sqlite",
+    "rowlock_",
+    moves_in_one_statement=False,
+    notifies=False,
+    many_writers=False,
+    partitions=False,
+    tokens={
+        "now": lambda _: ":now",
+        "after": lambda x: f"({{now}} + ({x}))",
+        "seconds_until": lambda x: f"({x} - {{now}})",
+        "time": lambda x: f"coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch'), {x})",
+        "drop_on": lambda x: f"date({{now}} + min(max({x}, 0), {LONGEST}), 'unixepoch', '+1 day')",
+        "lock": lambda _: "",
+        "skip_locked": lambda _: "",
+        "among": lambda x: f"IN ({x})",
+        "computed": lambda x: f"+{x}",
+        "greatest": lambda x: f"max({x})",
+        "class": lambda x: f"substr({x}, 1, instr({x} || ':', ':') - 1)",
+        "one_job": lambda x: "JOIN rowlock_jobs_live {0} ON {0}.id = {1}".format(*_alias(x)),
+        "one_source": lambda x: "LEFT JOIN rowlock_sources {0}{{by_name()}} ON {0}.name = {1}".format(*_alias(x)),
+        # Statistics from when there were two sources would make it read all of twenty thousand.
+        "by_name": lambda _: " INDEXED BY sqlite_autoindex_rowlock_sources_1",
+        "contains": lambda x: (
+            "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid({0}) THEN {0} ELSE '[]' END)"
+            " WHERE value IN ({1} ->> '$', {2} ->> '$'))".format(*x.split(", "))
+        ),
+        "not_aside": lambda x: _not_aside("rowlock_", x),
+        "up_for": lambda x: f"({x} IS NOT NULL)",
+    },
+    rows=_sqlite_rows,
+    row=_sqlite_row,
+    place="?",
+)
+
+DIALECTS = {dialect.name: dialect for dialect in (POSTGRES, SQLITE)}

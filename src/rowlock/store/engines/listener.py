@@ -1,0 +1,71 @@
+"""Wake-ups on PostgreSQL: one connection that LISTENs, watched and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rowlock.core.errors import ConfigError
+from rowlock.store.engines.connector import Connector
+from rowlock.store.engines.outage import Outage
+from rowlock.store.engines.postgres_errors import TROUBLE, translate
+
+log = logging.getLogger("rowlock.store")
+
+CHANNEL = "rowlock"
+
+
+class Listener:
+    """One connection that LISTENs, checked at times and replaced: a broken connection may only look quiet."""
+
+    address: str | None = None
+    CHECK_SECONDS = 15.0
+
+    def __init__(self, connector: Connector, outage: Outage, on_wakeup: Callable[[str], None]) -> None:
+        self._connector, self._outage, self._on_wakeup = connector, outage, on_wakeup
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._keep_listening())
+
+    async def _keep_listening(self) -> None:
+        while True:
+            connection = None
+            try:
+                connection = await self._connector.connect(10)
+                await connection.add_listener(CHANNEL, lambda *message: self._on_wakeup(message[3]))
+                gone = asyncio.Event()
+                connection.add_termination_listener(partial(_tell, gone))
+                self._on_wakeup("work")  # notifications sent while there was no connection are lost
+                while not connection.is_closed():
+                    await self._quiet(gone)
+                    async with asyncio.timeout(5):
+                        await connection.fetchval("SELECT 1")
+            except TROUBLE as error:
+                self._outage.failed("listener", translate(error, "listen", self._connector.place, connection))
+            except ConfigError as error:
+                log.error("no wake-ups, polling only: %s", error)
+                return
+            finally:
+                if connection is not None:
+                    connection.terminate()
+            await asyncio.sleep(random.uniform(0.2, 1.0))
+
+    async def _quiet(self, gone: asyncio.Event) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.CHECK_SECONDS):
+                await gone.wait()
+
+    async def close(self) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _tell(event: asyncio.Event, *_: Any) -> None:
+    event.set()

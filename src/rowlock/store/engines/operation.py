@@ -1,0 +1,104 @@
+"""What the store can be asked to do, as data: an operation is a generator that yields statements and gets rows back.
+
+One text of the logic serves asyncpg (async), SQLite's writer thread (sync) and callers' own connections (either):
+whoever runs it owns the transaction, executes each `Call` and sends the rows in. Where the engines cannot do the same,
+the operation asks for a capability of their dialect.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from rowlock.store.engines.dialects import Dialect
+from rowlock.store.engines.rows import Row as Row
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Call:
+    """One named statement with its parameters."""
+
+    __slots__ = ("name", "params")
+
+    def __init__(self, name: str, /, **params: Any) -> None:
+        self.name, self.params = name, params
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Send a message to these addresses once the transaction has committed."""
+
+    addresses: tuple[str, ...]
+    message: str = "work"
+
+
+class AskDialect:
+    """The question of `dialect`."""
+
+
+Steps = Generator[Call | Wake | AskDialect, list[Row], T]
+_ASK_DIALECT = AskDialect()
+
+
+def dialect() -> Steps[Dialect]:
+    """The dialect of the engine that runs this operation, for its capabilities."""
+    return cast(Dialect, (yield _ASK_DIALECT))
+
+
+@dataclass(slots=True)  # not frozen: that would cost each enqueue 1.5 µs
+class Operation(Generic[T]):
+    """A unit of work on the store: all of its statements commit together or not at all."""
+
+    name: str
+    start: Callable[[], Steps[T]]
+    single: bool  # at most one statement on a server: needs no BEGIN and COMMIT of its own
+    repeatable: bool  # running it twice is harmless, so a lost reply may be answered by a repeat
+    read: bool  # changes nothing
+    enqueues: bool  # makes jobs claimable, for which a worker may have to be woken
+    hot: bool  # once for each batch or enqueue: its text must be safe with a plan made for an empty table
+    size: int  # how many jobs it touches at most; 0 where that is not known
+
+
+def operation(
+    *,
+    single: bool = False,
+    repeatable: bool = False,
+    read: bool = False,
+    enqueues: bool = False,
+    hot: bool = False,
+    size: Callable[..., int] | None = None,
+) -> Callable[[Callable[P, Steps[T]]], Callable[P, Operation[T]]]:
+    """Make a generator function build operations."""
+
+    def wrap(function: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
+        @functools.wraps(function)
+        def build(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
+            start = functools.partial(function, *args, **kwargs)
+            touched = size(*args, **kwargs) if size else 0
+            return Operation(function.__name__, start, single or read, repeatable or read, read, enqueues, hot, touched)
+
+        return build
+
+    return wrap
+
+
+def drive(steps: Steps[T], dialect: Dialect, execute: Callable[[Call], list[Row]], wake: Callable[[Wake], None]) -> T:
+    """Run an operation's steps with a blocking `execute`."""
+    answer: Any
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, Call):
+                answer = execute(step)
+            elif isinstance(step, AskDialect):
+                answer = dialect
+            else:
+                wake(step)
+                answer = None
+            step = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]

@@ -1,0 +1,150 @@
+"""Requests to SQLite's writer thread, and a user's transaction, both seen from their event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rowlock.core.errors import RowlockError, StoreError
+from rowlock.store.engines.dialects import SQLITE
+from rowlock.store.engines.operation import Operation, Wake, drive
+from rowlock.store.engines.rows import UserRow
+from rowlock.store.engines.session import BaseSession
+from rowlock.store.engines.sqlite_runner import Runner, user_rows, user_values
+
+T = TypeVar("T")
+log = logging.getLogger("rowlock.store")
+
+Do = Callable[[Runner, list[Wake]], Any]
+Answer = tuple[Any, BaseException | None]  # what it gave, or how it failed
+
+
+class Work:
+    """One request to the writer thread, and the future that its caller waits on."""
+
+    __slots__ = ("_once", "answer", "answered", "do", "loop", "session", "withdrawn")
+
+    def __init__(self, do: Do, session: SqliteSession | None = None) -> None:
+        self.do, self.session = do, session
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Any] = self.loop.create_future()
+        self.answered = self.withdrawn = False
+        self._once = threading.Lock()
+
+    def take(self) -> bool:
+        """True for the first who asks: the thread that begins it, or the caller who takes it back."""
+        return self._once.acquire(blocking=False)
+
+    async def wait(self, *, withdraw: bool = True) -> Any:
+        """The answer. Who is cancelled before it has begun takes it back; afterwards the cancellation waits."""
+        try:
+            return await self.answer
+        except asyncio.CancelledError as cancelled:
+            if withdraw and self.take():
+                self.withdrawn = True
+                cancelled.may_have_happened = False  # type: ignore[attr-defined]
+            else:
+                await self._wait_to_the_end()
+            raise
+
+    async def _wait_to_the_end(self) -> None:
+        if self.answered:
+            return
+        self.answer = self.loop.create_future()
+        while not self.answer.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({self.answer})
+        self.answer.exception()
+
+    def resolve(self, value: Any = None, error: BaseException | None = None) -> None:
+        def done() -> None:
+            self.answered = True
+            if not self.answer.done():
+                if error is None:
+                    self.answer.set_result(value)
+                else:
+                    self.answer.set_exception(error)
+
+        try:
+            self.loop.call_soon_threadsafe(done)
+        except RuntimeError:  # the caller's loop has closed; nobody waits any more
+            log.debug("an answer found no loop to go to")
+
+
+class SqliteSession(BaseSession):
+    """The async side of a user's transaction; each call is carried out by the writer thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self.wakes: list[Wake] = []
+        self.over: RowlockError | None = None
+        self._pid = os.getpid()
+
+    def end_with(self, why: RowlockError) -> None:
+        """It is over: whatever still comes is told why."""
+        self.over = self.over or why
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.inbox.get_nowait().resolve(error=self.over)
+
+    async def _do(self, do: Callable[[Runner, list[Wake]], T], *, withdraw: bool = True) -> T:
+        if os.getpid() != self._pid:
+            raise StoreError("this transaction was opened before a fork; it is its parent's alone")
+        if self.over is not None:
+            raise self.over
+        work = Work(do)
+        self.inbox.put(work)
+        if self.over is not None:  # it ended between the check and the put
+            self.end_with(self.over)
+        try:
+            return await work.wait(withdraw=withdraw)  # type: ignore[no-any-return]
+        except Exception as error:
+            self.failed = self.failed or error
+            raise
+        except asyncio.CancelledError:
+            # As on PostgreSQL, where a statement that is cut off undoes its transaction.
+            self.failed = self.failed or StoreError("a statement was cancelled")
+            raise
+
+    def seconds_left(self) -> float:
+        """How long to wait before looking again whether its time is up."""
+        return 0.5 if self.over is None else 0.0
+
+    def too_long(self) -> RowlockError:
+        """Why it is over."""
+        assert self.over is not None
+        return self.over
+
+    async def run(self, op: Operation[T]) -> T:
+        """Run an operation inside this transaction."""
+        return await self._do(lambda runner, wakes: drive(op.start(), SQLITE, runner.execute, wakes.append))
+
+    async def execute(self, sql: str, *args: Any) -> None:
+        """The user's own statement; parameters are $1, $2, … as on PostgreSQL, or ?."""
+        await self.fetch(sql, *args)
+
+    async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
+        """The user's own query."""
+        values = user_values(sql, args)
+        return await self._do(lambda runner, wakes: user_rows(runner.connection, sql, values))
+
+    async def end(self, how: str) -> None:
+        """COMMIT or ROLLBACK, to its end even if its caller is cancelled meanwhile."""
+        if self.over is not None:
+            if how == "COMMIT":
+                raise self.over
+            return
+        failed = self.failed if how == "COMMIT" else None
+        if how == "ROLLBACK" or failed is not None:
+            self.wakes.clear()
+        sql = "ROLLBACK" if failed else how
+        await self._do(lambda runner, wakes: runner.connection.execute(sql).fetchall(), withdraw=False)
+        if failed is not None:  # as on PostgreSQL, where a failed statement undoes its whole transaction
+            raise self.undone()

@@ -1,0 +1,228 @@
+"""Claiming jobs that have a source: look for candidates without a lock, then lock, count and take in one transaction.
+
+Lock order: classes with a total (waited for), sources (passed over if busy), then jobs (passed over if busy). A claim
+waits for nothing while it holds a source, so it cannot be part of a deadlock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rowlock.core.job import Claimed
+from rowlock.core.lanes import Lane
+from rowlock.core.seen_sources import PLAIN, Head, HeadName, Range, Taken
+from rowlock.core.source import UNLIMITED, Admission, Gate, admit, class_of
+from rowlock.core.turns import Dealt, Found, deal
+from rowlock.store.claim import in_claim_order, take_picked
+from rowlock.store.engines.operation import Call, Row, Steps, dialect, operation
+from rowlock.store.keys import let_go
+
+Turn = tuple[str, str, int, str, int]  # queue, task, priority, source, and how many at most
+
+
+@operation(read=True, hot=True)
+def look(ranges: Sequence[Range]) -> Steps[list[Head]]:
+    """The sources with ready jobs in these ranges, and how each stands, best priority first."""
+    rows = yield Call("look", span=ranges)
+    return [Head(row[0], row[1], row[2], row[3], bool(row[4]), gate_of(row[5:])) for row in rows]
+
+
+def gate_of(row: Sequence[Any]) -> Gate:
+    """The columns `{gate}` as a record."""
+    gate = Gate._make(row)
+    if gate.enabled is True:  # this engine has booleans
+        return gate
+    return gate._replace(enabled=bool(gate.enabled), opened=bool(gate.opened), probing=bool(gate.probing))
+
+
+@operation(hot=True)
+def claim_sourced(
+    worker: str,
+    token: str,
+    heads: Sequence[Head],
+    order: Sequence[str],
+    plain: Sequence[Lane],
+    n: int,
+    lease: float,
+) -> Steps[Taken]:
+    """Claim up to `n` jobs of these sources in this order, and of the lanes without a source in their turn, under one
+    fresh token."""
+    admitted = yield from _admitted({head.source: head.gate for head in heads})
+    admissions, at = admitted.admissions, admitted.at
+    share = max(1, math.ceil(n / (len(admissions) + 1)))
+    turns = [
+        (head.queue, head.task, head.priority, head.source, min(share, admissions[head.source].room, n))
+        for head in heads
+        if head.source in admissions
+    ]
+    takes = {turn[:4]: turn[4] for turn in turns}
+    in_one = (yield from dialect()).moves_in_one_statement
+    if in_one and not plain and (epoch := _all_of(turns, admitted, n)) is not None:
+        under = {"epoch": epoch, "worker": worker, "token": token, "lease": lease, "at": at}
+        if rows := (yield Call("take_turns", turn=turns, **under)):
+            jobs = in_claim_order(rows, token, worker)
+            yield from let_go([job.id for job in jobs if job.unique_mode == "while_queued"])
+            yield from _spend(jobs, admitted, token)
+            return _taken(jobs, False, heads, takes, _by_head(jobs), admitted)
+    rows = (yield Call("find_turns", turn=turns, n=share)) if turns else []
+    found = [Found(*row) for row in rows]
+    sourced, ends = _oldest(found, takes)
+    rows = (yield Call("find_plain", lane=plain, n=share)) if plain else []
+    unsourced, end = _plain([Found(*row) for row in rows], share)
+    dealt = deal(
+        sourced + unsourced,
+        n,
+        order=order,
+        room={source: admission.room for source, admission in admissions.items()},
+        class_room={class_of(source): admission.class_room for source, admission in admissions.items()},
+        take=takes | ends | end,
+    )
+    jobs = []
+    if dealt.picks:
+        rows = yield from _claim(dealt, admitted.gates, worker, token, lease, at)
+        yield from _spend(dealt.picks, admitted, token)
+        jobs = in_claim_order(rows, token, worker)
+    return _taken(jobs, bool(unsourced), heads, takes, _by_head(found), admitted)
+
+
+class _Admitted(NamedTuple):
+    """The sources of a claim, counted under their locks."""
+
+    admissions: dict[str, Admission]  # of those that let somebody in
+    gates: dict[str, Gate]  # of all
+    locked: set[str]  # by another worker
+    at: Any  # the moment of it
+
+
+def _all_of(turns: Sequence[Turn], admitted: _Admitted, n: int) -> int | None:
+    """The epoch of these sources, if whatever is found can be taken: there is nothing to deal."""
+    epochs = {admitted.gates[turn[3]].epoch for turn in turns}
+    free = len({turn[3] for turn in turns}) == len(turns) and sum(turn[4] for turn in turns) <= n
+    alike = len({turn[2] for turn in turns}) == 1 and len(epochs) == 1
+    unlimited = all(admission.class_room == UNLIMITED for admission in admitted.admissions.values())
+    return epochs.pop() if free and alike and unlimited else None
+
+
+def _taken(
+    jobs: list[Claimed],
+    plain: bool,
+    heads: Sequence[Head],
+    takes: Mapping[HeadName, int],
+    found: Counter[HeadName],
+    admitted: _Admitted,
+) -> Taken:
+    """The answer: what was claimed, which heads may have more, and how the sources stand now."""
+    claimed, started = _by_head(jobs), Counter(job.source for job in jobs)
+    names = [(head.queue, head.task, head.priority, head.source) for head in heads]
+    left = {name for name in names if name not in takes or found[name] >= takes[name] or found[name] > claimed[name]}
+    running = Counter(class_of(job.source) for job in jobs if job.source is not None)
+    gates = {
+        source: gate.after(started[source], running[class_of(source)]) if gate.governed else gate
+        for source, gate in admitted.gates.items()
+    }
+    return Taken(jobs, plain, left, gates, admitted.locked)
+
+
+def _by_head(jobs: Sequence[Found | Claimed]) -> Counter[HeadName]:
+    return Counter([(job.queue, job.task, job.priority, job.source or "") for job in jobs])
+
+
+def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
+    """Lock what is limited, count anew, and ask each source how many it lets in."""
+    missing = [source for source, gate in seen.items() if not gate.has_row]
+    if missing:
+        yield Call("make_sources", made=[(name,) for name in sorted({*missing, *map(class_of, missing)})])
+    classes = sorted({class_of(source) for source, gate in seen.items() if gate.total is not None})
+    if classes:
+        yield Call("lock_classes", asked=[(name,) for name in classes])
+    governed = sorted(source for source, gate in seen.items() if gate.governed)
+    ours = {row.name for row in (yield Call("lock_sources", asked=[(s,) for s in governed]))} if governed else set()
+    rows = yield Call("gates", named=[(source,) for source in sorted(seen)])
+    gates = {row[0]: gate_of(row[2:]) for row in rows}
+    free = {
+        source: admit(gate)
+        for source, gate in gates.items()
+        # What has become limited since the look is left for the next claim, which will lock it.
+        if (source in ours or not gate.governed) and (gate.total is None or class_of(source) in classes)
+    }
+    admissions = {source: admission for source, admission in free.items() if admission.room > 0}
+    return _Admitted(admissions, gates, gates.keys() - free.keys(), rows[0][1] if rows else None)
+
+
+Ends = dict[tuple[str, str, int, str], int]  # (queue, task, priority, source) that may have more, for `deal`
+
+
+def _oldest(found: list[Found], takes: Mapping[tuple[str, str, int, str], int]) -> tuple[list[Found], Ends]:
+    """Jobs of sources. Where one source has jobs in several lanes, nothing is next behind the end of a lane that may
+    have more; that end is marked."""
+    groups: dict[tuple[int, str], dict[tuple[str, str], list[Found]]] = {}
+    for job in found:
+        lanes = groups.setdefault((job.priority, job.source or ""), {})
+        lanes.setdefault((job.queue, job.task), []).append(job)
+    kept: list[Found] = []
+    ends: Ends = {}
+    for (priority, source), lanes in groups.items():
+        full = [
+            (max(map(_age, jobs)), lane) for lane, jobs in lanes.items() if len(jobs) >= takes[*lane, priority, source]
+        ]
+        horizon, lane = min(full) if full and len(lanes) > 1 else ("", None)
+        kept += [job for jobs in lanes.values() for job in jobs if lane is None or job.id <= horizon]
+        if lane is not None:
+            ends[*lane, priority, source] = 1
+    return kept, ends
+
+
+def _age(job: Found) -> str:
+    return job.id
+
+
+def _plain(found: list[Found], share: int) -> tuple[list[Found], Ends]:
+    """Jobs without a source, oldest first over all lanes. Behind the end of a lane that may have more, those of other
+    lanes are not yet next; that end is marked as cut."""
+    lanes: dict[tuple[str, str], list[Found]] = {}
+    for job in found:
+        lanes.setdefault((job.queue, job.task), []).append(job)
+    ends = [max(jobs, key=_place) for jobs in lanes.values() if len(jobs) >= share]
+    if not ends:
+        return found, {}
+    horizon = min(ends, key=_place)
+    kept = [job for job in found if _place(job) <= _place(horizon)]
+    return kept, {(horizon.queue, horizon.task, horizon.priority, PLAIN): 1}
+
+
+def _place(job: Found) -> tuple[int, str]:
+    return job.priority, job.id
+
+
+def _claim(dealt: Dealt, gates: dict[str, Gate], worker: str, token: str, lease: float, at: Any) -> Steps[list[Row]]:
+    """Take the jobs, each under the epoch of its source's breaker; nearly always there is only one."""
+    epochs: dict[int, list[tuple[str]]] = {}
+    for job in dealt.picks:
+        epoch = gates[job.source].epoch if job.source else 0
+        epochs.setdefault(epoch, []).append((job.id,))
+    jobs: list[Row] = []
+    for epoch, picked in epochs.items():
+        jobs += yield from take_picked(picked, epoch=epoch, worker=worker, token=token, lease=lease, at=at)
+    yield from let_go([job.id for job in map(_claimed, jobs) if job.unique_mode == "while_queued"])
+    return jobs
+
+
+def _claimed(row: Row) -> Claimed:
+    return Claimed._make((*row, "", ""))
+
+
+def _spend(picks: Sequence[Found | Claimed], admitted: _Admitted, token: str) -> Steps[None]:
+    """Take tokens out of the buckets, and remember which job is a probe."""
+    counts: dict[str, int] = {}
+    for job in picks:
+        if job.source:
+            counts[job.source] = counts.get(job.source, 0) + 1
+            if admitted.admissions[job.source].probe:
+                yield Call("set_probe", name=job.source, job_id=job.id, token=token)
+    levels = [(source, admitted.gates[source].level, count) for source, count in sorted(counts.items())]
+    spent = [(source, level - count) for source, level, count in levels if level is not None]
+    if spent:
+        yield Call("spend", spent=spent, at=admitted.at)

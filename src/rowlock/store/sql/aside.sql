@@ -1,0 +1,35 @@
+-- Rows that cannot be handled and are left alone for a while, in the order of store/aside.py.
+
+-- name: hold_back
+-- A job that cannot be claimed is no longer looked at by claims.
+UPDATE {t}jobs_live SET ready = FALSE WHERE id = :job_id;
+
+-- name: put_aside
+-- Leave a job or batch alone for :again seconds, or until its row here is deleted; answers how often it has failed.
+INSERT INTO {t}set_aside (id, doing, error, since, again_at)
+VALUES (:job_id, :doing, :error, {now}, {after(:again)})
+ON CONFLICT (id) DO UPDATE
+SET doing = excluded.doing, error = excluded.error, again_at = excluded.again_at, times = {t}set_aside.times + 1
+RETURNING times;
+
+-- name: list_aside
+-- What is set aside, the latest first.
+SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, {time(a.since)} AS since, {time(a.again_at)} AS again_at
+FROM {t}set_aside a
+ORDER BY a.since DESC
+LIMIT :n;
+
+-- name: one_aside
+-- The same of one job or batch.
+SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, {time(a.since)} AS since, {time(a.again_at)} AS again_at
+FROM {t}set_aside a
+WHERE a.id = :job_id;
+
+-- name: forget_aside
+-- Rows about what has come right since: it is gone or over, or it was tried again long ago and has not failed.
+DELETE FROM {t}set_aside
+WHERE again_at < {after(-3600)}
+   OR coalesce((SELECT 1 FROM {t}jobs_live j WHERE j.id = {t}set_aside.id),
+               (SELECT 1 FROM {t}batches b WHERE b.id = {t}set_aside.id AND b.finished_at IS NULL),
+               CASE WHEN doing = 'prune' THEN (SELECT 1 FROM {t}jobs_finished f WHERE f.id = {t}set_aside.id LIMIT 1) END)
+      IS NULL;

@@ -1,0 +1,68 @@
+-- Tokens of the job API, in the order of store/tokens.py.
+
+-- name: create_token
+-- A token, by its hash; with :ttl it is good for that many seconds.
+INSERT INTO {t}tokens (id, hash, hint, owner, scope, job_id, created_at, expires_at)
+VALUES (:id, :hash, :hint, :owner, :scope, :job_id, {now}, {after(:ttl)});
+
+-- name: find_token
+-- The token with this hash, if it is good now.
+SELECT CAST(id AS text) AS id, hint, owner, scope, CAST(job_id AS text) AS job_id, {time(created_at)} AS created_at,
+       {time(expires_at)} AS expires_at, {time(revoked_at)} AS revoked_at
+FROM {t}tokens
+WHERE hash = :hash AND revoked_at IS NULL AND coalesce(expires_at > {now}, TRUE);
+
+-- name: list_tokens
+-- Every token that people made, newest first. Tokens of single jobs are left out: there may be very many, and they end
+-- by themselves.
+SELECT CAST(id AS text) AS id, hint, owner, scope, CAST(job_id AS text) AS job_id, {time(created_at)} AS created_at,
+       {time(expires_at)} AS expires_at, {time(revoked_at)} AS revoked_at
+FROM {t}tokens
+WHERE job_id IS NULL
+ORDER BY created_at DESC, id DESC
+LIMIT :n;
+
+-- name: revoke_tokens
+-- End the tokens with this id, hint or hash; answers those that this call has ended.
+UPDATE {t}tokens SET revoked_at = {now}
+WHERE revoked_at IS NULL AND (CAST(id AS text) = :which OR hint = :which OR hash = :which)
+RETURNING CAST(id AS text) AS id, hint;
+
+-- name: good_tokens
+-- Of these tokens, the ones that are still good: open sockets are closed when theirs is not.
+SELECT CAST(t.id AS text) AS id
+FROM {rows:asked(id uuid)}
+CROSS JOIN {t}tokens t
+WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > {now}, TRUE);
+
+-- name: any_token
+-- Whether there is a token at all that is good now.
+SELECT 1 AS found FROM {t}tokens
+WHERE revoked_at IS NULL AND job_id IS NULL AND coalesce(expires_at > {now}, TRUE)
+LIMIT 1;
+
+-- name: prune_tokens
+-- Tokens that ended more than a day ago, in a bounded batch.
+DELETE FROM {t}tokens
+WHERE id IN (
+    SELECT id FROM {t}tokens
+    WHERE expires_at < {after(-86400)}
+    ORDER BY expires_at
+    LIMIT :n
+    {skip_locked()})
+RETURNING id;
+
+-- name: create_ticket
+-- A ticket, by its hash.
+INSERT INTO {t}tickets (hash, owner, scope, token_id, job_id, expires_at)
+VALUES (:hash, :owner, :scope, :token_id, :job_id, {after(:ttl)});
+
+-- name: forget_tickets
+-- Tickets that nobody used in time.
+DELETE FROM {t}tickets WHERE expires_at < {now};
+
+-- name: use_ticket
+-- Take a ticket away, if it is good now: a second use finds nothing.
+DELETE FROM {t}tickets
+WHERE hash = :hash AND expires_at > {now}
+RETURNING owner, scope, CAST(token_id AS text) AS token_id, CAST(job_id AS text) AS job_id;

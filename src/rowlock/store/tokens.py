@@ -1,0 +1,128 @@
+"""Tokens of the job API: made once, stored as a hash, found by it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from rowlock.store.engines.operation import Call, Row, Steps, operation
+from rowlock.store.ids import new_id
+from rowlock.store.times import moment
+
+Scope = Literal["jobs", "operator", "operator:read"]
+SCOPES: tuple[Scope, ...] = ("jobs", "operator", "operator:read")
+PREFIX = "rowlock_"  # so that scanners find a token that was published by mistake
+HINT = len(PREFIX) + 6
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is stored of a token."""
+
+    id: str
+    hint: str
+    owner: str | None
+    scope: Scope
+    job_id: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+def new_secret() -> str:
+    """A token of 256 random bits, to be shown once."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_of(secret: str) -> str:
+    """What is stored instead of a token. Its bits are random, so that one round of SHA-256 is enough."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+@operation(single=True)
+def create(
+    secret: str, owner: str | None, scope: Scope, ttl: float | None = None, job_id: str | None = None
+) -> Steps[str]:
+    """Store a token; answers its id."""
+    token_id = new_id()
+    yield Call(
+        "create_token",
+        id=token_id,
+        hash=hash_of(secret),
+        hint=secret[:HINT],
+        owner=owner,
+        scope=scope,
+        job_id=job_id,
+        ttl=ttl,
+    )
+    return token_id
+
+
+@operation(read=True, hot=True)
+def find(secret: str) -> Steps[Token | None]:
+    """The token, if it is good now: not revoked, not expired by the database's clock."""
+    rows = yield Call("find_token", hash=hash_of(secret))
+    return _token(rows[0]) if rows else None
+
+
+@operation(read=True)
+def tokens(limit: int = 1000) -> Steps[list[Token]]:
+    """Tokens that people made, newest first."""
+    return [_token(row) for row in (yield Call("list_tokens", n=limit))]
+
+
+@operation(repeatable=True)
+def revoke(which: str) -> Steps[list[str]]:
+    """End a token, named by its id, its first characters or itself; answers the ids of those that were ended."""
+    named = hash_of(which) if which.startswith(PREFIX) and len(which) > HINT else which
+    return [row.id for row in (yield Call("revoke_tokens", which=named))]
+
+
+@operation(read=True)
+def still_good(ids: Sequence[str]) -> Steps[set[str]]:
+    """Of these tokens, the ones that are good now."""
+    return {row.id for row in (yield Call("good_tokens", asked=[(token_id,) for token_id in ids]))}
+
+
+@operation(read=True)
+def any_good() -> Steps[bool]:
+    """Whether anybody has a token."""
+    return bool((yield Call("any_token")))
+
+
+@operation(single=True, repeatable=True)
+def prune(n: int) -> Steps[int]:
+    """Remove up to `n` tokens that ended long ago."""
+    return len((yield Call("prune_tokens", n=n)))
+
+
+class Ticket(NamedTuple):
+    """What a one-time ticket opens."""
+
+    owner: str | None
+    scope: Scope
+    token_id: str | None
+    job_id: str | None
+
+
+@operation()
+def create_ticket(secret: str, ticket: Ticket, ttl: float) -> Steps[None]:
+    """Store a ticket that is good once, for `ttl` seconds."""
+    yield Call("forget_tickets")
+    yield Call("create_ticket", hash=hash_of(secret), ttl=ttl, **ticket._asdict())
+
+
+@operation(single=True)
+def use_ticket(secret: str) -> Steps[Ticket | None]:
+    """Use a ticket up; None when it is not good, or was used before."""
+    rows = yield Call("use_ticket", hash=hash_of(secret))
+    return Ticket(rows[0].owner, rows[0].scope, rows[0].token_id, rows[0].job_id) if rows else None
+
+
+def _token(row: Row) -> Token:
+    times = (moment(row.created_at), moment(row.expires_at), moment(row.revoked_at))
+    return Token(row.id, row.hint, row.owner, row.scope, row.job_id, *times)

@@ -1,0 +1,48 @@
+"""Tells the database which batches have begun to run, each once, and which may be complete."""
+
+from __future__ import annotations
+
+from rowlock.store import batches
+from rowlock.store.engines.engine import Store
+from rowlock.worker.loops import Loops
+from rowlock.worker.settler import Settler
+
+KNOWN = 10_000
+
+
+class BatchMarks:
+    """The batches of which this worker has started a job."""
+
+    def __init__(self, store: Store, loops: Loops, settler: Settler) -> None:
+        self._store, self._loops, self._settler = store, loops, settler
+        self._known: set[str] = set()
+        self._fresh: set[str] = set()
+        self._ending: set[str] = set()  # whose last job may just have settled itself
+
+    def started(self, batch_id: str) -> None:
+        """A job of this batch is started. What is new in one turn of the event loop is written together."""
+        if batch_id in self._known:
+            return
+        if len(self._known) >= KNOWN:
+            self._known.clear()
+        self._known.add(batch_id)
+        if not self._fresh:
+            self._loops.spawn(self._write())
+        self._fresh.add(batch_id)
+
+    async def _write(self) -> None:
+        fresh, self._fresh = sorted(self._fresh), set()
+        await self._store.run(batches.start(fresh))
+
+    def settled_itself(self, batch_id: str) -> None:
+        """A job of this batch was settled by its own transaction: if it was the last one, the batch ends."""
+        self._ending.add(batch_id)
+        self._loops.spawn(self._end(batch_id))
+
+    async def _end(self, batch_id: str) -> None:
+        await self._settler.end_batches({batch_id})
+        self._ending.discard(batch_id)
+
+    async def finish(self) -> None:
+        """The worker stops. It may be the last one: nobody else would notice that these batches are complete."""
+        await self._settler.end_batches(set(self._ending))

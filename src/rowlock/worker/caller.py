@@ -1,0 +1,172 @@
+"""Calls the function of a task: in a worker, and in its child processes.
+
+Unpack the arguments, call the function inside its middlewares and its timeout, check the result. What the function
+raises is raised here; `rowlock.worker.classify` says how the attempt has ended then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
+
+from rowlock.client.arguments import to_json
+from rowlock.client.client import Client
+from rowlock.client.context import Context, Report
+from rowlock.client.tasks import Task
+from rowlock.client.transactions import AttemptTransaction, given_back, leave
+from rowlock.core.error_text import said
+from rowlock.core.errors import InvalidArguments, LeaseLost, StoreUnavailable
+from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
+from rowlock.core.outcome import AttemptEnd, Succeeded
+from rowlock.core.policy import decide
+from rowlock.store import jobs, leases
+from rowlock.store.follow_ups import follow_ups
+from rowlock.worker.classify import ArgumentsMisfit, InvalidResult, Overran
+from rowlock.worker.running import Running
+
+NOTHING = Succeeded(None)
+SWALLOW_SECONDS = 0.5  # after its timeout, in which a handler may end by itself before it is asked again
+ASK_AGAIN_SECONDS = 0.5  # between questions to a database that is out of reach
+
+Function = Callable[[], Any]  # a task's function with its arguments
+Blocking = Callable[[Running, Function], Awaitable[Any]]  # how a function that is not async is called
+
+
+class Caller:
+    """Calls the functions of one app's tasks."""
+
+    def __init__(
+        self,
+        app: Client,
+        resources: Mapping[str, Any],
+        *,
+        report: Callable[[Running], Report],
+        blocking: Blocking,
+        overran: Callable[[Running], None],
+    ) -> None:
+        self._app, self._resources = app, resources
+        self._report, self._blocking, self._overran = report, blocking, overran
+
+    async def call(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
+        """How the attempt ended, unless it raises. None when its own transaction has committed its success."""
+        job, app = attempt.job, self._app
+        try:
+            arguments = task.arguments.unpack(job.args)
+        except InvalidArguments as error:
+            raise ArgumentsMisfit(said(error)) from None
+        attempt.blocking = not task.is_async
+        ctx = attempt.ctx
+        if task.takes_context or app.middlewares or attempt.blocking:
+            ctx = attempt.ctx = Context(
+                app, job, report=self._report(attempt), resources=self._resources, blocking=attempt.blocking
+            )
+            ctx.own_transaction.enter()
+        else:
+            leave()
+        try:
+            if attempt.blocking or app.middlewares or job.timeout_seconds is not None:
+                value = await self._wrapped(attempt, task, ctx, arguments)
+            else:
+                value = await (task.function(ctx, **arguments) if task.takes_context else task.function(**arguments))
+            if attempt.reason in ("cancel", "timeout"):
+                raise asyncio.CancelledError  # it was told to stop, and returning is how a thread obeys
+            result = NOTHING if value is None else Succeeded(_result_text(task, value))
+            if ctx is not None and ctx.result_name is not None:
+                await self._publish(job, ctx.result_name)
+        except BaseException as error:
+            if ctx is not None:
+                if ctx.result_name is not None:
+                    app.results.discard(job.id, job.attempt, job.token)
+                ctx.own_transaction.close()
+                await ctx.own_transaction.roll_back(error)  # one that waits for a success would hold its locks
+                if attempt.reason is None and ctx.own_transaction.was_lost(error):
+                    return given_back(job, error)
+            raise
+        if ctx is not None and ctx.own_transaction.close():
+            return await self._commit(attempt, ctx.own_transaction, result)
+        return result
+
+    async def _publish(self, job: Claimed, name: str) -> None:
+        """Make the handler's file visible under the attempt's own path, then name it in the job's row, under the lease.
+        A crash in between leaves a file that no job names, and the next attempt has another path."""
+        published = await asyncio.to_thread(self._app.results.publish, job.id, job.attempt, job.token, name)
+        store = await self._app.store()
+        if not await store.run(leases.set_result_file(job.id, job.token, published.uri, published.checksum)):
+            raise LeaseLost(
+                f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
+            )
+
+    async def _wrapped(self, attempt: Running, task: Task[..., Any, Any], ctx: Any, arguments: dict[str, Any]) -> Any:
+        """The call inside its middlewares and its timeout. `_blocking` keeps the timeout of what it calls."""
+        given = (ctx,) if task.takes_context else ()
+        function = partial(task.function, *given, **arguments)
+        innermost = self._call_blocking if attempt.blocking else self._call_async
+        around: Callable[[], Coroutine[Any, Any, Any]] = partial(innermost, attempt, function)
+        for middleware in reversed(self._app.middlewares):
+            around = partial(middleware, ctx, around)
+        timeout = attempt.job.timeout_seconds
+        if timeout is None or attempt.blocking:
+            return await around()
+        # A handler that swallows the cancel of its timeout is asked again, and at last left behind.
+        swallowed = asyncio.get_running_loop().call_later(timeout + SWALLOW_SECONDS, self._overran, attempt)
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                value = await around()
+        except TimeoutError:
+            if limit.expired():
+                raise Overran(timeout) from None
+            raise
+        finally:
+            swallowed.cancel()
+        if limit.expired():  # it has swallowed the cancel and returned all the same
+            raise Overran(timeout)
+        return value
+
+    async def _call_async(self, attempt: Running, function: Function) -> Any:
+        return await function()
+
+    async def _call_blocking(self, attempt: Running, function: Function) -> Any:
+        context = contextvars.copy_context()  # with what the middlewares have set
+        return await self._blocking(attempt, partial(context.run, function))
+
+    async def _commit(self, attempt: Running, transaction: AttemptTransaction, result: Succeeded) -> AttemptEnd | None:
+        """Write the success into the handler's own transaction and commit both, or neither."""
+        job = attempt.job
+        transition = decide(job, result, 0.0)
+        settlement = Settlement(job.id, job.token, transition, follow_ups(job, transition))
+        try:
+            await transaction.check()
+            answers = await transaction.run(jobs.settle([settlement], self._app.keep))
+            if answers[job.id] == "lost":
+                lost = f"job {job.id} is no longer held by this attempt; its transaction was rolled back"
+                raise LeaseLost(lost, job.id, job.token)
+        except BaseException as error:
+            await transaction.roll_back(error)
+            if isinstance(error, StoreUnavailable):
+                return given_back(job, error)
+            raise
+        try:
+            await transaction.commit()
+        except StoreUnavailable as error:
+            # The reply to COMMIT was lost. If it happened, the row says so; if not, nothing happened at all.
+            if not await self._committed(attempt):
+                return given_back(job, error)
+        return None
+
+    async def _committed(self, attempt: Running) -> bool:
+        while True:
+            try:
+                store = await self._app.store()
+                return await store.run(leases.settled_by(attempt.job.id, attempt.job.token))
+            except StoreUnavailable:
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
+
+
+def _result_text(task: Task[..., Any, Any], value: Any) -> str:
+    try:
+        return to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES)
+    except InvalidArguments as error:
+        raise InvalidResult(said(error)) from None

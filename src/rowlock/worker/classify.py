@@ -1,0 +1,142 @@
+"""How an attempt that raised has ended, as a value that can be stored: the one place that decides it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from rowlock.client.client import Client
+from rowlock.client.context import Context
+from rowlock.core.error_text import CODE_LIMIT, clean, describe, kind, said, traced
+from rowlock.core.errors import InvalidArguments, Permanent, Retry, Snooze, SourceError, seconds
+from rowlock.core.job import Claimed
+from rowlock.core.options import FailureRule
+from rowlock.core.outcome import AttemptEnd, Failed, Released, TimedOut
+from rowlock.core.policy import Backoff
+from rowlock.worker.faults import verdict
+from rowlock.worker.groups import Picked, pick, speaks_of
+from rowlock.worker.running import Running
+
+log = logging.getLogger("rowlock.worker")
+
+Rules = Mapping[type[BaseException], FailureRule]
+UNKNOWN_SECONDS = 30.0  # before a job of a task that this worker does not have is offered again
+
+
+class Overran(Exception):
+    """The attempt outran its timeout."""
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(f"timed out after {timeout:g} s")
+        self.timeout = timeout
+
+
+class NotRegistered(Exception):
+    """This worker does not have the job's own task: one that the handler asked for is the handler's failure."""
+
+
+class ArgumentsMisfit(InvalidArguments):
+    """The job's stored arguments do not fit its task."""
+
+
+class InvalidResult(InvalidArguments):
+    """What the handler returned cannot be stored."""
+
+
+def end_of(app: Client, attempt: Running, error: BaseException) -> AttemptEnd | None:
+    """How an attempt that raised has ended; None when it has lost its lease and so has nothing to settle. Never raises:
+    exceptions and error hooks are user code, and an attempt without an end would keep its job and its slot."""
+    job = attempt.job
+    try:
+        picked = pick(error, job)
+        if isinstance(picked.cause, asyncio.CancelledError):
+            return stopped(attempt)
+        if attempt.reason == "lost" or speaks_of(picked.cause, job):
+            attempt.reason = "lost"
+            return None
+        if not isinstance(picked.cause, (Snooze, NotRegistered)):
+            _call_hooks(app, attempt, picked.cause)
+        task = app.registry.all().get(job.task)
+        return _classify(job, task.options.rules if task else {}, error, picked)
+    except BaseException as broken:
+        return internal(job, "what the attempt raised could not be understood", broken, error)
+
+
+def stopped(attempt: Running) -> AttemptEnd | None:
+    """How an attempt ends that was cancelled, by the reason for which it was stopped; None when its lease is lost."""
+    if attempt.reason is None:
+        return Failed("CANCELLED_ITSELF", "the handler's own task was cancelled from inside")
+    return None if attempt.reason == "lost" else attempt.end(attempt.reason)
+
+
+def _call_hooks(app: Client, attempt: Running, error: BaseException) -> None:
+    for hook in app.error_hooks:
+        try:
+            answer: Any = hook(attempt.ctx or Context(app, attempt.job), error)
+            if inspect.iscoroutine(answer):
+                answer.close()
+                log.error("an error hook must be a plain function: what %r returned is not awaited", hook)
+        except BaseException as broken:
+            log.error("an error hook raised:\n%s", traced(broken))
+
+
+def _classify(job: Claimed, rules: Rules, raised: BaseException, picked: Picked) -> AttemptEnd:
+    """How an attempt that raised has ended. Raises whatever the exception's own properties raise."""
+    cause, others = picked
+    match cause:
+        case Snooze():
+            return Released(seconds(cause.after, "Snooze"), describe(cause, others))
+        case NotRegistered():
+            return Released(UNKNOWN_SECONDS, said(cause))
+        case Overran():
+            return TimedOut(cause.timeout)
+        case ArgumentsMisfit():
+            return Failed("INVALID_ARGUMENTS", describe(cause))
+        case InvalidResult():
+            return Failed("INVALID_RESULT", describe(cause), permanent=True)
+    text = describe(cause, others)
+    about = _about_source(cause) if job.source is not None else {}
+    match cause:
+        case Retry():
+            after = None if cause.after is None else seconds(cause.after, "Retry(after=)")
+            return Failed(_code(cause.code), text, after=after, **about)
+        case Permanent():
+            return Failed(_code(cause.code), text, permanent=True, **about)
+    code = _code(cause.code) if isinstance(cause, SourceError) else kind(cause)
+    return Failed(code, text, **_by_rule(rules, raised, cause), **about)
+
+
+def internal(job: Claimed, what: str, broken: BaseException, raised: BaseException | None = None) -> Failed:
+    """The end of an attempt that could not be classified or decided: an ordinary failure. The log has the tracebacks,
+    which say whose code it was."""
+    with suppress(BaseException):  # a logging filter is user code
+        also = "" if raised is None else f"\nThe attempt had raised:\n{traced(raised)}"
+        log.error("Job %s (%s): %s:\n%s%s", job.id, job.task, what, traced(broken), also)
+    return Failed("INTERNAL", clean(f"{what}: {kind(broken)}: {said(broken)}"))
+
+
+def _by_rule(rules: Rules, raised: BaseException, cause: BaseException) -> dict[str, Any]:
+    """What the task's rules say: of the cause's class or the nearest above it; then of the group that it came in."""
+    for one in (*type(cause).__mro__, *type(raised).__mro__):
+        rule = rules.get(one)
+        if rule == "dead":
+            return {"permanent": True}
+        if isinstance(rule, Backoff):
+            return {"backoff": rule.to_json()}
+        if rule is not None:
+            return {"after": seconds(rule, "rules")}
+    return {}
+
+
+def _about_source(cause: BaseException) -> dict[str, Any]:
+    """What the failure says about the job's source."""
+    fault, after = verdict(cause)
+    return {"fault": fault, "retry_after": None if after is None else seconds(after, "retry_after")}
+
+
+def _code(code: object) -> str:
+    return clean(str(code), CODE_LIMIT)

@@ -1,0 +1,208 @@
+"""Fires ticks: any number of dispatchers, no leader, nothing in memory that the database does not have.
+
+A round asks when the next tick is due, by the database's clock; what is due is fired in batches, else the round returns
+the delay until then, at most a poll interval. A round also renews the dispatcher's row, so that schedules which have
+left the code of every living process are retired, and mends schedules that would stand still because the database's
+clock was ahead for a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rowlock.core.errors import StoreError
+from rowlock.core.schedule import Schedule
+from rowlock.store import aside, schedules
+from rowlock.store.engines.engine import Store
+from rowlock.worker.loops import Loops
+from rowlock.worker.registration import worker_id
+
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+
+log = logging.getLogger("rowlock.dispatcher")
+
+# What a schedule's row can make of a round. Anything else is a fault of the program, which another start may mend.
+BAD_ROW = (StoreError, ValueError, TypeError, ArithmeticError, LookupError)
+
+LOOK_AGAIN_SECONDS = 60.0  # before a schedule that could not be fired or read is tried again
+PUT_RIGHT_SECONDS = 20.0  # between looks for schedules that a clock which was ahead has moved on too far
+POLL_SECONDS = 6.0  # longest time without a look: a wake-up after a change may be lost
+FEWEST, MOST = 20, 500  # schedules in one transaction
+BATCH_SECONDS = 0.004  # how long one should take where only one process can write: claims wait for it
+REST = 1.0  # of that time, so that they get their turn between two
+
+
+def _refused(error: Exception) -> None:
+    log.error("%s; the other schedules go on", error)
+
+
+class Dispatcher:
+    """One process' share of the firing."""
+
+    def __init__(self, app: Client, now: Callable[[], float] | None = None) -> None:
+        self.app, self.id, self._now = app, worker_id(), now or time.monotonic
+        # Long enough that a sign of life now and then is one, whatever workers have.
+        self._lease = max(app.settings.worker.lease_seconds, 10 * POLL_SECONDS)
+        self._loops: Loops
+        self._store: Store
+        self._seen_at, self._declared = 0.0, False
+        self._looked_at = self._now()  # for what is to be retired; after a start, others may be starting
+        self._put_right_at = self._look_again_at = 0.0
+        self._started_at: Any = None  # by the database's clock
+        self._unread: set[schedules.Unread] = set()  # left to other dispatchers
+        self._told: set[schedules.Unread] = set()
+        self._wake = asyncio.Event()
+        self.fired = 0
+
+    async def start(self) -> None:
+        """Declare what this app's code and config have, and begin to fire."""
+        await self.open()
+        self._loops.start("dispatch", self.round, self._wake)
+        log.info("Dispatcher started: %s", self.id)
+
+    async def open(self) -> None:
+        """Declare what this app's code and config have. Nothing is fired before the first `round`."""
+        self._store = await self.app.store()
+        self._loops = Loops(self._store.outage)
+        self._batch = MOST if self._store.writers > 1 else FEWEST
+        self._bell = await self._store.listen(self._heard)
+        await self._declare()
+
+    async def _declare(self) -> None:
+        places = {"code": self.app.schedules.in_code(), "config": self.app.schedules.in_config(_refused)}
+        every = [schedule.id for found in places.values() for schedule in found]
+        registered = await self._store.run(schedules.register(self.id, every, self._lease, self._bell.address))
+        # Once for all: code that comes back after a day must not look newer than what was written since.
+        self._started_at = self._started_at or registered
+        for origin, found in places.items():
+            if found:
+                self._tell(origin, found, await self._store.run(schedules.declare(found, origin, self._started_at)))
+        self._seen_at, self._declared = self._now(), True
+
+    def _heard(self, what: str) -> None:
+        if what == "schedules":
+            self._unread.clear()  # somebody may have mended one
+            self._wake.set()
+
+    def _tell(self, origin: str, found: list[Schedule], declared: schedules.Declared) -> None:
+        for name, there in declared.refused.items():
+            log.error("schedule %r of the %s is not used: there is one of that name from %s", name, origin, there)
+        for name in sorted(declared.back):
+            log.info("schedule %r of the %s is back from retirement", name, origin)
+        for name in sorted(declared.retired):
+            log.error(
+                "schedule %r of the %s stays retired: a later start wrote another one under its name", name, origin
+            )
+
+    async def round(self) -> float:
+        """Fire what is due; returns the delay before the next round."""
+        await self._say_alive()
+        await self._put_right()
+        if self._unread and self._now() >= self._look_again_at:
+            self._unread.clear()  # what kept it from being fired may have passed
+        wait = await self._store.run(schedules.next_due(tuple(self._unread)))
+        if wait is None:
+            return POLL_SECONDS
+        return await self._fire() if wait <= 0 else min(POLL_SECONDS, wait)
+
+    async def _fire(self) -> float:
+        """One batch of what is due; returns the delay before the next."""
+        began = time.monotonic()
+        try:
+            fired = await self._store.run(schedules.fire(self._batch, tuple(self._unread)))
+        except aside.OUTAGE:
+            raise
+        except BAD_ROW as error:
+            log.warning("firing failed for a batch of schedules (%s); firing each of them alone", error)
+            fired = await self._fire_each()
+        took = time.monotonic() - began
+        self.fired += fired.jobs
+        self._leave(fired.unread)
+        if not fired.schedules:
+            return random.uniform(0.05, 0.15)  # although something was due: another dispatcher has it in hand
+        full = fired.schedules == self._batch or fired.jobs >= schedules.MOST_JOBS
+        if full and self._store.writers == 1:
+            self._batch = min(max(int(self._batch * BATCH_SECONDS / took), FEWEST), MOST)
+            return REST * took
+        return 0.0
+
+    async def _fire_each(self) -> schedules.Fired:
+        """One row makes firing fail for the whole batch: fire each schedule that is due alone, and leave that one."""
+        every = await self._store.run(schedules.due(self._batch, tuple(self._unread)))
+        fired = schedules.Fired(0, 0, 0, {})
+        for one in every:
+            others = {*self._unread, *every} - {one}
+            try:
+                did = await self._store.run(schedules.fire(1, tuple(others)))
+            except aside.OUTAGE:
+                raise
+            except BAD_ROW as error:
+                why = f"its tick cannot be fired: {error}"
+                fired = fired._replace(unread={**fired.unread, one: why})
+                with suppress(StoreError):  # so that `schedules list` shows it
+                    await self._store.run(schedules.tell(one.id, why))
+                continue
+            fired = schedules.Fired(
+                fired.schedules + did.schedules,
+                fired.jobs + did.jobs,
+                fired.passed_over + did.passed_over,
+                {**fired.unread, **did.unread},
+            )
+        return fired
+
+    def _leave(self, unread: Mapping[schedules.Unread, str]) -> None:
+        """Leave what cannot be read here to dispatchers that can: it stays due, and is not looked at in each round."""
+        if unread:
+            self._look_again_at = self._now() + LOOK_AGAIN_SECONDS
+        for schedule, why in unread.items():
+            if schedule not in self._told:
+                log.error("schedule %r is left to other dispatchers: %s", schedule.id, why)
+        self._told.update(unread)
+        self._unread.update(unread)
+
+    async def _put_right(self) -> None:
+        if self._now() < self._put_right_at:
+            return
+        self._put_right_at = self._now() + PUT_RIGHT_SECONDS
+        while names := await self._store.run(schedules.put_right(MOST)):
+            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            log.warning(
+                "the database's clock was ahead and was set back; schedules go on by it as it is now: %s", shown
+            )
+
+    async def _say_alive(self) -> None:
+        if self._now() < self._seen_at + self._lease / 2:
+            return
+        if self._declared and await self._store.run(schedules.seen(self.id, self._lease)):
+            self._seen_at = self._now()
+        else:
+            self._declared = False  # until all of it is done: what fails half-way is not forgotten
+            await self._declare()
+            self._looked_at = self._now()  # the database was away, or we: the others may be on their way back, too
+        if self._now() < self._looked_at + 2 * self._lease:
+            return
+        self._looked_at = self._now()
+        for name in await self._store.run(schedules.retire(self._lease)):
+            log.warning("schedule %r is retired: no living process has it in its code or config any more", name)
+
+    async def stop(self) -> None:
+        """Fire no more."""
+        await self._loops.finish("dispatch", timeout=5.0)
+        await self._loops.stop_all()
+        await self._bell.close()
+        try:
+            await self._store.run(schedules.leave(self.id))
+        except StoreError as error:
+            log.warning("could not sign off: %s", error)
+        log.info("Dispatcher stopped: %s", self.id)
+
+    async def join(self) -> None:
+        """Wait; raises what the dispatcher died of."""
+        await self._loops.join()

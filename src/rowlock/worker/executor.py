@@ -1,0 +1,148 @@
+"""Runs attempts: start those that find a slot, call their tasks here or in a child process, classify how they ended,
+settle that, and let the next one have the slot."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from rowlock.client.client import Client
+from rowlock.client.tasks import Task
+from rowlock.core.errors import TaskNotFound
+from rowlock.core.outcome import AttemptEnd
+from rowlock.worker.batch_marks import BatchMarks
+from rowlock.worker.caller import Caller
+from rowlock.worker.claimer import Claimer
+from rowlock.worker.classify import NotRegistered, end_of, stopped
+from rowlock.worker.processes.children import Children, Quarantine
+from rowlock.worker.processes.places import NotImportable
+from rowlock.worker.processes.spawned import NotStarted
+from rowlock.worker.progress import ProgressBook
+from rowlock.worker.running import Running
+from rowlock.worker.settled import Settled
+from rowlock.worker.settler import Settler
+from rowlock.worker.slots import Slots
+from rowlock.worker.stopping import Stopping
+from rowlock.worker.suspects import Suspects
+from rowlock.worker.threads import Threads
+
+log = logging.getLogger("rowlock.worker")
+
+IDLE_SECONDS = 3600.0  # between rounds for which no job has arrived
+ALONE_SECONDS = 0.02  # between looks at whether all other attempts have returned
+
+
+class Executor:
+    """Runs the attempts of one worker."""
+
+    def __init__(
+        self,
+        app: Client,
+        slots: Slots,
+        resources: Mapping[str, Any],
+        *,
+        claimer: Claimer,
+        settler: Settler,
+        settled: Settled,
+        stopping: Stopping,
+        progress: ProgressBook,
+        batches: BatchMarks,
+    ) -> None:
+        self._app, self._slots, self._claimer = app, slots, claimer
+        self._settler, self._settled, self._progress, self._batches = settler, settled, progress, batches
+        self._suspects = Suspects(slots, settler)
+        self._threads = Threads(slots.size)
+        self._children, self._quarantine = Children(app, slots.size), Quarantine(app)
+        self._caller = Caller(
+            app, resources, report=progress.reporter, blocking=self._threads.call, overran=stopping.overran
+        )
+
+    async def round(self) -> float:
+        """Jobs were claimed: start what finds a slot. Returns the delay before the next round."""
+        self._start_waiting()
+        return IDLE_SECONDS
+
+    def _start_waiting(self) -> None:
+        slots, create_task = self._slots, asyncio.get_running_loop().create_task
+        unstarted, size = slots.unstarted, slots.size
+        while not slots.closed and slots.occupied < size:
+            attempt = self._suspects.next() if slots.suspects else None  # none while one of them runs
+            if attempt is None:
+                if not unstarted:
+                    break
+                attempt = unstarted.popleft()
+                if attempt.ended:  # cancelled or lost while it waited
+                    continue
+                if attempt.job.losses:
+                    self._suspects.add(attempt)
+                    continue
+            slots.occupied += 1
+            attempt.started = time.monotonic()
+            attempt.task = create_task(self.execute(attempt))
+            if attempt.job.batch_id is not None:
+                self._batches.started(attempt.job.batch_id)
+
+    async def execute(self, attempt: Running) -> None:
+        """Run one claimed job from lookup to outcome. Never raises: whatever happens becomes an outcome."""
+        attempt.begun = True
+        try:
+            end = await self._run(attempt) if attempt.reason is None else stopped(attempt)
+        except BaseException as error:
+            end = end_of(self._app, attempt, error)
+        attempt.ended = True
+        try:
+            if end is None:
+                self._settled_itself(attempt)
+            elif not attempt.abandoned:
+                self._settler.settle(attempt, end)
+        finally:
+            self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
+
+    def _settled_itself(self, attempt: Running) -> None:
+        self._settled.by_itself(attempt)
+        if attempt.job.batch_id is not None and attempt.reason != "lost":
+            self._batches.settled_itself(attempt.job.batch_id)
+
+    def _run(self, attempt: Running) -> Coroutine[Any, Any, AttemptEnd | None]:
+        """Run it where it belongs. None when its own transaction has settled it."""
+        try:
+            task = self._app.registry.get(attempt.job.task)
+        except TaskNotFound as error:
+            raise NotRegistered(str(error)) from None
+        return self._run_suspect(attempt, task) if attempt.job.losses else self._run_here(attempt, task)
+
+    def _run_here(self, attempt: Running, task: Task[..., Any, Any]) -> Coroutine[Any, Any, AttemptEnd | None]:
+        if task.runs_in == "process":
+            return self._children.run(attempt, task, self._progress.reporter(attempt))
+        return self._caller.call(attempt, task)
+
+    async def _run_suspect(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
+        """A job whose worker died runs in quarantine; what no child process can import runs alone in this one."""
+        try:
+            return await self._quarantine.run(attempt, task, self._progress.reporter(attempt))
+        except (NotImportable, NotStarted) as error:
+            log.warning("Job %s (%s) runs alone in its worker, not in quarantine: %s", attempt.job.id, task.name, error)
+        with self._claimer.paused():
+            while self._slots.occupied > 1:  # itself; no two suspects run at a time
+                await asyncio.sleep(ALONE_SECONDS)
+            return await self._run_here(attempt, task)
+
+    def _returned(self, attempt: Running) -> None:
+        """The slot is free, whether or not the outcome is written yet."""
+        slots = self._slots
+        slots.occupied -= 1
+        if attempt.job.losses:
+            self._suspects.returned(attempt)
+        if slots.unstarted or slots.suspects:
+            self._start_waiting()
+        self._claimer.returned(time.monotonic() - attempt.started, len(slots.unstarted))
+
+    async def close(self) -> None:
+        """End the child processes; idle threads end, busy ones end with the process."""
+        self._suspects.close()
+        await self._children.close()
+        await self._quarantine.close()
+        self._threads.close()

@@ -1,0 +1,229 @@
+"""Heartbeats, in a thread and on a connection of their own, so that a handler that blocks the event loop keeps its job.
+
+The same thread fences the worker: when it has not reached the database for so long that a lease may run out, the
+handlers are stopped before another worker can own their jobs. Time is CLOCK_BOOTTIME, which goes on while the machine
+sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from rowlock.client.client import Client
+from rowlock.core.config import WorkerSettings
+from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
+from rowlock.store import Store, leases, open_store, workers
+from rowlock.store.engines.outage import Outage
+from rowlock.worker.registration import Registration
+from rowlock.worker.running import Running
+from rowlock.worker.slots import Slots
+from rowlock.worker.stopping import Stopping
+
+log = logging.getLogger("rowlock.worker")
+
+LAG_SECONDS = 1.0
+LOCKED_ROWS = 3  # that are waited for at the same time: each takes one of the heart's four connections
+WATCH_SECONDS = 0.2  # between looks at leases that run out and at the loop
+
+
+def boottime() -> float:
+    """Seconds that also pass while the machine is suspended."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+class Heart:
+    """Renews the leases of one worker, and has attempts stopped whose job is lost, cancelled or no longer sure."""
+
+    def __init__(
+        self,
+        app: Client,
+        settings: WorkerSettings,
+        slots: Slots,
+        stopping: Stopping,
+        registration: Registration,
+        outage: Outage,
+        *,
+        registered_again: Callable[[], None],
+    ) -> None:
+        self._app, self._slots, self._stopping, self._registration = app, slots, stopping, registration
+        self._beat_seconds, self._lease = settings.heartbeat_seconds, settings.lease_seconds
+        self._outage, self._registered_again = outage, registered_again
+        self.in_touch_since = boottime()  # since when every beat has reached the database
+        self._loop = asyncio.get_running_loop()
+        self._stop = threading.Event()
+        self._wake: Callable[[], object] | None = None  # its thread, to stop at once
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._in_line = asyncio.Semaphore(LOCKED_ROWS)
+        self._standing: set[str] = set()  # whose rows we are next in line for
+        self._ticked = time.monotonic()
+        self.beats = 0
+        self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._own_loop = asyncio.new_event_loop()  # here, so that a worker which cannot have one does not start
+        self._tick()
+        self._thread.start()
+
+    def _tick(self) -> None:
+        self._ticked = time.monotonic()
+        if not self._stop.is_set():
+            self._loop.call_later(LAG_SECONDS / 4, self._tick)
+
+    async def stop(self) -> None:
+        """Stop beating; leases still held are left to their time."""
+        self._stop.set()
+        if self._wake is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has ended already
+                self._wake()
+        await asyncio.to_thread(self._thread.join, 10)
+
+    def _tell(self, what: Callable[[list[Running]], None], attempts: list[Running]) -> None:
+        """Call a method of `Stopping` in the worker's own thread."""
+        if attempts and not self._stop.is_set():
+            self._loop.call_soon_threadsafe(what, attempts)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._own_loop) as runner:
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(over.set)
+        beats = loop.create_task(self._beat_until_stopped())
+        await self._watch_until_stopped(over)
+        beats.cancel()
+        await asyncio.gather(beats, *self._waiting.values(), return_exceptions=True)
+
+    async def _watch_until_stopped(self, over: asyncio.Event) -> None:
+        """Fence and watch the worker's event loop; apart from the beats, which may hang with the network."""
+        warned = False
+        while not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(WATCH_SECONDS, self._beat_seconds / 4)):
+                    await over.wait()
+            self._fence()
+            warned = self._watch_loop(warned)
+
+    async def _beat_until_stopped(self) -> None:
+        store: Store | None = None
+        next_beat = time.monotonic() + self._beat_seconds
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, next_beat - time.monotonic()))
+                try:
+                    async with asyncio.timeout(self._beat_seconds):
+                        store = store or await self._open()
+                        await self._beat(store)
+                    self.in_touch_since = min(self.in_touch_since, boottime())
+                    next_beat = max(next_beat + self._beat_seconds, time.monotonic())
+                except Exception as error:  # whatever it was: a heart that stops beating loses every job
+                    self._report(error)
+                    self.in_touch_since = math.inf
+                    next_beat = time.monotonic() + random.uniform(0.2, 1.0) * min(1.0, self._beat_seconds / 4)
+        finally:
+            for waiting in self._waiting.values():
+                waiting.cancel()
+            if store is not None:
+                await store.close()
+
+    def _report(self, error: Exception) -> None:
+        if isinstance(error, TimeoutError):
+            self._outage.failed("heart", StoreUnavailable(f"no beat in {self._beat_seconds:g} s"))
+        elif isinstance(error, (StoreUnavailable, StorageFull)):
+            self._outage.failed("heart", error)
+        else:
+            level = logging.WARNING if isinstance(error, (RowlockError, OSError)) else logging.ERROR
+            log.log(level, "heartbeat failed, trying again: %r", error)
+
+    async def _open(self) -> Store:
+        # No repeats of its own: the next beat is the repeat.
+        options = self._app.store_options(
+            connections=LOCKED_ROWS + 1, name="rowlock-heart", command_timeout=self._beat_seconds, repeats=1
+        )
+        return await open_store(self._app.database, options)
+
+    async def _beat(self, store: Store) -> None:
+        """One beat: renew the leases that are older than a beat, then ask about all of them."""
+        sent = boottime()
+        held = [attempt for attempt in self._held_now() if not attempt.fenced]
+        due = [attempt for attempt in held if sent - attempt.renewed >= self._beat_seconds * 0.9]
+        renewed: set[str] = set()
+        if due:
+            renewed = await store.run(leases.beat(_keys(due), self._lease))
+        for attempt in due:
+            if attempt.job.id in renewed:
+                attempt.renewed = sent
+        if held:
+            still = await store.run(leases.held(_keys(held)))  # by job id, with whether a cancel is requested
+            self._tell(self._stopping.lost, [attempt for attempt in held if attempt.job.id not in still])
+            self._tell(self._stopping.cancelled, [attempt for attempt in held if still.get(attempt.job.id)])
+            for attempt in due:
+                if attempt.job.id in still and attempt.job.id not in renewed:
+                    self._row_is_locked(store, attempt, sent)
+        if not await store.run(workers.seen(self._slots.id, self._slots.occupied, self._lease)):
+            # The row was removed: this worker was out of touch for so long that it was believed dead.
+            await self._registration.write(store)
+            self._loop.call_soon_threadsafe(self._registered_again)
+        self.beats += 1
+
+    def _row_is_locked(self, store: Store, attempt: Running, sent: float) -> None:
+        """The beat has passed over this row: wait for its lock, beside the next beats."""
+        job_id = attempt.job.id
+        if job_id not in self._waiting:
+            self._waiting[job_id] = asyncio.ensure_future(self._wait_for_row(store, attempt))
+        if job_id in self._standing or len(self._waiting) <= LOCKED_ROWS:
+            attempt.renewed = sent  # nobody can reclaim a locked row, and we get it next: no need to fence
+
+    async def _wait_for_row(self, store: Store, attempt: Running) -> None:
+        """Wait in line for the lock of a job's row: when it is released, the lease may have run out, and a sweeper must
+        not come first."""
+        job_id = attempt.job.id
+        try:
+            while self._slots.holds(attempt):
+                async with self._in_line:
+                    sent = boottime()
+                    self._standing.add(job_id)
+                    try:
+                        if await store.run(leases.beat_waiting(job_id, attempt.token, self._lease)):
+                            attempt.renewed = sent
+                        return
+                    except RowlockError:
+                        pass  # after a lock timeout: stand in line again
+                    finally:
+                        self._standing.discard(job_id)
+                # Not more often than this, for a short lock_timeout, or no database, fails at once.
+                await asyncio.sleep(max(0.0, sent + min(1.0, self._beat_seconds / 4) - boottime()))
+        finally:
+            self._waiting.pop(job_id, None)
+
+    def _held_now(self) -> list[Running]:
+        return list(self._slots.held.copy().values())  # copied in one step of the interpreter: no thread comes between
+
+    def _fence(self) -> None:
+        """Past its local deadline a lease may be another worker's: stop before that."""
+        limit = boottime() - (self._lease - self._beat_seconds)
+        unsure = [attempt for attempt in self._held_now() if attempt.renewed < limit and not attempt.fenced]
+        for attempt in unsure:
+            attempt.fenced = True
+        self._tell(self._stopping.fenced, unsure)
+
+    def _watch_loop(self, warned: bool) -> bool:
+        """Warn once, with names, when a handler keeps the event loop from turning."""
+        lag = time.monotonic() - self._ticked
+        if lag > LAG_SECONDS and not warned:
+            tasks = ", ".join(sorted({attempt.job.task for attempt in self._held_now() if attempt.task})) or "none"
+            log.warning("the event loop has not turned for %.1f s; an async handler blocks it: %s", lag, tasks)
+        return lag > LAG_SECONDS
+
+
+def _keys(attempts: list[Running]) -> list[tuple[str, str]]:
+    return [(attempt.job.id, attempt.token) for attempt in attempts]

@@ -1,0 +1,187 @@
+"""A job claimed by hand: for programs that have a loop of their own, and for looking after single jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from rowlock.client.arguments import to_json
+from rowlock.client.transactions import joined
+from rowlock.core import options
+from rowlock.core.error_text import CODE_LIMIT, clean
+from rowlock.core.errors import (
+    InvalidArguments,
+    JobNotFound,
+    LeaseLost,
+    NotAllowed,
+    RowlockError,
+    StoreUnavailable,
+    TaskNotFound,
+)
+from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
+from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded, TimedOut
+from rowlock.core.policy import decide
+from rowlock.core.schedule import span
+from rowlock.core.states import FINAL, State
+from rowlock.store import batches, claim, jobs, leases, reads
+from rowlock.store.follow_ups import follow_ups
+from rowlock.store.ids import new_token
+from rowlock.store.stored_json import parsed
+from rowlock.worker.heartbeat import boottime
+from rowlock.worker.pool import WorkerPool
+from rowlock.worker.registration import worker_id
+from rowlock.worker.running import Running
+
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+
+RUN_LOOK_SECONDS = 0.01
+GIVE_BACK_SECONDS = 2.0
+
+
+async def claim_by_hand(app: Client, job_id: str, worker: str | None, lease: float | timedelta | None) -> Lease | None:
+    """See `Rowlock.claim`."""
+    seconds = span(app.settings.worker.lease_seconds if lease is None else lease, "lease_seconds")
+    if seconds <= 0:
+        raise InvalidArguments(f"lease_seconds must be above 0, not {lease!r}")
+    name = worker_id() if worker is None else options.name(worker, "worker")
+    store, token, sent = await app.store(), new_token(), boottime()
+    try:
+        claimed = await store.run(claim.claim_one(job_id, name, token, seconds))
+    except (StoreUnavailable, asyncio.CancelledError) as error:
+        if getattr(error, "may_have_happened", True):
+            await _give_back(app, name, token, seconds)
+        raise
+    if claimed is not None:
+        return Lease(app, claimed, seconds, sent)
+    row = await store.run(reads.get(job_id))
+    if row is None:
+        raise JobNotFound(job_id)
+    if row.source is not None and row.state in (State.QUEUED, State.RETRYABLE):
+        raise NotAllowed(f"job {job_id} has the source {row.source}, whose limits only workers keep")
+    return None
+
+
+async def _give_back(app: Client, worker: str, token: str, seconds: float) -> None:
+    """Release what a claim took whose caller does not learn of it; if that fails, the lease runs out."""
+    with suppress(RowlockError, TimeoutError):
+        async with asyncio.timeout(GIVE_BACK_SECONDS):
+            for job in await (await app.store()).run(claim.adopt(worker, token)):
+                await Lease(app, job, seconds, boottime()).release()
+
+
+async def _to_the_end(work: Coroutine[Any, Any, Any]) -> None:
+    """Wait for it, however often the caller is cancelled meanwhile."""
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
+
+
+class Lease:
+    """The right to one job, until it is settled or runs out. A worker would beat it; here that is for the caller to do,
+    more often than every `lease_seconds`. Every method raises LeaseLost once the job is somebody else's."""
+
+    def __init__(self, app: Client, job: Claimed, seconds: float, renewed: float) -> None:
+        self._app, self._job, self._seconds, self._renewed = app, job, seconds, renewed
+        self.job_id, self.task, self.queue, self.owner = job.id, job.task, job.queue, job.owner
+        self.attempt, self.max_attempts, self.worker, self.token = job.attempt, job.max_attempts, job.worker, job.token
+        self.timeout_seconds = job.timeout_seconds
+        self.args: dict[str, Any] = parsed(job.args)[0]  # text, if it is no JSON
+        self._over = False
+
+    async def beat(self) -> None:
+        """Hold it for `lease_seconds` from now on."""
+        sent = boottime()
+        if not await (await self._app.store()).run(leases.beat_waiting(self.job_id, self.token, self._seconds)):
+            raise self._lost("is no longer held by this attempt")
+        self._renewed = sent
+
+    async def run(self) -> State:
+        """Run the job's task here, as a worker would, with heartbeats, context, timeout and settlement; answers the
+        job's new state. A task that this program does not have is a TaskNotFound. That job is given back, and so is one
+        whose caller is cancelled; neither uses up a try."""
+        if self._over:
+            raise self._lost("is settled already")
+        if joined(self._app) is not None:
+            raise InvalidArguments("lease.run() inside of a transaction: a job has its own; run it before or after")
+        try:
+            self._app.registry.get(self.task)
+        except TaskNotFound:  # another program has it
+            await self.release()
+            raise
+        pool = await self._pool()
+        running: Running | None = None
+        try:
+            pool.slots.take([self._job], self._renewed)
+            running = pool.running.get(self.job_id)
+            while pool.running:
+                await asyncio.sleep(RUN_LOOK_SECONDS)
+        except asyncio.CancelledError:
+            await _to_the_end(pool.stop(0))
+            raise
+        await _to_the_end(pool.stop())
+        if pool.stale_refused or (running is not None and running.reason == "lost"):
+            raise self._lost("is no longer held by this attempt")
+        return (await self._app.job(self.job_id)).state
+
+    async def _pool(self) -> WorkerPool:
+        """A worker for this job alone. If it cannot be started, the lease is as it was, or given back on a cancel."""
+        beat = min(self._app.settings.worker.heartbeat_seconds, self._seconds / 4)
+        pool = WorkerPool(self._app, pool_size=1, lease_seconds=self._seconds, heartbeat_seconds=beat)
+        pool.id = self.worker
+        self._over = True  # from here on the settlement is the worker's
+        try:
+            await self.beat()  # if the job is somebody else's by now, they run it
+            await pool.start(claims=False)
+        except BaseException as error:  # nothing has run
+            self._over = False
+            if isinstance(error, asyncio.CancelledError):
+                with suppress(RowlockError):
+                    await _to_the_end(self.release())
+            raise
+        return pool
+
+    async def complete(self, result: Any = None) -> State:
+        """It is done."""
+        what = f"the result of {self.task!r}"
+        return await self._settle(Succeeded(None if result is None else to_json(result, what, MAX_RESULT_BYTES)))
+
+    async def fail(self, message: str, *, code: str = "FAILED", permanent: bool = False) -> State:
+        """It failed: tried again after its backoff while tries are left, else dead. Answers its new state."""
+        return await self._settle(Failed(clean(str(code), CODE_LIMIT), clean(str(message)), permanent=permanent))
+
+    async def time_out(self) -> State:
+        """It took longer than it may; else like `fail`."""
+        return await self._settle(TimedOut(self.timeout_seconds or self._seconds))
+
+    async def release(self, after: float | timedelta = 0.0) -> State:
+        """Give it back unharmed: no try is used up."""
+        return await self._settle(Released(span(after, "after")))
+
+    async def _settle(self, end: AttemptEnd) -> State:
+        if self._over:  # the database would say `duplicate`: it is this very lease that settled it, but otherwise
+            raise self._lost("is settled already")
+        transition = decide(self._job, end, random.random())
+        settlement = Settlement(self.job_id, self.token, transition, follow_ups(self._job, transition))
+        store = await self._app.store()
+        answer = (await store.run(jobs.settle([settlement], self._app.keep)))[self.job_id]
+        if answer == "lost":
+            raise self._lost("is no longer held by this attempt")
+        self._over = True
+        if self._job.batch_id is not None and transition.state in FINAL:
+            complete = await store.run(batches.complete([self._job.batch_id]))
+            await store.run(batches.end(complete))
+        return (await self._app.job(self.job_id)).state  # not the transition's: a cancel may have come first
+
+    def _lost(self, why: str) -> LeaseLost:
+        return LeaseLost(f"job {self.job_id} {why}", self.job_id, self.token)

@@ -1,0 +1,71 @@
+"""What a worker looks for now and then, beside its sweeps: a clock that was set back, and jobs that nobody can run."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Collection
+from datetime import datetime
+
+from rowlock.store import clocks, sources
+from rowlock.store.engines.engine import Store
+from rowlock.store.explain import unknown_tasks
+from rowlock.worker.heartbeat import boottime
+
+log = logging.getLogger("rowlock.worker")
+
+LOOK_SECONDS = 25.0
+SET_BACK_SECONDS = 5.0  # by which the database's clock must fall behind ours to be noticed
+FEW, ALL = 10_000, 10_000_000  # jobs that wait for their time: looked at after a start, and when the clock was set back
+
+
+class Lookout:
+    """One worker's looks."""
+
+    def __init__(self, store: Store, queues: Collection[str]) -> None:
+        self._store, self._queues = store, queues
+        self._seen: tuple[datetime, float] | None = None  # the database's clock and ours, at the last look
+        self._told: set[tuple[str, str]] = set()
+
+    async def round(self) -> float:
+        """One look. Returns the delay before the next."""
+        started = self._seen is None
+        await self._put_right()
+        if not started:  # after a start, other workers may be starting
+            await self._tell_unknown()
+        return LOOK_SECONDS * random.uniform(0.8, 1.2)
+
+    async def _put_right(self) -> None:
+        """Whatever a clock that was ahead has written. All that waits for its time is read only when there is reason
+        to: it may be a million jobs."""
+        before, self._seen = self._seen, (await self._store.run(clocks.now()), boottime())
+        many = FEW if before is None else 0
+        if before is not None:
+            passed = (self._seen[0] - before[0]).total_seconds()
+            many = ALL if passed < self._seen[1] - before[1] - SET_BACK_SECONDS else 0
+        names = await self._store.run(sources.put_right())
+        jobs = await self._store.run(clocks.put_right(many))
+        if names or any(jobs):
+            log.warning(
+                "the database's clock was ahead and was set back; put right by it: sources %d, leases %d, retries %d",
+                len(names),
+                jobs.leases,
+                jobs.waiting,
+            )
+
+    async def _tell_unknown(self) -> None:
+        """Tasks in this worker's queues that no live worker knows, each once until somebody knows it."""
+        waiting = {
+            (queue, task): n for queue, task, n in await self._store.run(unknown_tasks()) if queue in self._queues
+        }
+        for (queue, task), number in waiting.items():
+            if (queue, task) not in self._told:
+                log.warning(
+                    "no live worker of queue %r knows the task %r; jobs that wait for one: %d. Start one that has it"
+                    " registered, or cancel them: rowlock jobs cancel --task %s",
+                    queue,
+                    task,
+                    number,
+                    task,
+                )
+        self._told = set(waiting)

@@ -1,0 +1,100 @@
+"""The one way in which a worker repeats anything: a round that returns the delay before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
+from rowlock.store.engines.outage import Outage
+
+log = logging.getLogger("rowlock.worker")
+
+Round = Callable[[], Awaitable[float]]
+GIVE_UP_AFTER = 20  # unexpected errors in a row: better a restart than a worker that only looks alive
+
+
+class Loops:
+    """Named loops and loose tasks of one worker, all strongly referenced."""
+
+    def __init__(self, outage: Outage) -> None:
+        self._outage = outage
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._loose: set[asyncio.Task[Any]] = set()
+        self._finishing: set[str] = set()
+
+    def start(self, name: str, round_: Round, wake: asyncio.Event | None = None) -> None:
+        """Repeat `round_` until stopped. Setting `wake` ends the delay between two rounds."""
+        wake = self._wakes[name] = wake or asyncio.Event()
+        work = self._repeat(name, round_, wake)
+        self._tasks[name] = asyncio.get_running_loop().create_task(work, name=f"rowlock-{name}")
+
+    async def _repeat(self, name: str, round_: Round, wake: asyncio.Event) -> None:
+        failures = 0
+        while name not in self._finishing:
+            try:
+                delay = await round_()
+                failures = 0
+            except StoreError as error:
+                delay = min(5.0, 0.1 * 2 ** min(failures, 6)) * random.uniform(0.5, 1.0)
+                failures += 1
+                self._report(name, error, delay)
+            except Exception:
+                failures += 1
+                log.exception("%s: unexpected error", name)
+                if failures >= GIVE_UP_AFTER:
+                    raise
+                delay = min(5.0, 0.1 * 2**failures)
+            if delay > 0 and name not in self._finishing:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await wake.wait()
+            wake.clear()
+
+    def _report(self, name: str, error: StoreError, delay: float) -> None:
+        if isinstance(error, (StoreUnavailable, StorageFull)):
+            self._outage.failed(name, error)
+        else:
+            log.warning("%s: %s; trying again in %.1f s", name, error, delay)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run something once in the background; an error is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._loose.add(task)
+        task.add_done_callback(self._drop)
+
+    def _drop(self, task: asyncio.Task[Any]) -> None:
+        self._loose.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            if isinstance(error, (StoreUnavailable, StorageFull)):
+                self._outage.failed("background work", error)
+            else:
+                log.warning("background work failed: %s", error)
+
+    async def finish(self, name: str, timeout: float) -> None:
+        """End a loop after its round: cut off inside a claim, it would own jobs that it does not know of."""
+        task = self._tasks.pop(name, None)
+        if task is None:
+            return
+        self._finishing.add(name)
+        self._wakes[name].set()
+        await asyncio.wait({task}, timeout=timeout)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def stop_all(self) -> None:
+        """Stop everything."""
+        tasks = [*self._tasks.values(), *self._loose]
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def join(self) -> None:
+        """Wait; raises what a loop died of."""
+        await asyncio.gather(*self._tasks.values())

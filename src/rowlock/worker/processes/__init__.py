@@ -1,0 +1,1 @@
+"""Child processes that run jobs, and the quarantine child."""

@@ -1,0 +1,258 @@
+"""What runs inside a child process: one job at a time, asked for and answered over a pipe.
+
+Everything happens in the main thread. An event loop turns there for async functions, middlewares and lifespans; while
+a function that is not async runs, the loop stands still, so that it finds the thread as a script does and may start a
+loop of its own. A second thread watches the pipe: when the parent is gone, the process and all it has started go too.
+What a job leaves behind must not harm the next one: see `rowlock.worker.processes.leftovers`.
+The parent's side is `rowlock.worker.processes.children`; they speak JSON, never pickles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import cache, partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, cast
+
+from rowlock.client.client import Client
+from rowlock.client.tasks import Task
+from rowlock.core.config import Settings
+from rowlock.core.job import Claimed
+from rowlock.core.outcome import AttemptEnd, Failed
+from rowlock.worker.caller import Caller
+from rowlock.worker.classify import end_of
+from rowlock.worker.processes.leftovers import Leftovers
+from rowlock.worker.processes.places import NotImportable, find
+from rowlock.worker.processes.to_parent import Progress, ToParent
+from rowlock.worker.running import Running
+
+log = logging.getLogger("rowlock.worker")
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(control: Connection, output: Connection, parent: int, folder: str, settings: str) -> None:
+    """The life of a child process."""
+    os.setsid()  # a group of its own: it is killed with everything that it has started
+    for name in ("TERM", "HUP", "QUIT", "ALRM", "CHLD", "USR1", "USR2"):
+        signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide on
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    die_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)
+    os.set_inheritable(control.fileno(), False)
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    output.close()
+    # By lines, so that the last words of a process that is killed are not lost in a buffer.
+    sys.stdout = os.fdopen(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    os.chdir(folder)
+    multiprocessing.current_process().daemon = False  # a job may start processes of its own
+    Host(control, settings, Leftovers(folder, die_with_parent)).run()
+
+
+def die_with_parent() -> None:
+    """When the parent dies, the watching thread kills the whole group. For the case that C code holds the GIL then, the
+    death signal is handled by C's alarm(), which takes the number of SIGHUP for seconds: it kills after one."""
+    if sys.platform == "linux":
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        libc.signal(signal.SIGHUP, libc.alarm)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
+
+
+class Host:
+    """Serves one parent."""
+
+    def __init__(self, control: Connection, settings: str, leftovers: Leftovers) -> None:
+        self._control, self._settings, self._leftovers = control, settings, leftovers
+        self._pid = os.getpid()
+        self._sending = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._inbox: asyncio.Queue[list[Any]] = asyncio.Queue()
+        self._between: deque[Callable[[], None]] = deque()
+        self._tasks: dict[str, Task[..., Any, Any]] = {}
+        self._callers: dict[Client, Caller] = {}  # of the apps whose lifespans are open
+        self._exits = AsyncExitStack()
+        self.progress = Progress(self.send)
+
+    def run(self) -> None:
+        """Turn the loop until told to exit, with pauses for functions that want the thread for themselves."""
+        logging.getLogger().addHandler(ToParent(self.send))
+        threading.Thread(target=self._watch, name="rowlock-watch", daemon=True).start()
+        serving = self._loop.create_task(self._serve())
+        serving.add_done_callback(lambda _: self._loop.stop())
+        while not serving.done():
+            self._loop.run_forever()
+            while self._between:
+                self._between.popleft()()
+        serving.result()
+
+    def send(self, *message: Any) -> None:
+        """Tell the parent; from any thread, but not from a process that a job has forked: that has no say."""
+        if os.getpid() != self._pid:
+            return
+        data = json.dumps(message).encode()
+        with self._sending:
+            self._control.send_bytes(data)
+
+    def _watch(self) -> None:
+        try:
+            while True:
+                message = json.loads(self._control.recv_bytes())
+                self._loop.call_soon_threadsafe(self._inbox.put_nowait, message)
+        except BaseException:  # above all EOFError: the parent is gone
+            if os.getpgrp() == os.getpid():
+                os.killpg(os.getpid(), signal.SIGKILL)
+            os._exit(1)
+
+    async def between_turns(self, function: Callable[[], Any]) -> Any:
+        """Run a function in the main thread while the loop stands still."""
+        answer: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
+
+        def work() -> None:
+            value, raised = None, None
+            try:
+                value = function()
+            except BaseException as error:
+                raised = error
+            self.end_fork(raised)
+            if not answer.done():
+                answer.set_result((value, raised))
+
+        self._between.append(work)
+        self._loop.stop()
+        value, raised = await answer
+        if raised is not None:
+            raise raised
+        return value
+
+    def end_fork(self, raised: BaseException | None) -> None:
+        """A job has forked, and the copy has come to the job's end as well: it is no second child of the parent's."""
+        if os.getpid() == self._pid:
+            return
+        code = 0
+        if raised is not None:
+            code = raised.code if isinstance(raised, SystemExit) and isinstance(raised.code, int) else 1
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(code & 0xFF)
+
+    async def _serve(self) -> None:
+        self.send("ready")
+        while (message := await self._inbox.get()) != ["exit"]:
+            self.send("began")
+            answer = await self._answer(*message)
+            self.end_fork(None)
+            if left := self._left_behind():
+                self.send("spent", left)
+            self.send(*answer)
+        await self._exits.aclose()
+        for app in self._callers:
+            await app.close()
+
+    def _left_behind(self) -> str | None:
+        try:
+            return self._leftovers.after_job()
+        except Exception as error:  # whatever the job did to its process: its own outcome stands
+            return f"a process that cannot be put right ({error!r})"
+
+    async def _answer(
+        self, fields: list[Any], name: str, where: list[list[str]], levels: dict[str, int]
+    ) -> tuple[Any, ...]:
+        for logger, level in levels.items():
+            logging.getLogger(logger).setLevel(level)
+        try:
+            if name not in self._tasks:
+                self._tasks[name] = await self.between_turns(partial(find, name, where))
+        except NotImportable as error:
+            self._leftovers.before_job()
+            return ("unknown", str(error))
+        running = Running(Claimed(*fields))
+        attempt = self._loop.create_task(self._attempt(running, self._tasks[name]))
+        await asyncio.wait({attempt})
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        self.progress.end()
+        end = Failed("CANCELLED_ITSELF", "cancelled from inside") if attempt.cancelled() else attempt.result()
+        if end is None:
+            return ("lost",) if running.reason == "lost" else ("settled",)
+        return ("end", type(end).__name__, dataclasses.astuple(end))
+
+    async def _attempt(self, running: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
+        app = cast(Client, task.app)
+        try:
+            caller = self._callers.get(app) or await self._open(app)
+            self._leftovers.before_job()
+            with memory_limit(task.options.memory_mb):
+                return await caller.call(running, task)
+        except BaseException as error:
+            return end_of(app, running, error)
+
+    async def _open(self, app: Client) -> Caller:
+        """Open an app's lifespans, once. If one raises, the next job tries again."""
+        app.configure(Settings.model_validate_json(self._settings))
+        resources: dict[str, Any] = {}
+        async with AsyncExitStack() as opening:
+            for lifespan in app.lifespans:
+                resources |= await opening.enter_async_context(asynccontextmanager(lifespan)())
+            self._exits.push_async_callback(opening.pop_all().aclose)
+        caller = self._callers[app] = Caller(
+            app, resources, report=self.progress.reporter, blocking=self._call_blocking, overran=_never
+        )
+        return caller
+
+    async def _call_blocking(self, running: Running, function: Callable[[], Any]) -> Any:
+        """In the main thread; the parent keeps the timeout."""
+        return await self.between_turns(function)
+
+
+def _never(running: Running) -> None:
+    """The parent keeps all timeouts: a job comes here without one."""
+
+
+@contextmanager
+def memory_limit(megabytes: int | None) -> Iterator[None]:
+    """Limit the address space to what is used now plus `megabytes`: a job that wants more gets a MemoryError."""
+    if megabytes is None:
+        yield
+        return
+    try:
+        import resource
+
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        limit = now + megabytes * 2**20
+        if before[1] != resource.RLIM_INFINITY:
+            limit = min(limit, before[1])
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    except (ImportError, AttributeError, OSError, ValueError) as error:
+        _warn_once(f"memory_mb has no effect on this system: {error}")
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    log.warning(text)

@@ -1,0 +1,165 @@
+"""Jobs in child processes: a pool of them for `runs_in="process"`, and the quarantine of jobs whose worker died.
+
+Children are spawned, never forked, when first needed, and used again. What happens inside of one is in
+`rowlock.worker.processes.child`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+from rowlock.client.client import Client
+from rowlock.client.context import Report
+from rowlock.client.tasks import Task
+from rowlock.core.errors import LeaseLost
+from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
+from rowlock.worker.processes.output import Output
+from rowlock.worker.processes.places import NotImportable, places
+from rowlock.worker.processes.spawned import Child, ChildDied, NotStarted
+from rowlock.worker.running import Running
+
+log = logging.getLogger("rowlock.worker")
+
+ENDS: dict[str, Callable[..., AttemptEnd]] = {
+    kind.__name__: kind for kind in (Succeeded, Failed, TimedOut, Cancelled, Released, Lost)
+}
+
+
+class Children:
+    """Up to `size` child processes, started when needed and used again."""
+
+    def __init__(self, app: Client, size: int) -> None:
+        self._app, self._room = app, asyncio.Semaphore(size)
+        self._all: set[Child] = set()
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._idle: list[Child] = []
+        self._places: dict[str, list[tuple[str, str]]] = {}
+
+    async def run(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
+        """Run an attempt in a child. None when its own transaction has settled it."""
+        try:
+            return await self.attempt(running, task, report)
+        except NotImportable as error:
+            hint = "move it to the top level of a module, or use runs_in='thread'"
+            return Failed("NOT_IMPORTABLE", f"a child process cannot import task {task.name!r} ({error}); {hint}")
+        except NotStarted as error:
+            return Failed("CHILD_DIED", str(error))
+        except ChildDied as death:
+            return death.asked_for(running.job) or Failed("CHILD_DIED", str(death))
+
+    async def attempt(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
+        """Like `run`, but a child that dies, does not start or cannot find the task is an exception."""
+        job, name = running.job, f"rowlock.task.{task.name}"
+        if task.name not in self._places:
+            self._places[task.name] = places(task)
+        if not (where := self._places[task.name]):
+            raise NotImportable("neither it nor its app is a global of any module")
+        levels = {logger: logging.getLogger(logger).getEffectiveLevel() for logger in ("", name)}
+        # The timeout is kept here: a child that hangs cannot keep it.
+        fields = list(job._replace(timeout_seconds=None))
+        message = [fields, task.name, where, levels]
+        output = Output(name, {"job_id": job.id, "task": job.task, "attempt": job.attempt})
+        async with self._room:
+            answer = await self._ask(message, job.timeout_seconds, output, report)
+        match answer:
+            case ["end", kind, values]:
+                return ENDS[kind](*values)
+            case ["unknown", reason]:
+                raise NotImportable(reason)
+            case ["overran"]:
+                return TimedOut(job.timeout_seconds or 0.0)
+            case ["stopped"]:
+                return Released(random.random(), "shutdown")
+            case ["lost"]:
+                raise LeaseLost(f"job {job.id} is no longer held by this attempt", job.id, job.token)
+        return None
+
+    async def close(self) -> None:
+        """End every child: idle ones may close what they have opened, others are killed."""
+        idle, self._idle = self._idle, []
+        busy = self._all - set(idle)
+        self._all.clear()
+        await asyncio.gather(*(child.close() for child in idle), *(child.stop() for child in busy), *self._retiring)
+
+    async def _ask(self, message: list[Any], timeout: float | None, output: Output, report: Report) -> list[Any]:
+        while True:
+            child = await self._take()
+            used = child.used
+            try:
+                async with asyncio.timeout(timeout) as limit:
+                    answer = await child.run(message, output, report)
+            except BaseException as error:
+                stopped = child.stopped
+                await self._end(child)
+                match error:
+                    case TimeoutError() if limit.expired():
+                        return ["overran"]
+                    case ChildDied() if stopped:
+                        return ["stopped"]
+                    case ChildDied() if used and not error.began:
+                        continue  # it was dead or dying before the job came to it
+                raise
+            if child.spent is None:
+                self._idle.append(child)
+            else:
+                self._retire(child)
+            return answer
+
+    def _retire(self, child: Child) -> None:
+        """Close a child that must not be used again, while its answer is already on its way."""
+        closing = asyncio.create_task(child.close())
+        self._retiring.add(closing)
+        closing.add_done_callback(self._retiring.discard)
+        closing.add_done_callback(lambda _: self._all.discard(child))
+
+    async def _take(self) -> Child:
+        while self._idle:
+            child = self._idle.pop()
+            if child.alive:
+                return child
+            await self._end(child)
+        app = self._app
+        child = Child(app.settings.model_copy(update={"database": app.database}).model_dump_json())
+        self._all.add(child)
+        try:
+            await child.start()
+        except BaseException:
+            await self._end(child)
+            raise
+        return child
+
+    async def _end(self, child: Child) -> None:
+        """Kill it, however often the caller is cancelled meanwhile: the slot is free when the process is gone."""
+        self._all.discard(child)
+        ending, cancelled = child.stop(), None
+        while not ending.done():
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+
+class Quarantine:
+    """One child process for jobs whose worker died: one at a time, so that the next death names the culprit."""
+
+    def __init__(self, app: Client) -> None:
+        self._children = Children(app, 1)
+
+    async def run(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
+        """Run a suspect in the child, whatever its task says about where it runs; a child that dies convicts it. Raises
+        NotImportable or NotStarted when no child can run it."""
+        try:
+            return await self._children.attempt(running, task, report)
+        except ChildDied as death:
+            detail = f"its quarantine process {death.told}"
+            return death.asked_for(running.job) or Lost(convicted=True, detail=detail)
+
+    async def close(self) -> None:
+        """End the child."""
+        await self._children.close()

@@ -1,0 +1,277 @@
+"""One spawned child process and the thread that talks to it.
+
+The thread starts the process, exchanges messages with it and logs what it prints, so that the event loop waits for none
+of this. A child that must stop is killed with everything that it has started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import multiprocessing
+import os
+import queue
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rowlock.client.context import Report
+from rowlock.core.job import Claimed
+from rowlock.core.outcome import Released
+from rowlock.worker.processes.child import main
+from rowlock.worker.processes.output import Output
+
+T = TypeVar("T")
+log = logging.getLogger("rowlock.worker")
+
+MAX_RELEASES = 20
+
+
+class NotStarted(Exception):
+    """A child process did not come up."""
+
+
+class ChildDied(Exception):
+    """A child process ended without an answer."""
+
+    def __init__(self, code: int | None, began: bool = False) -> None:
+        self.code, self.began = code, began
+        if code is not None and code < 0:
+            number = -code
+            name = signal.Signals(number).name if number in signal.valid_signals() else "unknown"
+            super().__init__(f"killed by signal {number} ({name})")
+            self.told = f"was {self}"
+        else:
+            super().__init__(f"exit code {code}")
+            self.told = f"ended with {self}"
+
+    def asked_for(self, job: Claimed) -> Released | None:
+        """A SIGTERM that is not ours: systemd, for one, sends it to every process of a service that it stops."""
+        if self.code == -signal.SIGTERM and job.releases < MAX_RELEASES:
+            return Released(random.random(), "its process was told to stop (SIGTERM)")
+        return None
+
+
+class Child:
+    """One child process, and the thread that talks to it."""
+
+    KILL_SECONDS = 5.0  # between SIGTERM and SIGKILL
+    START_SECONDS = 60.0
+    CLOSE_SECONDS = 2.0
+
+    def __init__(self, settings: str) -> None:
+        self._settings = settings
+        self._inbox: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self.process: SpawnProcess | None = None
+        self.stopped = False  # by us: its death then says nothing about its job
+        self.used = False
+        self.spent: str | None = None  # what its last job has left behind: no other job may come here
+        self._ending: asyncio.Task[None] | None = None
+        # The thread outlives the process: a parent-death signal is sent when the thread that started it ends.
+        threading.Thread(target=self._work, name="rowlock-child", daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        process = self.process
+        return process is not None and process.exitcode is None
+
+    async def start(self) -> None:
+        """Start the process and wait until it is ready."""
+        await self._ask(self._start)
+
+    async def run(self, message: list[Any], output: Output, report: Report) -> list[Any]:
+        """Let it run a job; gives its answer."""
+        return await self._ask(partial(self._converse, message, output, report))
+
+    def stop(self) -> asyncio.Task[None]:
+        """SIGTERM to the process and everything it has started; after a while SIGKILL to what is left."""
+        if self._ending is None:
+            self.stopped = True
+            self._signal(signal.SIGTERM)
+            self._ending = asyncio.create_task(self._stop())
+        return self._ending
+
+    async def _stop(self) -> None:
+        alarm = asyncio.get_running_loop().call_later(self.KILL_SECONDS, self._signal, signal.SIGKILL)
+        await self._ask(partial(self._finish, time.monotonic() + self.KILL_SECONDS))
+        alarm.cancel()
+        self._inbox.put(None)
+
+    async def close(self) -> None:
+        """Let an idle process close what it has opened, and end it."""
+        output = Output(log.name, {})
+        with suppress(TimeoutError, ChildDied):
+            async with asyncio.timeout(self.CLOSE_SECONDS):
+                await self._ask(partial(self._converse, ["exit"], output, lambda *_: None))
+        await self.stop()
+
+    # --- signals
+
+    def _signal(self, number: int) -> None:
+        process = self.process
+        if process is None or process.pid is None:
+            return
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            if process.exitcode is None:  # it has no group of its own yet
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+        except PermissionError:
+            pass
+
+    # --- in the thread
+
+    async def _ask(self, function: Callable[[], T]) -> T:
+        answer: Future[T] = Future()
+        self._inbox.put((answer, function))
+        return await asyncio.wrap_future(answer)
+
+    def _work(self) -> None:
+        while (asked := self._inbox.get()) is not None:
+            answer, function = asked
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(function())
+                except BaseException as error:
+                    answer.set_exception(error)
+        process, self.process = self.process, None
+        if process is not None:
+            self._control.close()
+            self._output.close()
+            with suppress(ValueError):  # not even SIGKILL has ended it
+                process.close()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        try:
+            self._control, control = context.Pipe()
+            self._output, output = context.Pipe(duplex=False)
+            with control, output:
+                os.set_blocking(self._output.fileno(), False)
+                args = (control, output, os.getpid(), os.getcwd(), self._settings)
+                process = context.Process(target=main, args=args, name="rowlock-child", daemon=True)
+                resource_tracker.ensure_running()
+                # Inherited: Ctrl-C must not hit a child before it can ignore it.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                process.start()
+        except Exception as error:
+            raise NotStarted(f"a process could not be started: {error!r}") from error
+        self.process = process
+        self._streams: list[Any] = [self._control, self._output, process.sentinel]
+        if self.stopped:
+            self._signal(signal.SIGTERM)
+        if not wait([self._control, process.sentinel], self.START_SECONDS):
+            raise NotStarted(f"a process was not ready after {self.START_SECONDS:g} s")
+        if self._receive() != ["ready"]:
+            process.join(1.0)
+            raise NotStarted(f"a process ended while it started: {ChildDied(process.exitcode)}")
+
+    def _receive(self) -> list[Any] | None:
+        try:
+            answer: list[Any] = json.loads(self._control.recv_bytes())
+            return answer
+        except (EOFError, OSError, ValueError):
+            return None
+
+    def _converse(self, message: list[Any], output: Output, report: Report) -> list[Any]:
+        """Say something and listen until the answer to it; what it prints and reports comes before."""
+        assert self.process is not None
+        began = False
+        between = Output(log.name, {"child": self.process.pid})  # what threads and programs of earlier jobs still say
+        self._drain(between)
+        between.end()
+        try:
+            self._control.send_bytes(json.dumps(message).encode())
+        except OSError:
+            raise self._died(output, began) from None
+        while True:
+            ready = wait(self._streams, 1.0)
+            self._drain(output)
+            output.refresh()
+            if self._control not in ready:
+                # A process that the job has forked may keep all pipes open: ask the system too.
+                if self.process.exitcode is not None:
+                    raise self._died(output, began)
+                if self.process.sentinel in ready:
+                    time.sleep(0.005)
+                continue
+            match self._receive():
+                case None:
+                    raise self._died(output, began)
+                case ["began"]:
+                    began = True
+                case ["progress", percent, phase, text]:
+                    report(percent, phase, text)
+                case ["log", level, logger, text]:
+                    (output if began else between).record(level, logger, text)
+                case ["spent", left]:
+                    self.spent = left
+                    output.record(logging.WARNING, log.name, f"the job left {left} behind: its process is replaced")
+                case answer:
+                    self._drain(output)
+                    output.end()
+                    self.used = True
+                    return answer
+
+    def _drain(self, output: Output) -> None:
+        """Take what was printed, at most so much that the rest of the talk does not wait for it."""
+        if self._output not in self._streams:
+            return
+        for _ in range(16):
+            try:
+                data = os.read(self._output.fileno(), 65_536)
+            except BlockingIOError:
+                return
+            if not data:
+                self._streams.remove(self._output)
+                return
+            output.feed(data)
+
+    def _died(self, output: Output, began: bool) -> ChildDied:
+        assert self.process is not None
+        self.process.join(1.0)
+        if not self.stopped:
+            self._signal(signal.SIGKILL)  # what it has started, or itself if it only closed its pipe
+            self.process.join(5.0)
+        self._drain(output)
+        output.end()
+        return ChildDied(self.process.exitcode, began)
+
+    def _finish(self, deadline: float) -> None:
+        if self.process is None or self.process.pid is None:
+            return
+        while (self.alive or group_lives(self.process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._signal(signal.SIGKILL)
+        self.process.join(self.KILL_SECONDS)
+
+
+def group_lives(number: int) -> bool:
+    """Whether a process group has members. The dead do not count: where process 1 is no init, nobody reaps them."""
+    try:
+        os.killpg(number, 0)
+        processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]
+    except ProcessLookupError:
+        return False
+    except OSError:  # not ours to ask, or a system without /proc
+        return True
+    for process in processes:
+        with suppress(OSError):
+            # pid (name) state parent group …, where a name may have spaces and brackets
+            state, _, group = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:3]
+            if int(group) == number and state not in "ZX":
+                return True
+    return False

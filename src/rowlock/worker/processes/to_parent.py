@@ -1,0 +1,82 @@
+"""What a child process tells its parent while a job runs: progress and log records."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+from rowlock.client.context import Report
+from rowlock.core.error_text import clean
+from rowlock.worker.running import Running
+
+PROGRESS_SECONDS = 0.05
+RECORD_LIMIT = 100_000  # characters of one log record
+
+
+class Progress:
+    """Progress of the attempt that runs: the latest goes to the parent, at most twenty times a second."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send, self._wake, self._lock = send, threading.Event(), threading.Lock()
+        self._latest: tuple[int | None, str | None, str | None] | None = None
+        self._running: Running | None = None
+        threading.Thread(target=self._repeat, name="rowlock-progress", daemon=True).start()
+
+    def reporter(self, running: Running) -> Report:
+        """The function behind `ctx.progress` of one attempt. Once that has ended, a thread that it has left behind
+        reports nothing: the next attempt would be said to have made its progress."""
+        self._running = running
+
+        def report(percent: int | None, phase: str | None, message: str | None) -> None:
+            with self._lock:
+                if self._running is not running:
+                    return
+                if percent is None and self._latest is not None:
+                    percent = self._latest[0]
+                self._latest = (percent, _short(phase), _short(message))
+            self._wake.set()
+
+        return report
+
+    def end(self) -> None:
+        """The attempt has ended: send what is not sent yet, and take no more."""
+        with self._lock:
+            self._flush()
+            self._running = None
+
+    def _flush(self) -> None:
+        latest, self._latest = self._latest, None
+        if latest is not None:
+            self._send("progress", *latest)
+
+    def _repeat(self) -> None:
+        pause = threading.Event()
+        while self._wake.wait():
+            self._wake.clear()
+            with self._lock:
+                self._flush()
+            pause.wait(PROGRESS_SECONDS)
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else clean(str(text), 2000)
+
+
+class ToParent(logging.Handler):
+    """Log records become lines of the parent's log."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        super().__init__()
+        self._send, self._pid = send, os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record."""
+        try:
+            if os.getpid() != self._pid:  # a fork writes as its programs do: two writers would garble the pipe
+                os.write(2, f"{self.format(record)[:RECORD_LIMIT]}\n".encode(errors="backslashreplace"))
+                return
+            self._send("log", record.levelno, record.name, self.format(record)[:RECORD_LIMIT])
+        except Exception:
+            self.handleError(record)

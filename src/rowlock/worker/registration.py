@@ -1,0 +1,51 @@
+"""A worker's name, and its row in the table of workers: what it serves and how it can be woken."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+
+from rowlock.client.client import Client
+from rowlock.client.version import VERSION
+from rowlock.core.config import WorkerSettings
+from rowlock.store import workers
+from rowlock.store.engines.engine import Store
+
+
+def worker_id() -> str:
+    """Unique for every start of a worker: {hostname}-{pid}-{ms}-{random}, or {WORKER_ID}-{ms}-{random}."""
+    name = os.environ.get("WORKER_ID") or f"{socket.gethostname()}-{os.getpid()}"
+    return f"{name}-{int(time.time() * 1000)}-{secrets.token_hex(3)}"
+
+
+class Registration:
+    """The row of one worker. One that does not claim says that it serves no task."""
+
+    def __init__(
+        self, app: Client, settings: WorkerSettings, worker: str, wake_address: str | None, claims: bool
+    ) -> None:
+        self._app, self._settings, self._worker = app, settings, worker
+        self._wake_address, self._claims = wake_address, claims
+
+    async def write(self, store: Store) -> None:
+        """Say that this worker is here: at its start, and whenever somebody has removed its row."""
+        settings = self._settings
+        await store.run(
+            workers.register(
+                self._worker,
+                socket.gethostname(),
+                os.getpid(),
+                VERSION,
+                settings.queues,
+                sorted(self._app.registry.all()) if self._claims else [],
+                settings.pool_size,
+                self._wake_address,
+                settings.lease_seconds,
+            )
+        )
+
+    async def remove(self, store: Store) -> None:
+        """Sign off."""
+        await store.run(workers.remove(self._worker))

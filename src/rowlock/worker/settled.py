@@ -1,0 +1,61 @@
+"""What follows in a worker when an outcome is written: the job is no longer held, the log has a line, and the claimer
+learns what may be claimable now."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from rowlock.core.policy import Transition
+from rowlock.core.states import State
+from rowlock.signals.logs import JobLog
+from rowlock.store import jobs, leases
+from rowlock.worker.claimer import Claimer
+from rowlock.worker.running import Running
+from rowlock.worker.slots import Slots
+
+log = logging.getLogger("rowlock.worker")
+
+
+class Settled:
+    """The last step of every attempt, and the counts of outcomes that were not this worker's to write."""
+
+    def __init__(self, slots: Slots, claimer: Claimer, job_log: JobLog) -> None:
+        self._slots, self._claimer, self._job_log = slots, claimer, job_log
+        self.stale_refused = 0  # outcomes that came after the lease was lost, and changed nothing
+        self.reclaimed = 0  # leases of other workers that this one ended
+
+    def by_settler(self, attempt: Running, transition: Transition, answer: jobs.Answer) -> None:
+        """The settler has written an outcome, or it was refused."""
+        job, seconds = attempt.job, time.monotonic() - attempt.started
+        self._forget(attempt)
+        if answer == "lost":
+            self.stale_refused += 1
+            log.warning("Job %s: a late %s was refused; the lease was lost", job.id, transition.outcome)
+        elif transition.state is State.SUCCEEDED:
+            self._job_log.succeeded(job, seconds)
+        else:
+            self._job_log.ended(job, transition, seconds)
+            if transition.state in (State.QUEUED, State.RETRYABLE):
+                self._claimer.woken()
+
+    def by_itself(self, attempt: Running) -> None:
+        """The attempt's own transaction has settled it, or it has no lease any more."""
+        held = self._forget(attempt)
+        if attempt.reason == "lost":
+            self.stale_refused += held
+        else:
+            self._job_log.succeeded(attempt.job, time.monotonic() - attempt.started)
+
+    def _forget(self, attempt: Running) -> bool:
+        if attempt.job.source is not None:
+            self._claimer.freed(attempt.job.source)
+        return self._slots.forget(attempt)
+
+    def by_sweeper(self, reclaimed: list[leases.Reclaimed]) -> None:
+        """The sweeper has ended leases of other workers."""
+        self.reclaimed += len(reclaimed)
+        for job, transition in reclaimed:
+            log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state)
+        log.warning("Reset %d stuck jobs", len(reclaimed))
+        self._claimer.woken()

@@ -1,0 +1,240 @@
+"""Writes outcomes in batches: whatever ended while the last batch was being written goes in the next one.
+
+No timer is involved, so an idle worker settles at once and a busy one in large batches. Leases stay held, and are
+beaten, until the answer is there; a full buffer stops claiming.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from rowlock.core.errors import LeaseLost, StorageFull, StoreUnavailable
+from rowlock.core.job import Claimed, Settlement
+from rowlock.core.outcome import AttemptEnd, Failed
+from rowlock.core.policy import Transition, decide
+from rowlock.core.states import FINAL, Outcome, State
+from rowlock.store import aside, batches, jobs
+from rowlock.store.engines.engine import Store
+from rowlock.store.follow_ups import follow_ups
+from rowlock.worker.classify import internal
+from rowlock.worker.running import Running
+
+log = logging.getLogger("rowlock.worker")
+
+SUCCEEDED = State.SUCCEEDED
+BATCH = 1000
+UNSTORABLE = "UNSTORABLE"
+Answered = Callable[[Running, Transition, jobs.Answer], None]
+
+
+class Settler:
+    """The one writer of outcomes in a worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        keep: jobs.Keep,
+        *,
+        before: Callable[[list[str]], Awaitable[None]],
+        answered: Answered,
+        flushed: Callable[[], None],
+    ) -> None:
+        self._store, self._keep = store, keep
+        self._before, self._answered, self._flushed = before, answered, flushed
+        self._pending: list[tuple[Running, Transition]] = []
+        self._arrived = asyncio.Event()
+        self._writing = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.get_running_loop().create_task(self._write_until_cancelled())
+
+    @property
+    def backlog(self) -> int:
+        """Outcomes that are not yet committed."""
+        return len(self._pending) + self._writing
+
+    def put(self, running: Running, transition: Transition) -> None:
+        """Hand over an outcome."""
+        self._pending.append((running, transition))
+        self._arrived.set()
+
+    def settle(self, running: Running, end: AttemptEnd) -> None:
+        """Decide what follows the end of an attempt, and have it written. Something follows in any case."""
+        try:
+            transition = decide(running.job, end, random.random())
+        except Exception as broken:
+            transition = undecided(running.job, broken)
+        self.put(running, transition)
+
+    async def drain(self, timeout: float) -> bool:
+        """Wait until everything handed over is written; False when time is up."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while self.backlog and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.01)
+        return not self.backlog
+
+    async def stop(self) -> None:
+        """Stop writing."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _write_until_cancelled(self) -> None:
+        delay = 0.0
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
+            self._writing = len(batch)
+            try:
+                await self._write(batch)
+                delay, self._writing = 0.0, 0
+                self._flushed()
+                if self._pending:
+                    self._arrived.set()
+            except Exception as error:
+                # Nothing is lost: the leases are still ours, and a repeat of what was written answers `duplicate`.
+                delay = min(2.0, delay * 2 or 0.1)
+                self._pending = batch + self._pending
+                self._arrived.set()
+                self._writing = 0
+                with suppress(Exception):  # a filter of the log is somebody's code
+                    if isinstance(error, (StoreUnavailable, StorageFull)):
+                        self._store.outage.failed(f"settler ({len(batch)} outcomes wait)", error)
+                    else:
+                        log.warning("%d outcomes wait for the database: %r", len(batch), error, exc_info=True)
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            finally:
+                self._writing = 0
+
+    async def _write(self, batch: list[tuple[Running, Transition]]) -> None:
+        try:
+            await self._before([running.job.id for running, _ in batch])
+            answers = await self._settle(batch)
+        except aside.OUTAGE:
+            raise
+        except Exception as error:
+            with suppress(Exception):
+                log.error("a batch of %d outcomes was refused (%s); writing them one by one", len(batch), error)
+            for one in batch:
+                await self._write_alone(*one)
+            return
+        for running, transition in batch:
+            self._tell(running, transition, answers[running.job.id])
+        await self.end_batches({r.job.batch_id for r, t in batch if r.job.batch_id is not None and t.state in FINAL})
+
+    async def _settle(self, batch: list[tuple[Running, Transition]]) -> dict[str, jobs.Answer]:
+        answers: dict[str, jobs.Answer] = {}
+        rest = batch
+        done = [(r.job.id, r.token, t.result) for r, t in batch if t.state is SUCCEEDED and r.plain]
+        whole = await self._store.run(jobs.succeed(done, self._keep)) if done else False
+        if whole:
+            answers = dict.fromkeys([row[0] for row in done], "applied")
+            rest = [] if len(done) == len(batch) else [(r, t) for r, t in batch if r.job.id not in answers]
+        marked = [(r, t) for r, t in rest if t.state is SUCCEEDED and not r.plain and r.job.on_success is None]
+        if marked and await self._succeed_marked(marked):
+            answers.update(dict.fromkeys([r.job.id for r, _ in marked], "applied"))
+            rest = [(r, t) for r, t in rest if r.job.id not in answers]
+        # If not all were applied, the general path tells which: those that were, it finds settled by their own token.
+        if rest:
+            settlements = [Settlement(r.job.id, r.job.token, t, follow_ups(r.job, t)) for r, t in rest]
+            general = await self._store.run(jobs.settle(settlements, self._keep))
+            answers.update(general)
+        return answers
+
+    async def _succeed_marked(self, marked: list[tuple[Running, Transition]]) -> bool:
+        """Successes of jobs with a source, a key or a batch, all or none."""
+        claimed = [r.job for r, _ in marked]
+        marks = jobs.Marks(
+            sources=[(job.source, job.source_epoch or 0) for job in claimed if job.source is not None],
+            keyed=[job.id for job in claimed if job.unique_mode is not None],
+            batches=[job.batch_id for job in claimed if job.batch_id is not None],
+        )
+        done = [(r.job.id, r.token, t.result) for r, t in marked]
+        try:
+            return await self._store.run(jobs.succeed_marked(done, self._keep, marks))
+        except LeaseLost:
+            return False
+
+    async def end_batches(self, ids: set[str]) -> None:
+        """Whoever writes the last outcome of a batch ends it; should that fail, the sweeper does."""
+        if not ids:
+            return
+        try:
+            if complete := await self._store.run(batches.complete(sorted(ids))):
+                await self._store.run(batches.end(complete))
+        except (StoreUnavailable, StorageFull) as error:
+            self._store.outage.failed("settler (batches wait for the next sweep to end)", error)
+        except Exception as error:
+            log.warning("batches wait for the next sweep to end: %s", error)
+
+    async def _write_alone(self, running: Running, transition: Transition) -> None:
+        """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its
+        row takes not even that, it is set aside, and not run again by itself."""
+        try:
+            answers = await self._settle([(running, transition)])
+        except aside.OUTAGE:
+            self.put(running, transition)
+            return
+        except Exception as error:
+            with suppress(Exception):
+                log.error("the outcome of job %s cannot be stored: %s", running.job.id, error)
+            await self._put_instead(running, transition, error)
+            return
+        self._tell(running, transition, answers[running.job.id])
+
+    async def _put_instead(self, running: Running, refused: Transition, error: Exception) -> None:
+        """Less with each refusal: a fixed text, then no follow-up; at last its row is set aside."""
+        job = running.job
+        if (instead := unstorable(job, refused)) is not None:
+            self.put(running, instead)
+        elif job.on_dead is not None:
+            log.error("job %s ends without its follow-up", job.id)
+            running.job = job._replace(on_success=None, on_dead=None)
+            self.put(running, refused)
+        else:
+            await self._set_aside(running, refused, error)
+
+    def _tell(self, running: Running, transition: Transition, answer: jobs.Answer) -> None:
+        """An outcome that is written must not be written again for what is done with the news of it."""
+        try:
+            self._answered(running, transition, answer)
+        except Exception:
+            with suppress(Exception):
+                log.exception("Job %s is settled; what follows in its worker failed", running.job.id)
+
+    async def _set_aside(self, running: Running, transition: Transition, error: Exception) -> None:
+        try:
+            await aside.put(self._store, running.job.id, "settle", error, again=None)
+        except aside.OUTAGE:
+            self.put(running, transition)
+            return
+        self._tell(running, transition, "lost")
+
+
+def unstorable(job: Claimed, refused: Transition) -> Transition | None:
+    """What is written instead of an outcome that the database refused; None when that was tried, or cannot be told."""
+    if refused.error_code == UNSTORABLE:
+        return None
+    permanent = refused.outcome is Outcome.SUCCEEDED
+    end = Failed(UNSTORABLE, "the outcome of this attempt could not be stored", permanent=permanent)
+    try:
+        return decide(job, end, random.random())
+    except Exception:  # its row holds what no rule can be applied to
+        return None
+
+
+def undecided(job: Claimed, broken: Exception) -> Transition:
+    """What follows when no decision could be made: an internal failure, without the job's own backoff; dead, if no rule
+    can be applied to its row at all."""
+    failed = internal(job, "what follows the attempt could not be decided", broken)
+    try:
+        return decide(job._replace(backoff=None), failed, random.random())
+    except Exception:
+        return Transition(State.DEAD, Outcome.FAILED, error_code=failed.code, error_message=failed.message)

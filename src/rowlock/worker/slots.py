@@ -1,0 +1,59 @@
+"""Slots: what the parts of one worker share. The claimer fills it, the executor empties it, the others read it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+
+from rowlock.core.job import Claimed
+from rowlock.signals.logs import JobLog
+from rowlock.worker.running import Running
+
+
+class Slots:
+    """The jobs that one worker holds, and its places for attempts."""
+
+    def __init__(self, worker: str, size: int, log: JobLog) -> None:
+        self.id, self.size, self._log = worker, size, log
+        self.held: dict[str, Running] = {}  # claimed and not yet settled, by job id
+        self.unstarted: deque[Running] = deque()  # claimed, and to be started in this order
+        self.suspects: deque[Running] = deque()  # claimed, and waiting for the quarantine child
+        self.occupied = 0  # slots with an attempt that has not returned
+        self.arrived = asyncio.Event()  # set when jobs were claimed
+        self.closed = False  # nothing more is started
+
+    @property
+    def free(self) -> int:
+        """Slots for which no job is claimed yet."""
+        return max(0, self.size - self.occupied - len(self.unstarted))
+
+    @property
+    def waiting(self) -> int:
+        """Jobs claimed beyond the free slots."""
+        return max(0, self.occupied + len(self.unstarted) - self.size)
+
+    @property
+    def unsettled(self) -> int:
+        """Attempts that have returned, and whose outcome is not written yet."""
+        return len(self.held) - self.occupied - len(self.unstarted) - len(self.suspects)
+
+    def take(self, claimed: list[Claimed], sent: float) -> None:
+        """Hold these jobs from the moment their claim was sent, and have them started."""
+        held, unstarted = self.held, self.unstarted
+        for job in claimed:
+            attempt = held[job.id] = Running(job, sent)
+            unstarted.append(attempt)
+        self.arrived.set()
+        with suppress(Exception):  # a logging filter is user code
+            self._log.claimed(claimed)
+
+    def holds(self, attempt: Running) -> bool:
+        """Whether this attempt, and not a later one of its job, holds the job's lease here."""
+        return self.held.get(attempt.job.id) is attempt
+
+    def forget(self, attempt: Running) -> bool:
+        """The lease is given up or lost; answers whether it was held until now."""
+        if held := self.holds(attempt):
+            del self.held[attempt.job.id]
+        return held

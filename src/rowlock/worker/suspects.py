@@ -1,0 +1,82 @@
+"""Suspects: jobs whose last worker died. One at a time runs in the quarantine child, so that the next death names the
+culprit; the others wait without a slot, so that a dead worker does not slow the next one.
+
+A waiting suspect has a lease, and a place in its source's concurrency, that another worker could use. So it waits for
+ten seconds at most. Then it goes back to the queue, without using up a try, for up to half the time that the suspect in
+the child has run so far: for a moment if that is short, and for minutes if it takes an hour, so that the others are not
+claimed and given back again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+from rowlock.core.outcome import Released
+from rowlock.worker.running import Running
+from rowlock.worker.settler import Settler
+from rowlock.worker.slots import Slots
+
+MOST = 100  # waiting: the jobs that a dead worker had claimed ahead take milliseconds each
+LONGEST_SECONDS = 10.0  # of waiting
+DELAYS = (0.5, 300.0)  # seconds, at least and at most
+
+
+class Suspects:
+    """The suspects of one worker: at most one that runs, and those that wait for it to end."""
+
+    def __init__(self, slots: Slots, settler: Settler) -> None:
+        self.waiting, self._settler = slots.suspects, settler
+        self._running: Running | None = None
+        self._mean = 0.0  # seconds that one has taken of late
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def add(self, attempt: Running) -> None:
+        """Let a claimed suspect wait for its turn."""
+        attempt.started = time.monotonic()
+        if len(self.waiting) >= MOST:
+            self._release(attempt)
+            return
+        self.waiting.append(attempt)
+        self._alarm = self._alarm or asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._waited_too_long)
+
+    def next(self) -> Running | None:
+        """The one that may run now, if there is one."""
+        while self.waiting and self._running is None:
+            attempt = self.waiting.popleft()
+            if not attempt.ended:  # cancelled or lost while it waited
+                self._running = attempt
+                return attempt
+        return None
+
+    def returned(self, attempt: Running) -> None:
+        """An attempt has returned; if it was the one that ran, the next may."""
+        if attempt is self._running:
+            self._mean += 0.3 * (time.monotonic() - attempt.started - self._mean)
+            self._running = None
+
+    def close(self) -> None:
+        """The worker stops, and gives back what waits."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def _waited_too_long(self) -> None:
+        self._alarm = None
+        now = time.monotonic()
+        while self.waiting and self.waiting[0].started <= now - LONGEST_SECONDS + 0.01:
+            self._release(self.waiting.popleft())
+        if self.waiting:
+            left = self.waiting[0].started + LONGEST_SECONDS - now
+            self._alarm = asyncio.get_running_loop().call_later(left, self._waited_too_long)
+
+    def _release(self, attempt: Running) -> None:
+        least, most = DELAYS
+        so_far = time.monotonic() - self._running.started if self._running is not None else 0.0
+        # Not before those ahead of it are through, else it would come and go without end.
+        ahead = len(self.waiting) * max(self._mean, so_far)
+        delay = min(max(so_far / 2, ahead, least), most) * random.uniform(0.5, 1.0)
+        if not attempt.ended:  # by a cancel, or a lost lease
+            attempt.ended, attempt.started = True, time.monotonic()
+            why = "the quarantine process of its worker is busy with another job"
+            self._settler.settle(attempt, Released(delay, why))

@@ -1,0 +1,127 @@
+"""The sweeper, in every worker, without a leader: ends leases that ran out, expires, prunes, forgets dead workers.
+
+It believes `lease_expires_at` only. After an outage every lease looks expired although its worker lives, so nothing is
+reclaimed before this process has been in touch with the database for a whole lease, nor before the server has been up
+for one; and a jump of the wall clock (which is the database's clock on SQLite) counts as an outage.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from rowlock.core.config import WorkerSettings
+from rowlock.core.errors import StoreError
+from rowlock.core.policy import DAY
+from rowlock.store import aside, batches, claim, jobs, leases, retention, workers
+from rowlock.store.engines.engine import Store
+from rowlock.worker.heartbeat import Heart, boottime
+
+log = logging.getLogger("rowlock.worker")
+
+BATCH = 100
+TIDY_SECONDS = 600.0
+
+
+class Sweeper:
+    """Reclaims other workers' leases when they ran out."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: WorkerSettings,
+        keep: jobs.Keep,
+        heart: Heart,
+        on_reclaimed: Callable[[list[leases.Reclaimed]], None],
+    ) -> None:
+        self._store, self._settings, self._keep = store, settings, keep
+        self._heart, self._on_reclaimed = heart, on_reclaimed
+        self._in_touch_since = boottime()
+        self._drift = time.time() - boottime()
+        self._has_tidied = False
+
+    async def round(self) -> float:
+        """One sweep. Returns the delay before the next."""
+        pause = self._settings.sweep_seconds * random.uniform(0.8, 1.2)
+        may_reclaim = self._may_reclaim()
+        try:
+            lapsed, overdue, batched = await self._store.run(leases.to_sweep())
+            expired = await self._expire() if overdue else 0
+            reclaimed = await self._reclaim() if lapsed and may_reclaim else []
+            if batched:
+                await self._end_batches()
+        except StoreError:
+            self._in_touch_since = boottime()
+            raise
+        return 0.0 if BATCH in (len(reclaimed), expired) else pause
+
+    def _may_reclaim(self) -> bool:
+        drift = time.time() - boottime()
+        if abs(drift - self._drift) > self._settings.lease_seconds / 2:
+            log.warning("the wall clock jumped by %.0f s; no lease is reclaimed for one lease", drift - self._drift)
+            self._in_touch_since = boottime()
+        self._drift = drift
+        # The heart beats more often than a lease can run out, so it notices every outage that could expire one.
+        since = max(self._in_touch_since, self._heart.in_touch_since)
+        return boottime() - since >= self._settings.lease_seconds
+
+    async def _reclaim(self) -> list[leases.Reclaimed]:
+        guard = self._settings.lease_seconds
+        draws = [random.random() for _ in range(BATCH)]
+        answers = await aside.all_or_each(
+            self._store,
+            "reclaim",
+            leases.reclaim(draws, guard, self._keep),
+            leases.lapsed_ids(BATCH, guard),
+            lambda job_id: leases.reclaim([random.random()], guard, self._keep, job_id),
+        )
+        reclaimed = [lost for answer in answers for lost in answer]
+        if reclaimed:
+            self._on_reclaimed(reclaimed)
+        return reclaimed
+
+    async def _expire(self) -> int:
+        answers = await aside.all_or_each(
+            self._store,
+            "expire",
+            jobs.expire(BATCH, self._keep),
+            jobs.overdue_ids(BATCH),
+            lambda job_id: jobs.expire(1, self._keep, job_id),
+        )
+        return sum(answers)
+
+    async def _end_batches(self) -> None:
+        """Batches whose last outcome was written by a worker that died before it could look."""
+        after = claim.NO_ID
+        while found := await self._store.run(batches.still_open(after, BATCH)):
+            if complete := await self._store.run(batches.complete(found)):
+                await aside.all_or_each(
+                    self._store,
+                    "end",
+                    batches.end(complete),
+                    batches.complete(complete),
+                    lambda batch_id: batches.end([batch_id]),
+                )
+            after = found[-1]
+
+    async def tidy(self) -> float:
+        """Retention: partitions for the days to come, and what is past its time. Returns the delay before the next."""
+        await self._store.run(aside.forget())
+        # Not at the start: a worker has made the partitions that it needs then, and each further one makes every settle
+        # wait for some milliseconds. Workers that start together would also make them all at the same moment.
+        if self._has_tidied:
+            longest = max(self._keep.succeeded, self._keep.failed)
+            await retention.ensure_partitions(self._store, int(longest / DAY) + 2)
+        self._has_tidied = True
+        await retention.prune(self._store, self._keep)
+        return TIDY_SECONDS * random.uniform(0.8, 1.2)
+
+    async def forget_workers(self) -> float:
+        """Remove the rows of workers that died, but not before those that live had time to beat after an outage.
+        Returns the delay before the next."""
+        if not self._may_reclaim():
+            return self._settings.lease_seconds
+        full = await self._store.run(workers.forget(BATCH)) == BATCH
+        return 0.0 if full else TIDY_SECONDS * random.uniform(0.8, 1.2)

@@ -1,0 +1,152 @@
+"""A real server over an app on each engine, and a client that speaks HTTP and WebSocket to it."""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psycopg
+import pytest
+
+from rowlock import Context, Permanent, Rowlock
+from rowlock.api.server import serving
+from rowlock.core.config import load_settings
+from rowlock.store import tokens
+from support.apps import app_url
+
+__all__ = ["app_url"]
+
+
+@dataclasses.dataclass
+class Api:
+    """One server, and the app behind it."""
+
+    app: Rowlock
+    url: str
+    http: aiohttp.ClientSession
+
+    async def token(self, owner: str | None = "ana", scope: Any = "jobs", ttl: float | None = None) -> str:
+        """A new token."""
+        secret = tokens.new_secret()
+        await (await self.app.store()).run(tokens.create(secret, owner, scope, ttl))
+        return secret
+
+    async def ask(
+        self, method: str, path: str, token: str | None = None, body: Any = None, **headers: str
+    ) -> tuple[int, Any, dict[str, str]]:
+        """One request: status, body (JSON if it is), headers in lower case."""
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if data is not None:
+            headers.setdefault("Content-Type", "application/json")
+        async with self.http.request(method, self.url + path, data=data, headers=headers) as answer:
+            raw = await answer.read()
+            kind = answer.headers.get("Content-Type", "")
+            value = json.loads(raw) if "json" in kind and raw else raw
+            return answer.status, value, {name.lower(): text for name, text in answer.headers.items()}
+
+    async def create(self, token: str, task: str = "add", **args: Any) -> str:
+        """A job's id."""
+        status, body, _ = await self.ask("POST", "/api/jobs", token, {"jobType": task, "args": args})
+        assert status == 202, body
+        return str(body["jobId"])
+
+    @asynccontextmanager
+    async def socket(self, token: str | None = None, since: str | None = None) -> AsyncIterator["Socket"]:
+        """A WebSocket that has said who it is."""
+        async with self.http.ws_connect(self.url.replace("http", "ws") + "/api/ws") as raw:
+            if token is not None:
+                await raw.send_json({"token": token, "lastEventId": since})
+            yield Socket(raw)
+
+
+@dataclasses.dataclass
+class Socket:
+    """A client's end of a WebSocket."""
+
+    raw: aiohttp.ClientWebSocketResponse
+
+    async def next(self, seconds: float = 20) -> dict[str, Any]:
+        """The next message."""
+        async with asyncio.timeout(seconds):
+            message = await self.raw.receive()
+        assert message.type is aiohttp.WSMsgType.TEXT, (message, self.raw.close_code)
+        return dict(json.loads(message.data))
+
+    async def until_done(self) -> list[dict[str, Any]]:
+        """Messages up to the end of a job."""
+        found = [await self.next()]
+        while not found[-1].get("done"):
+            found.append(await self.next())
+        return found
+
+    async def closed(self, seconds: float = 20) -> int | None:
+        """The code with which the server closes the socket; what comes before is passed over."""
+        async with asyncio.timeout(seconds):
+            while (message := await self.raw.receive()).type is aiohttp.WSMsgType.TEXT:
+                pass
+        assert message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSING), message
+        return self.raw.close_code
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Api]]
+
+
+@pytest.fixture
+def serve(app_url: str, tmp_path: Path) -> Serve:
+    """Start a server; `api.…` settings as keywords."""
+
+    @asynccontextmanager
+    async def start(configure: Callable[[Rowlock], None] | None = None, **settings: Any) -> AsyncIterator[Api]:
+        flags = {"database": app_url, "api.port": 0, "results.path": str(tmp_path / "results")}
+        flags |= {f"api.{name}": value for name, value in settings.items()}
+        app = Rowlock(settings=load_settings(env={}, flags=flags))
+        add_tasks(app)
+        if configure:
+            configure(app)
+        if app_url.startswith("postgres"):
+            with psycopg.connect(app_url, autocommit=True) as connection:  # the database has served other tests
+                connection.execute("TRUNCATE rowlock.events RESTART IDENTITY")
+        async with app, serving(app) as server, aiohttp.ClientSession() as http:
+            host, port = server.address
+            yield Api(app, f"http://{host}:{port}", http)
+
+    return start
+
+
+@pytest.fixture
+async def api(serve: Serve) -> AsyncIterator[Api]:
+    """A server with the default settings, and no worker."""
+    async with serve() as started:
+        yield started
+
+
+def add_tasks(app: Rowlock) -> None:
+    """Tasks of every kind of end."""
+
+    @app.task("add", public=True)
+    async def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    @app.task("steps", public=True)
+    async def steps(ctx: Context, count: int) -> str:
+        for number in range(count):
+            await ctx.progress(number * 100 // count, phase="step", message=f"step {number}")
+        return "done"
+
+    @app.task("fail", public=True)
+    async def fail() -> None:
+        raise Permanent("it is broken", code="BROKEN")
+
+    @app.task("hang", public=True)
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    @app.task("secret")
+    async def secret() -> None: ...

@@ -1,0 +1,305 @@
+"""The routes of a job's owner: create, list, look at, cancel, retry, explain."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from api.conftest import Api, Serve
+
+
+async def test_creating_answers_the_job_at_once_and_says_where_it_is(api: Api) -> None:
+    ana = await api.token()
+    status, body, headers = await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 2}})
+    assert (status, list(body)) == (202, ["jobId"])
+    assert headers["location"] == f"/api/jobs/{body['jobId']}"
+    assert headers["retry-after"] == "1"
+    job = await api.app.job(body["jobId"])
+    assert (job.owner, job.task, job.record.args) == ("ana", "add", {"a": 2})
+
+
+async def test_a_job_has_the_fields_of_the_contract(api: Api) -> None:
+    ana = await api.token()
+    job_id = await api.create(ana, a=1)
+    async with api.app.worker():
+        await (await api.app.job(job_id)).wait(timeout=20)
+    status, body, _ = await api.ask("GET", f"/api/jobs/{job_id}", ana)
+    moments = {name: datetime.fromisoformat(body.pop(name)) for name in ("createdAt", "startedAt", "endedAt")}
+    assert status == 200
+    assert body == {
+        "jobId": job_id,
+        "jobType": "add",
+        "status": "SUCCEEDED",
+        "done": True,
+        "progress": 100,
+        "phase": None,
+        "message": None,
+        "result": 2,
+        "resultUri": None,
+        "checksum": None,
+        "errorCode": None,
+        "errorMessage": None,
+        "attempt": 1,
+    }
+    assert moments["createdAt"] <= moments["startedAt"] <= moments["endedAt"]
+    assert all(moment.utcoffset() == UTC.utcoffset(None) for moment in moments.values())
+
+
+async def test_times_are_told_in_the_zone_of_the_settings(serve: Serve) -> None:
+    async with serve(zone="Asia/Seoul") as api:
+        ana = await api.token()
+        _, body, _ = await api.ask("GET", f"/api/jobs/{await api.create(ana, a=1)}", ana)
+        assert body["createdAt"].endswith("+09:00")
+
+
+@pytest.mark.parametrize(
+    ("task", "status", "code"), [("add", "SUCCEEDED", None), ("fail", "FAILED", "BROKEN")], ids=["success", "failure"]
+)
+async def test_prefer_wait_answers_when_the_job_has_ended(api: Api, task: str, status: str, code: str | None) -> None:
+    ana = await api.token()
+    args = {"a": 1} if task == "add" else {}
+    async with api.app.worker():
+        answer = await api.ask("POST", "/api/jobs", ana, {"jobType": task, "args": args}, Prefer="wait=20")
+    assert answer[0] == 200
+    assert (answer[1]["status"], answer[1]["errorCode"], answer[1]["done"]) == (status, code, True)
+    assert answer[2]["preference-applied"] == "wait=20"
+
+
+async def test_prefer_wait_answers_202_when_the_time_is_up(api: Api) -> None:
+    ana = await api.token()
+    status, body, headers = await api.ask(
+        "POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}}, Prefer="wait=1"
+    )
+    assert (status, headers["preference-applied"]) == (202, "wait=1")
+    assert (await api.app.job(body["jobId"])).state == "queued"
+
+
+async def test_a_task_that_is_not_public_is_answered_like_one_that_does_not_exist(api: Api) -> None:
+    ana = await api.token()
+    answers = [await api.ask("POST", "/api/jobs", ana, {"jobType": task}) for task in ("secret", "nothing")]
+    assert [(status, body["code"]) for status, body, _ in answers] == [(404, "TASK_NOT_FOUND")] * 2
+    assert await api.app.jobs() == []
+
+
+BAD_BODIES = {
+    "not JSON": (b"{", 400, "INVALID_JSON", None),
+    "no object": (b"[]", 422, "INVALID_REQUEST", None),
+    "no task": (b"{}", 422, "INVALID_REQUEST", "jobType"),
+    "unknown field": (b'{"jobType": "add", "args": {"a": 1}, "x": 1}', 422, "INVALID_REQUEST", "x"),
+    "wrong type": (b'{"jobType": "add", "args": {"a": "one"}}', 422, "INVALID_ARGUMENTS", "args.a"),
+    "missing argument": (b'{"jobType": "add", "args": {}}', 422, "INVALID_ARGUMENTS", "args.a"),
+    "extra argument": (b'{"jobType": "add", "args": {"a": 1, "c": 1}}', 422, "INVALID_ARGUMENTS", "args.c"),
+    "deep": (b'{"jobType": "add", "args": {"a": ' + b"[" * 100 + b"]" * 100 + b"}}", 422, "INVALID_ARGUMENTS", None),
+    "very deep": (b"[" * 100_000, 400, "INVALID_JSON", None),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "code", "field"), BAD_BODIES.values(), ids=BAD_BODIES.keys())
+async def test_a_bad_body_is_a_problem_that_names_the_field_and_makes_no_job(
+    api: Api, body: bytes, status: int, code: str, field: str | None
+) -> None:
+    ana = await api.token()
+    answer, problem, headers = await api.ask("POST", "/api/jobs", ana, body)
+    assert (answer, problem["code"]) == (status, code)
+    assert headers["content-type"] == "application/problem+json"
+    if field is not None:
+        assert field in [error["field"] for error in problem["errors"]]
+    assert await api.app.jobs() == []
+
+
+# --- Idempotency-Key
+
+
+async def test_the_same_key_and_body_answer_the_same_job(api: Api) -> None:
+    ana, bob = await api.token("ana"), await api.token("bob")
+    body = {"jobType": "add", "args": {"a": 1}}
+    first, again, other = [
+        (await api.ask("POST", "/api/jobs", token, body, Idempotency_Key="k"))[1]["jobId"] for token in (ana, ana, bob)
+    ]
+    assert first == again
+    assert other != first
+    assert len(await api.app.jobs()) == 2
+
+
+async def test_the_same_key_answers_the_same_job_also_when_that_has_ended(api: Api) -> None:
+    ana = await api.token()
+    body = {"jobType": "add", "args": {"a": 1}}
+    async with api.app.worker():
+        _, first, _ = await api.ask("POST", "/api/jobs", ana, body, Idempotency_Key="k", Prefer="wait=20")
+    _, again, _ = await api.ask("POST", "/api/jobs", ana, body, Idempotency_Key="k")
+    assert first["done"]
+    assert again["jobId"] == first["jobId"]
+
+
+@pytest.mark.parametrize("other", [{"jobType": "add", "args": {"a": 2}}, {"jobType": "steps", "args": {"count": 1}}])
+async def test_the_same_key_with_another_body_is_refused(api: Api, other: dict[str, object]) -> None:
+    ana = await api.token()
+    await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}}, Idempotency_Key="k")
+    status, problem, _ = await api.ask("POST", "/api/jobs", ana, other, Idempotency_Key="k")
+    assert (status, problem["code"]) == (422, "KEY_REUSED")
+    assert len(await api.app.jobs()) == 1
+
+
+async def test_many_requests_with_one_key_at_the_same_time_make_one_job(api: Api) -> None:
+    ana = await api.token()
+    body = {"jobType": "add", "args": {"a": 1}}
+    answers = await asyncio.gather(*(api.ask("POST", "/api/jobs", ana, body, Idempotency_Key="k") for _ in range(10)))
+    assert {status for status, _, _ in answers} <= {202, 409}
+    assert all(problem["code"] == "IN_FLIGHT" for status, problem, _ in answers if status == 409)
+    assert len(await api.app.jobs()) == 1
+
+
+# --- lists
+
+
+async def test_a_list_has_the_owners_jobs_newest_first_in_pages(api: Api) -> None:
+    ana, bob = await api.token("ana"), await api.token("bob")
+    mine = [await api.create(ana, a=n) for n in range(5)]
+    await api.create(bob, a=9)
+    _, first, _ = await api.ask("GET", "/api/jobs?size=2", ana)
+    _, second, _ = await api.ask("GET", "/api/jobs?size=2&page=1", ana)
+    _, last, _ = await api.ask("GET", "/api/jobs?size=2&page=2", ana)
+    _, beyond, _ = await api.ask("GET", "/api/jobs?size=2&page=3", ana)
+    pages = [first, second, last, beyond]
+    assert [job["jobId"] for page in pages for job in page["items"]] == mine[::-1]
+    assert [(page["page"], page["size"], page["hasMore"]) for page in pages] == [
+        (0, 2, True),
+        (1, 2, True),
+        (2, 2, False),
+        (3, 2, False),
+    ]
+
+
+async def test_a_cursor_goes_on_where_a_page_ended(api: Api) -> None:
+    ana = await api.token()
+    mine = [await api.create(ana, a=n) for n in range(5)]
+    found, cursor = [], ""
+    while cursor is not None:
+        _, page, _ = await api.ask("GET", f"/api/jobs?size=2{cursor and '&cursor=' + cursor}", ana)
+        found += [job["jobId"] for job in page["items"]]
+        cursor = page["nextCursor"]
+    assert found == mine[::-1]
+
+
+async def test_a_list_can_be_filtered_by_type_and_status(api: Api) -> None:
+    ana = await api.token()
+    done, failed = await api.create(ana, a=1), await api.create(ana, "fail")
+    async with api.app.worker():
+        for job_id in (done, failed):
+            await asyncio.wait_for(_ended(api, ana, job_id), 20)
+    waiting = await api.create(ana, "hang")
+    found = {}
+    for query in ("status=SUCCEEDED", "status=FAILED", "status=QUEUED", "jobType=fail", "jobType=fail&status=QUEUED"):
+        _, page, _ = await api.ask("GET", f"/api/jobs?{query}", ana)
+        found[query] = [job["jobId"] for job in page["items"]]
+    assert found == {
+        "status=SUCCEEDED": [done],
+        "status=FAILED": [failed],
+        "status=QUEUED": [waiting],
+        "jobType=fail": [failed],
+        "jobType=fail&status=QUEUED": [],
+    }
+
+
+async def _ended(api: Api, token: str, job_id: str) -> None:
+    while not (await api.ask("GET", f"/api/jobs/{job_id}", token))[1]["done"]:
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("page=-1", 422, "INVALID_REQUEST"),
+        ("size=0", 422, "INVALID_REQUEST"),
+        ("size=101", 422, "INVALID_REQUEST"),
+        ("page=x", 422, "INVALID_REQUEST"),
+        ("status=queued", 422, "INVALID_REQUEST"),
+        ("page=200&size=100", 400, "PAGE_TOO_DEEP"),
+        ("cursor=abc", 400, "INVALID_CURSOR"),
+        ("cursor=%F0%9F%92%A9", 400, "INVALID_CURSOR"),
+        ("cursor=' OR 1=1 --", 400, "INVALID_CURSOR"),
+    ],
+)
+async def test_a_bad_query_is_a_documented_problem(api: Api, query: str, status: int, code: str) -> None:
+    answer, problem, _ = await api.ask("GET", f"/api/jobs?{query}", await api.token())
+    assert (answer, problem["code"]) == (status, code)
+
+
+# --- one job
+
+
+async def test_an_etag_spares_the_body_until_the_job_changes(api: Api) -> None:
+    ana = await api.token()
+    job_id = await api.create(ana, a=1)
+    _, _, first = await api.ask("GET", f"/api/jobs/{job_id}", ana)
+    status, body, _ = await api.ask("GET", f"/api/jobs/{job_id}", ana, If_None_Match=first["etag"])
+    assert (status, body) == (304, b"")
+    await api.app.cancel(job_id)
+    status, body, changed = await api.ask("GET", f"/api/jobs/{job_id}", ana, If_None_Match=first["etag"])
+    assert (status, body["status"]) == (200, "CANCELLED")
+    assert changed["etag"] != first["etag"]
+
+
+async def test_a_waiting_job_is_cancelled_at_once_and_can_be_retried(api: Api) -> None:
+    ana = await api.token()
+    job_id = await api.create(ana, a=1)
+    status, body, _ = await api.ask("POST", f"/api/jobs/{job_id}/cancel", ana)
+    assert (status, body) == (202, {"jobId": job_id, "status": "CANCELLED"})
+    assert (await api.ask("GET", f"/api/jobs/{job_id}", ana))[1]["status"] == "CANCELLED"
+    assert (await api.ask("POST", f"/api/jobs/{job_id}/retry", ana))[0] == 202
+    assert (await api.ask("GET", f"/api/jobs/{job_id}", ana))[1]["status"] == "QUEUED"
+    status, problem, _ = await api.ask("POST", f"/api/jobs/{job_id}/retry", ana)
+    assert (status, problem["code"]) == (409, "NOT_ALLOWED")
+
+
+async def test_a_running_job_is_asked_to_stop(api: Api) -> None:
+    ana = await api.token()
+    job_id = await api.create(ana, "hang")
+    async with api.app.worker():
+        async with asyncio.timeout(20):
+            while (await api.ask("GET", f"/api/jobs/{job_id}", ana))[1]["status"] != "RUNNING":
+                await asyncio.sleep(0.02)
+        _, body, _ = await api.ask("POST", f"/api/jobs/{job_id}/cancel", ana)
+        assert body["status"] == "CANCELLING"
+        await asyncio.wait_for(_ended(api, ana, job_id), 20)
+    assert (await api.ask("GET", f"/api/jobs/{job_id}", ana))[1]["status"] == "CANCELLED"
+    assert (await api.ask("POST", f"/api/jobs/{job_id}/cancel", ana))[0] == 202  # it is what was asked for
+
+
+async def test_attempts_and_explain_tell_what_happened_without_naming_machines(api: Api) -> None:
+    ana = await api.token()
+    job_id = await api.create(ana, "fail")
+    _, before, _ = await api.ask("GET", f"/api/jobs/{job_id}/explain", ana)
+    assert before["status"] == "QUEUED"
+    assert before["reason"] == "unserved"
+    async with api.app.worker() as worker:
+        await asyncio.wait_for(_ended(api, ana, job_id), 20)
+        name = worker.id
+    _, attempts, _ = await api.ask("GET", f"/api/jobs/{job_id}/attempts", ana)
+    _, after, _ = await api.ask("GET", f"/api/jobs/{job_id}/explain", ana)
+    assert [(one["attempt"], one["outcome"], one["errorCode"]) for one in attempts] == [(1, "failed", "BROKEN")]
+    assert after["reason"] == "finished"
+    assert name not in str(attempts) + str(after)
+
+
+async def test_an_owner_may_have_so_many_unfinished_jobs_and_no_more(serve: Serve) -> None:
+    async with serve(jobs_per_owner=2) as api:
+        ana, bob = await api.token("ana"), await api.token("bob")
+        mine = [await api.create(ana, a=n) for n in range(2)]
+        status, problem, headers = await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}})
+        assert (status, problem["code"], "retry-after" in headers) == (429, "TOO_MANY_JOBS", True)
+        await api.create(bob, a=1)
+        await api.ask("POST", f"/api/jobs/{mine[0]}/cancel", ana)
+        await api.create(ana, a=3)
+
+
+async def test_a_watch_token_reads_its_one_job_and_nothing_else(api: Api) -> None:
+    ana = await api.token()
+    _, body, _ = await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}, "watch": True})
+    watch, other = body["watchToken"], await api.create(ana, a=2)
+    assert (await api.ask("GET", f"/api/jobs/{body['jobId']}", watch))[0] == 200
+    assert (await api.ask("GET", f"/api/jobs/{other}", watch))[0] == 404
+    assert (await api.ask("GET", "/api/jobs", watch))[0] == 403
+    assert (await api.ask("POST", "/api/jobs", watch, {"jobType": "add", "args": {"a": 1}}))[0] == 403
+    assert (await api.ask("POST", f"/api/jobs/{body['jobId']}/cancel", watch))[0] == 403
+    assert (await api.app.job(body["jobId"])).state == "queued"

@@ -1,0 +1,132 @@
+"""Tokens of an identity provider: only what its key signed, for us, for now."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from api.conftest import Serve
+from rowlock.api.jwt import JwtVerifier
+from rowlock.core.config import JwtSettings, load_settings
+from rowlock.core.errors import ConfigError
+from rowlock.store.owned import EVERYONE
+
+SECRET = "a shared secret of more than thirty-two bytes"
+HS256 = JwtSettings(algorithm="HS256", secret=SECRET, issuer="https://id.example", audience="jobs")
+GOOD: dict[str, Any] = {"sub": "ana", "iss": "https://id.example", "aud": "jobs"}
+
+
+def token(claims: dict[str, Any] | None = None, key: Any = SECRET, algorithm: str = "HS256", **header: str) -> str:
+    """A signed token that is good for a minute, with some claims changed; None takes one away."""
+    values = {**GOOD, "exp": time.time() + 60, **(claims or {})}
+    return jwt.encode({k: v for k, v in values.items() if v is not None}, key, algorithm, headers=header or None)
+
+
+def test_a_good_token_says_who_has_it() -> None:
+    assert JwtVerifier(HS256).asker_of(token()).owner == "ana"  # type: ignore[union-attr]
+
+
+BAD = {
+    "another secret": token(key="another secret of more than thirty-two bytes"),
+    "expired": token({"exp": time.time() - 60}),
+    "no expiry": token({"exp": None}),
+    "not yet valid": token({"nbf": time.time() + 600}),
+    "another issuer": token({"iss": "https://evil.example"}),
+    "no issuer": token({"iss": None}),
+    "another audience": token({"aud": "others"}),
+    "no audience": token({"aud": None}),
+    "no owner": token({"sub": None}),
+    "an empty owner": token({"sub": ""}),
+    "no signature": token(key="", algorithm="none"),
+    "another algorithm": token(algorithm="HS512"),
+    "a cut signature": token()[:-2],
+    "nonsense": "ey.ey.ey",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_a_bad_token_is_nobodys(bad: str) -> None:
+    assert JwtVerifier(HS256).asker_of(bad) is None
+
+
+@pytest.fixture(scope="module")
+def keys() -> tuple[rsa.RSAPrivateKey, bytes]:
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private, public
+
+
+@pytest.fixture
+def rs256(keys: tuple[rsa.RSAPrivateKey, bytes], tmp_path: Path) -> JwtVerifier:
+    key = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(keys[0].public_key())) | {"kid": "one", "use": "sig"}
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps({"keys": [key]}))
+    return JwtVerifier(JwtSettings(algorithm="RS256", jwks=str(file), issuer="https://id.example", audience="jobs"))
+
+
+def test_published_keys_check_tokens(rs256: JwtVerifier, keys: tuple[rsa.RSAPrivateKey, bytes]) -> None:
+    good = token(key=keys[0], algorithm="RS256", kid="one")
+    assert rs256.asker_of(good).owner == "ana"  # type: ignore[union-attr]
+    assert rs256.asker_of(token(key=keys[0], algorithm="RS256", kid="two")) is None
+
+
+def test_a_public_key_is_not_taken_for_a_shared_secret(
+    rs256: JwtVerifier, keys: tuple[rsa.RSAPrivateKey, bytes]
+) -> None:
+    import base64
+    import hashlib
+    import hmac
+
+    def part(value: bytes) -> bytes:
+        return base64.urlsafe_b64encode(value).rstrip(b"=")
+
+    claims = {**GOOD, "exp": int(time.time()) + 60}
+    signed = part(json.dumps({"alg": "HS256", "kid": "one"}).encode()) + b"." + part(json.dumps(claims).encode())
+    forged = signed + b"." + part(hmac.new(keys[1], signed, hashlib.sha256).digest())
+    assert rs256.asker_of(forged.decode()) is None
+
+
+def test_a_claim_can_make_an_operator() -> None:
+    verifier = JwtVerifier(HS256.model_copy(update={"operator_claim": "admin"}))
+    assert verifier.asker_of(token({"admin": True})).owner is EVERYONE  # type: ignore[union-attr]
+    for claim in (False, "true", 1, None):
+        assert verifier.asker_of(token({"admin": claim})).owner == "ana"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"algorithm": "HS256"}, "needs secret"),
+        ({"algorithm": "RS256"}, "needs jwks"),
+        ({"algorithm": "HS256", "secret": "short"}, "32 bytes"),
+        ({"algorithm": "none"}, "HS256"),
+        ({"algorithm": "RS256", "jwks": "x", "secret": SECRET}, "no secret"),
+    ],
+)
+def test_settings_that_would_let_everybody_in_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_settings(env={}, flags={"api.jwt": given})
+
+
+def test_a_key_file_that_cannot_be_read_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="jwks"):
+        JwtVerifier(JwtSettings(algorithm="RS256", jwks=str(tmp_path / "none.json")))
+
+
+async def test_a_request_with_such_a_token_is_its_owners(serve: Serve) -> None:
+    async with serve(
+        jwt={"algorithm": "HS256", "secret": SECRET, "issuer": "https://id.example", "audience": "jobs"}
+    ) as api:
+        job_id = await api.create(token(), a=1)
+        assert (await api.app.job(job_id)).owner == "ana"
+        assert (await api.ask("GET", f"/api/jobs/{job_id}", token({"sub": "bob"})))[0] == 404
+        assert (await api.ask("GET", f"/api/jobs/{job_id}", BAD["expired"]))[0] == 401
+        assert (await api.ask("GET", f"/api/jobs/{job_id}", await api.token("ana")))[0] == 200

@@ -1,0 +1,108 @@
+"""Routes of operators: what the command line can do, for those who have an operator's token and nobody else."""
+
+import pytest
+
+from api.conftest import Api
+from api.test_strangers import routes
+
+OPERATOR = [one for one in routes() if one[1].startswith("/api/operator")]
+
+
+def filled(path: str) -> str:
+    """A path with something in its parameters."""
+    return path.replace("{name}", "api").replace("{batchId}", "01a1e816-66e9-7021-9c64-716195c1e13d")
+
+
+def test_there_are_routes_to_test() -> None:
+    assert len(OPERATOR) > 10
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATOR)
+async def test_an_owner_may_use_none_of_them(api: Api, method: str, path: str) -> None:
+    body = {} if method == "POST" else None
+    status, problem, _ = await api.ask(method, filled(path), await api.token(), body)
+    assert (status, problem["code"]) == (403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATOR)
+async def test_a_reading_operator_may_look_and_change_nothing(api: Api, method: str, path: str) -> None:
+    body = {} if method == "POST" else None
+    status, _, _ = await api.ask(method, filled(path), await api.token(None, "operator:read"), body)
+    assert status == 403 if method == "POST" else status in (200, 404)
+
+
+async def test_an_operator_sees_queues_workers_and_numbers(api: Api) -> None:
+    operator = await api.token(None, "operator:read")
+    await api.create(await api.token(), a=1)
+    _, queues, _ = await api.ask("GET", "/api/operator/queues", operator)
+    assert [(queue["name"], queue["queued"]) for queue in queues["items"]] == [("default", 1)]
+    _, stats, _ = await api.ask("GET", "/api/operator/stats", operator)
+    assert stats["workers"] == 0
+    assert stats["unknownTasks"] == [{"queue": "default", "task": "add", "waiting": 1}]
+    async with api.app.worker(pool_size=3) as worker:
+        _, found, _ = await api.ask("GET", "/api/operator/workers", operator)
+    assert [(one["id"], one["poolSize"], one["alive"]) for one in found["items"]] == [(worker.id, 3, True)]
+
+
+async def test_an_operator_pauses_and_resumes_a_queue(api: Api) -> None:
+    operator = await api.token(None, "operator")
+    assert (await api.ask("POST", "/api/operator/queues/default/pause", operator))[0] == 204
+    _, queues, _ = await api.ask("GET", "/api/operator/queues", operator)
+    assert queues["items"][0]["paused"]
+    assert (await api.ask("POST", "/api/operator/queues/default/resume", operator))[0] == 204
+    _, queues, _ = await api.ask("GET", "/api/operator/queues", operator)
+    assert not any(queue["paused"] for queue in queues["items"])
+
+
+async def test_an_operator_limits_pauses_and_resumes_a_source(api: Api) -> None:
+    operator = await api.token(None, "operator")
+    limits = {"concurrency": 2, "rate": "30/min", "burst": 5}
+    status, source, _ = await api.ask("POST", "/api/operator/sources/api:shop", operator, limits)
+    assert (status, source["name"], source["concurrency"]) == (200, "api:shop", 2)
+    _, source, _ = await api.ask("POST", "/api/operator/sources/api:shop", operator, {"concurrency": None})
+    assert source["concurrency"] is None
+    assert (await api.ask("POST", "/api/operator/sources/api:shop/pause", operator, {"seconds": 60}))[0] == 200
+    _, listed, _ = await api.ask("GET", "/api/operator/sources?after=api", operator)
+    assert [one["name"] for one in listed["items"] if one["pausedUntil"]] == ["api:shop"]
+    assert (await api.ask("POST", "/api/operator/sources/api:shop/resume", operator))[1]["pausedUntil"] is None
+
+
+async def test_an_operator_fires_pauses_and_resumes_a_schedule(api: Api) -> None:
+    operator = await api.token(None, "operator")
+    await api.app.schedules.add("hourly", "add", rule="0 * * * *", args={"a": 1})
+    status, fired, _ = await api.ask("POST", "/api/operator/schedules/hourly/run", operator)
+    assert status == 202
+    assert (await api.app.job(fired["jobId"])).task == "add"
+    assert (await api.ask("POST", "/api/operator/schedules/hourly/pause", operator))[0] == 200
+    assert (await api.ask("POST", "/api/operator/schedules/hourly/resume", operator))[0] == 200
+    _, listed, _ = await api.ask("GET", "/api/operator/schedules", operator)
+    assert [one["id"] for one in listed["items"]] == ["hourly"]
+
+
+async def test_an_operator_sees_and_cancels_a_batch(api: Api) -> None:
+    operator = await api.token(None, "operator")
+    async with api.app.batch("import", owner="ana") as batch:
+        await api.app.get_task("add").using(batch=batch).enqueue(a=1)
+    _, listed, _ = await api.ask("GET", "/api/operator/batches?owner=ana", operator)
+    assert [(one["id"], one["total"]) for one in listed["items"]] == [(batch.id, 1)]
+    status, cancelled, _ = await api.ask("POST", f"/api/operator/batches/{batch.id}/cancel", operator)
+    assert (status, cancelled["state"]) == (202, "cancelled")
+    assert (await api.ask("POST", f"/api/operator/batches/{batch.id}/cancel", operator))[1]["code"] == "NOT_ALLOWED"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/api/operator/schedules/nothing/run", None, "NOT_FOUND"),
+        ("/api/operator/batches/nothing/cancel", None, "NOT_FOUND"),
+        ("/api/operator/sources/api:shop", {"rate": "often"}, "INVALID_ARGUMENTS"),
+        ("/api/operator/sources/api:shop", {"limit": 3}, "INVALID_REQUEST"),
+        ("/api/operator/sources/api:shop", {"concurrency": -1}, "INVALID_REQUEST"),
+        ("/api/operator/sources/api:shop/pause", {"seconds": -1}, "INVALID_REQUEST"),
+    ],
+)
+async def test_what_cannot_be_done_is_a_documented_problem(
+    api: Api, path: str, body: dict[str, object] | None, code: str
+) -> None:
+    status, problem, _ = await api.ask("POST", path, await api.token(None, "operator"), body)
+    assert (problem["code"], status >= 400) == (code, True)

@@ -1,0 +1,84 @@
+"""Requests made from the API's own document: no fault of the server, and no answer that the document does not have."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from api.conftest import add_tasks
+from rowlock import Rowlock
+from rowlock.api.app import build
+from rowlock.api.server import serving
+from rowlock.core.config import load_settings
+from rowlock.store import tokens
+
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+PATHS = sorted(build(Rowlock("sqlite:///unused.db")).openapi()["paths"])
+ENDLESS = ("/api/events", "/api/jobs/{jobId}/events")
+
+
+class Background:
+    """A server in a thread of its own, with one operator who may do everything."""
+
+    def __init__(self, folder: Path) -> None:
+        limits = {"api.port": 0, "api.requests_per_minute": 10_000_000}
+        self.app = Rowlock(settings=load_settings(env={}, flags={"database": f"sqlite:///{folder}/jobs.db", **limits}))
+        add_tasks(self.app)
+        self.secret, self.url = tokens.new_secret(), ""
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    async def _run(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with self.app, serving(self.app) as server:
+            await (await self.app.store()).run(tokens.create(self.secret, None, "operator"))
+            await self.app.get_task("add").enqueue(a=1)
+            self.url = "http://{}:{}".format(*server.address)
+            self._ready.set()
+            await self._stop.wait()
+
+    def __enter__(self) -> "Background":
+        self._thread.start()
+        assert self._ready.wait(60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
+    with Background(tmp_path_factory.mktemp("schema")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path not in ENDLESS])
+def test_every_answer_is_documented_and_none_is_a_fault(server: Background, path: str) -> None:
+    schema = schemathesis.openapi.from_url(f"{server.url}/api/openapi.json").include(path=path)
+    operations = [found.ok() for found in schema.get_all_operations()]
+    assert operations
+
+    for operation in operations:
+
+        @hypothesis.given(case=operation.as_strategy())
+        @hypothesis.settings(max_examples=25, suppress_health_check=list(hypothesis.HealthCheck))
+        def ask(case: schemathesis.Case) -> None:
+            case.headers = {name: text for name, text in (case.headers or {}).items() if name.lower() != "prefer"}
+            case.call_and_validate(headers={"Authorization": f"Bearer {server.secret}"}, checks=CHECKS)
+
+        ask()

@@ -1,0 +1,41 @@
+"""`rowlock tokens`: made once, listed without themselves, revoked by what people have of them."""
+
+import pytest
+
+from cli.command import Inside
+
+
+def test_a_token_is_shown_once_and_listed_by_its_first_characters(inside: Inside) -> None:
+    made = inside.json("tokens", "create", "--owner", "ana", "--scope", "jobs", "--expires", "30d")
+    plain = inside.out("tokens", "create", "--owner", "bob")
+    listed = inside.json("tokens", "list")
+    assert [one["owner"] for one in listed] == ["bob", "ana"]
+    assert made["token"].startswith(listed[1]["hint"])
+    assert plain.startswith(listed[0]["hint"])
+    assert made["token"] not in str(listed)
+    assert listed[1]["expires_at"] is not None
+    assert listed[0]["expires_at"] is None
+
+
+@pytest.mark.parametrize("by", ["id", "hint", "token"])
+def test_a_token_is_revoked_by_its_id_its_hint_or_itself(inside: Inside, by: str) -> None:
+    made = inside.json("tokens", "create", "--owner", "ana")
+    hint = inside.json("tokens", "list")[0]["hint"]
+    assert inside.json("tokens", "revoke", {**made, "hint": hint}[by]) == {"revoked": [made["id"]]}
+    assert inside.json("tokens", "list")[0]["revoked_at"] is not None
+    assert "no valid token" in inside.error("tokens", "revoke", made["id"], code=3)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "needs --owner"),
+        (("--owner", "ana", "--scope", "all"), "--scope must be one of"),
+        (("--owner", "ana", "--scope", "operator"), "takes no --owner"),
+        (("--owner", "ana", "--expires", "soon"), "--expires"),
+        (("--owner", "a\nb"), "--owner"),
+    ],
+)
+def test_a_token_that_makes_no_sense_is_refused(inside: Inside, words: tuple[str, ...], message: str) -> None:
+    assert message in inside.error("tokens", "create", *words, code=2)
+    assert inside.json("tokens", "list") == []

@@ -1,0 +1,317 @@
+"""An app's database: found once, opened for each event loop, closed with it; from sync code, too."""
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from rowlock import InvalidArguments, Rowlock, StoreError
+from rowlock.testing import testing
+from support.writing import nobody_else_writes, until_nothing_is_written
+
+
+def used() -> tuple[int, int]:
+    """Threads of ours and descriptors of this process."""
+    gc.collect()
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith("rowlock")]
+    return len(ours), len(os.listdir("/proc/self/fd"))
+
+
+def in_its_own_thread(work: object) -> None:
+    """Run a function where no event loop runs."""
+    thread = threading.Thread(target=work)  # type: ignore[arg-type]
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+# --- where the file is
+
+
+async def test_a_relative_path_stays_where_the_app_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "first")
+    app = Rowlock("sqlite:///my%20jobs.db")
+
+    @app.task
+    async def note() -> None: ...
+
+    await note.enqueue()
+    monkeypatch.chdir(tmp_path / "second")
+    await asyncio.to_thread(note.enqueue_sync)  # another loop: it opens the file again
+    async with app.worker(heartbeat_seconds=0.05, lease_seconds=1) as pool, asyncio.timeout(20):
+        while pool.heart.beats < 1:  # and so does the heart
+            await asyncio.sleep(0.01)
+        for job in await app.jobs():
+            await job.wait(timeout=20)
+    assert len(await app.jobs()) == 2
+    await asyncio.to_thread(app.run_sync, app.close())
+    await app.close()
+    assert list((tmp_path / "second").iterdir()) == []
+    assert [file.name for file in (tmp_path / "first").iterdir()] == ["my jobs.db"]
+
+
+async def test_a_link_that_is_turned_leads_nobody_to_another_file(tmp_path: Path) -> None:
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    link = tmp_path / "current"
+    link.symlink_to(tmp_path / "first")
+    async with Rowlock(f"sqlite:///{link}/jobs.db") as app:
+
+        @app.task
+        async def note() -> None: ...
+
+        link.unlink()
+        link.symlink_to(tmp_path / "second")
+        await asyncio.to_thread(note.enqueue_sync)
+        assert len(await app.jobs()) == 1
+        await asyncio.to_thread(app.run_sync, app.close())
+    assert list((tmp_path / "second").iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["postgresql://host/jobs", "sqlite:////tmp/jobs.db", "sqlite:///:memory:", "nonsense"])
+def test_an_address_that_is_no_relative_path_stays_as_it_is(url: str) -> None:
+    from rowlock.store.engines.engine import absolute
+
+    assert absolute(url, "/somewhere") == url
+
+
+def test_the_path_of_the_folder_may_have_signs_that_mean_something_in_an_address() -> None:
+    from rowlock.store.engines.engine import absolute, file_of
+
+    assert absolute("sqlite:///a%20b.db", "/100%25 sure") == "sqlite:////100%2525 sure/a b.db"
+    assert file_of("sqlite:////100%2525 sure/a b.db") == Path("/100%25 sure/a b.db")
+
+
+# --- event loops
+
+
+def test_a_loop_that_ends_leaves_nothing_open(app_url: str) -> None:
+    app = Rowlock(app_url)
+
+    @app.task
+    async def note(n: int) -> None: ...
+
+    async def enqueue_and_read(n: int) -> None:
+        await note.enqueue(n=n)
+        assert await app.jobs()
+
+    def many() -> None:
+        asyncio.run(enqueue_and_read(0))
+        before = used()
+        for n in range(1, 11):
+            asyncio.run(enqueue_and_read(n))
+        after = used()
+        assert after[0] <= before[0], "threads"
+        assert after[1] <= before[1], "descriptors"
+        worked.append(True)
+
+    worked: list[bool] = []
+    in_its_own_thread(many)
+    assert worked
+
+
+def test_what_a_loop_left_open_is_closed_by_the_next_one(app_url: str) -> None:
+    app = Rowlock(app_url)
+
+    @app.task
+    async def note(n: int) -> None: ...
+
+    def run_and_close(n: int) -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(note.enqueue(n=n))
+        loop.close()  # as asyncio.run does not: what is open in it is not told
+
+    def many() -> None:
+        for n in range(2):
+            run_and_close(n)
+        before = used()
+        for n in range(10):
+            run_and_close(n)
+        for _ in range(200):  # its thread may still be on its way out
+            after = used()
+            if after[0] <= before[0] and after[1] <= before[1] + 1:
+                worked.append(True)
+                return
+            threading.Event().wait(0.05)
+        raise AssertionError((before, after))
+
+    worked: list[bool] = []
+    in_its_own_thread(many)
+    assert worked
+
+
+async def test_testing_leaves_nothing_open_that_sync_code_has_used() -> None:
+    app = Rowlock()
+
+    @app.task
+    async def note() -> None: ...
+
+    async def once() -> None:
+        async with testing(app) as t:
+            await asyncio.to_thread(note.enqueue_sync)
+            assert len(await t.enqueued(note)) == 1
+
+    await once()
+    before = used()
+    for _ in range(5):
+        await once()
+    after = used()
+    assert after[0] <= before[0], "threads"
+    assert after[1] <= before[1], "descriptors"
+
+
+async def test_a_close_beside_enqueues_lets_each_of_them_happen_or_fail(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    enqueued = 0
+    for turns in range(30):
+        await app.open()
+        beside = [asyncio.create_task(note.enqueue()) for _ in range(5)]
+        for _ in range(turns % 5):
+            await asyncio.sleep(0)
+        await asyncio.wait_for(app.close(), 30)
+        answers = await asyncio.wait_for(asyncio.gather(*beside, return_exceptions=True), 30)
+        assert {type(answer) for answer in answers if isinstance(answer, BaseException)} <= {StoreError}
+        enqueued += sum(not isinstance(answer, BaseException) for answer in answers)
+        await app.close()  # one that came late has opened it again
+    assert len(await app.jobs(limit=1000)) == enqueued
+
+
+async def test_a_closed_store_says_so(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    store = await app.store()
+    await app.close()
+    with pytest.raises(StoreError, match="this store is closed"):
+        async with store.transaction():
+            pass
+    with pytest.raises(StoreError, match="this store is closed"):
+        await store.fetch("SELECT 1")
+    await note.enqueue()  # the app opens another
+    await store.close()  # closing twice is nothing
+
+
+# --- sync code
+
+
+async def test_sync_code_may_not_wait_for_the_loop_that_it_runs_in(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    async def inside() -> None:
+        note.enqueue_sync()
+
+    with pytest.raises(InvalidArguments, match="await the async call instead"):
+        await asyncio.wait_for(asyncio.to_thread(app.run_sync, inside()), 30)
+
+
+async def test_code_that_exits_does_not_end_the_loop_for_sync_calls(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    def twice() -> str:
+        with pytest.raises(SystemExit):
+            app.run_sync(leave())
+        return note.enqueue_sync().id
+
+    assert await asyncio.wait_for(asyncio.to_thread(twice), 30)
+
+
+def test_who_interrupts_a_sync_enqueue_has_not_enqueued(app_url: str) -> None:
+    """Ctrl-C while the database is busy."""
+    app = Rowlock(app_url)
+
+    @app.task
+    async def note() -> None: ...
+
+    note.enqueue_sync()
+    held, let_go = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        async with nobody_else_writes(app_url):
+            held.set()
+            await asyncio.to_thread(let_go.wait, 60)
+
+    holding = threading.Thread(target=asyncio.run, args=(hold(),))
+    holding.start()
+    assert held.wait(20)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            note.enqueue_sync()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        let_go.set()
+    holding.join(20)
+    app.run_sync(until_nothing_is_written(app))
+    assert len(app.run_sync(app.jobs())) == 1
+    app.run_sync(app.close())
+
+
+def test_who_interrupts_a_sync_enqueue_that_has_not_begun_has_not_enqueued(app_url: str) -> None:
+    """Ctrl-C while the loop for sync calls is busy with something else."""
+    app = Rowlock(app_url)
+
+    @app.task
+    async def note() -> None: ...
+
+    note.enqueue_sync()
+    blocked, let_go = threading.Event(), threading.Event()
+
+    def block() -> None:
+        blocked.set()
+        let_go.wait(20)
+
+    async def block_soon() -> None:
+        asyncio.get_running_loop().call_later(0.05, block)
+
+    app.run_sync(block_soon())
+    assert blocked.wait(20)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        threading.Timer(0.8, let_go.set).start()
+        with pytest.raises(KeyboardInterrupt):
+            note.enqueue_sync()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    app.run_sync(until_nothing_is_written(app))
+    assert len(app.run_sync(app.jobs())) == 1
+    app.run_sync(app.close())
+
+
+# --- no descriptors left
+
+
+async def test_without_descriptors_an_enqueue_is_committed_and_the_next_ones_work(app: Rowlock) -> None:
+    @app.task
+    async def note(n: int) -> None: ...
+
+    async with app.worker(poll_interval_seconds=0.05) as pool:
+        async with asyncio.timeout(20):
+            while not pool.idle:
+                await asyncio.sleep(0.01)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        await note.enqueue(n=0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # nothing more can be opened
+        try:
+            jobs = [await asyncio.wait_for(note.enqueue(n=n), 20) for n in range(1, 4)]
+            jobs += await asyncio.wait_for(asyncio.gather(*(note.enqueue(n=n) for n in range(4, 8))), 20)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        jobs.append(await asyncio.wait_for(note.enqueue(n=8), 20))
+        for job in jobs:
+            await job.wait(timeout=20)

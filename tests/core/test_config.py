@@ -1,0 +1,430 @@
+"""Settings: what wins over what, what is refused, and that each refusal is one line that says where."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rowlock.core.config import Given, Settings, WorkerSettings, change_worker, load_settings
+from rowlock.core.errors import ConfigError
+
+S2_FILE = """\
+worker:
+  pool_size: 5                  # as the cron service had it
+  poll_interval_seconds: 5
+  claim_batch_size: 10
+  shutdown_timeout_seconds: 30
+"""
+
+
+def load(file: str | None = None, env: dict[str, str] | None = None, **flags: Any) -> Settings:
+    dotted = {key.replace("__", "."): value for key, value in flags.items()}
+    return load_settings(file_text=file, file_name="rowlock.yaml", env=env or {}, flags=dotted)
+
+
+def mistake(file: str | None = None, env: dict[str, str] | None = None, **flags: Any) -> str:
+    with pytest.raises(ConfigError) as failure:
+        load(file, env, **flags)
+    message = str(failure.value)
+    assert "\n" not in message
+    return message
+
+
+# --- values
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    assert load().model_dump() == {
+        "database": "sqlite:///rowlock.db",
+        "pooler": "session",
+        "direct_url": None,
+        "sources": {},
+        "schedules": {},
+        "app": None,
+        "worker": {
+            "pool_size": 10,
+            "poll_interval_seconds": 5,
+            "claim_batch_size": 500,
+            "shutdown_timeout_seconds": 30,
+            "heartbeat_seconds": 15,
+            "lease_seconds": 60,
+            "sweep_seconds": 10,
+            "processes": 1,
+            "queues": ("default",),
+            "wakeups": True,
+        },
+        "transactions": {"connections": None, "wait_seconds": 30, "idle_seconds": 60, "statement_seconds": 30},
+        "retention": {"succeeded_days": 7, "dead_days": 30},
+        "api": {
+            "host": "127.0.0.1",
+            "port": 8321,
+            "base_path": "",
+            "zone": "UTC",
+            "cors_origins": (),
+            "allowed_hosts": (),
+            "trusted_proxies": (),
+            "jwt": None,
+            "body_bytes": 524_288,
+            "body_seconds": 10,
+            "jobs_per_owner": 10_000,
+            "requests_per_minute": 6_000,
+            "connections_per_owner": 20,
+        },
+        "results": {"path": "rowlock-results", "file_bytes": 10_000_000_000},
+    }
+
+
+def test_a_file_with_only_a_worker_block_is_enough() -> None:
+    worker = load(S2_FILE).worker
+    assert (worker.pool_size, worker.claim_batch_size, worker.lease_seconds) == (5, 10, 60)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "worker:\n", "worker: {}\n"])
+def test_an_empty_file_or_section_means_defaults(text: str) -> None:
+    assert load(text) == load()
+
+
+def test_flags_win_over_environment_over_file_over_defaults() -> None:
+    file = "worker: {pool_size: 1, sweep_seconds: 1, processes: 1, claim_batch_size: 7}"
+    env = {"ROWLOCK_WORKER__POOL_SIZE": "2", "ROWLOCK_WORKER__SWEEP_SECONDS": "2"}
+    worker = load(file, env, worker__pool_size=3).worker
+    assert (worker.pool_size, worker.sweep_seconds, worker.claim_batch_size) == (3, 2, 7)
+    assert worker.poll_interval_seconds == 5
+
+
+def test_a_flag_that_is_none_was_not_given() -> None:
+    assert load("database: sqlite:///a.db", database=None).database == "sqlite:///a.db"
+
+
+def test_every_key_has_a_variable() -> None:
+    env = {
+        "ROWLOCK_DATABASE_URL": "postgresql://localhost/app",
+        "ROWLOCK_POOLER": "transaction",
+        "ROWLOCK_DIRECT_URL": "postgresql://localhost:5432/app",
+        "ROWLOCK_APP": "shop.jobs:app",
+        "ROWLOCK_WORKER__QUEUES": "links, mail",
+        "ROWLOCK_WORKER__WAKEUPS": "false",
+        "ROWLOCK_TRANSACTIONS__CONNECTIONS": "40",
+        "ROWLOCK_TRANSACTIONS__IDLE_SECONDS": "5m",
+        "ROWLOCK_RETENTION__DEAD_DAYS": "0.5",
+    }
+    settings = load(env=env)
+    assert settings.database == "postgresql://localhost/app"
+    assert (settings.pooler, settings.app) == ("transaction", "shop.jobs:app")
+    assert settings.direct_url == "postgresql://localhost:5432/app"
+    assert settings.worker.queues == ("links", "mail")
+    assert settings.worker.wakeups is False
+    assert (settings.transactions.connections, settings.transactions.idle_seconds) == (40, 300)
+    assert settings.retention.dead_days == 0.5
+
+
+@pytest.mark.parametrize("value", ['["a", "b"]', "a,b", " a , b "])
+def test_lists_in_variables_are_json_or_have_commas(value: str) -> None:
+    assert load(env={"ROWLOCK_WORKER__QUEUES": value}).worker.queues == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(30, 30), (0.5, 0.5), ("30", 30), ("30s", 30), ("5m", 300), ("2h", 7200), ("250ms", 0.25), ("1.5 m", 90)],
+)
+def test_durations_are_numbers_or_have_a_unit(value: object, seconds: float) -> None:
+    assert load(worker__poll_interval_seconds=value).worker.poll_interval_seconds == seconds
+
+
+def test_a_file_takes_values_from_environment_variables() -> None:
+    file = """
+    database: ${DATABASE_URL}
+    worker: {lease_seconds: "${LEASE:-300}", queues: ["${QUEUE:-mail}", slow]}
+    sources: {api: {rate: "${RATE:-30/min}"}}
+    """
+    set_ = load(file, {"DATABASE_URL": "postgresql://u@h/d", "LEASE": "5m", "RATE": "7/s"})
+    assert (set_.database, set_.worker.lease_seconds) == ("postgresql://u@h/d", 300)
+    assert (set_.worker.queues, set_.sources["api"]["rate"]) == (("mail", "slow"), "7/s")
+    assert load(file, {"DATABASE_URL": "sqlite:///a.db", "LEASE": "40"}).worker.lease_seconds == 40
+
+
+def test_a_variable_that_is_a_whole_value_is_read_as_the_file_would_read_it() -> None:
+    file = """
+    sources: {api: {concurrency: "${N:-2}"}}
+    schedules: {s: {task: t, every: 5s, max_attempts: "${TRIES}", args: {cmd: "echo $${FOO}", name: "${NAME}"}}}
+    """
+    found = load(file, {"TRIES": "3", "NAME": "ana: b"})
+    assert found.sources["api"]["concurrency"] == 2
+    assert found.schedules["s"]["max_attempts"] == 3
+    assert found.schedules["s"]["args"] == {"cmd": "echo ${FOO}", "name": "ana: b"}
+
+
+def test_a_variable_of_a_file_that_is_not_set_is_named_and_adds_no_keys() -> None:
+    file = "app: a\ndatabase: ${DATABASE_URL}"
+    for env in ({}, {"DATABASE_URL": ""}):
+        assert mistake(file, env) == (
+            "database = '${DATABASE_URL}' (rowlock.yaml:2): the environment variable DATABASE_URL is not set or empty;"
+            " set it, or write a default: ${DATABASE_URL:-…}"
+        )
+    injected = "sqlite:///x.db\nworker:\n  pool_size: 99"
+    assert load("database: ${NAME}", {"NAME": injected}).worker.pool_size == 10
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = load()
+    with pytest.raises(ValidationError):
+        settings.worker.pool_size = 3  # type: ignore[misc]
+    assert settings == load()
+
+
+# --- mistakes
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("pool_size", 0, "greater than or equal to 1"),
+        ("pool_size", 10_001, "less than or equal to 10000"),
+        ("pool_size", "many", "valid integer"),
+        ("pool_size", True, "must be a number"),
+        ("pool_size", None, "valid integer"),
+        ("claim_batch_size", 1.5, "valid integer"),
+        ("poll_interval_seconds", 0, "greater than 0"),
+        ("poll_interval_seconds", -1, "greater than 0"),
+        ("poll_interval_seconds", float("inf"), "less than or equal to 86400"),
+        ("poll_interval_seconds", float("nan"), "greater than 0"),
+        ("sweep_seconds", "5 minutes", "5m"),
+        ("shutdown_timeout_seconds", -1, "greater than or equal to 0"),
+        ("processes", 0, "greater than or equal to 1"),
+        ("queues", [], "one name or more"),
+        ("queues", ["a", ""], "none of them empty"),
+        ("queues", ["a", "a"], "same name twice"),
+        ("queues", [1], "valid string"),
+        ("wakeups", "perhaps", "valid boolean"),
+    ],
+)
+def test_a_wrong_value_names_key_value_and_line(key: str, value: object, reason: str) -> None:
+    yaml = {None: "null", float("inf"): ".inf"}.get(value, str(value)) if not isinstance(value, list) else value
+    yaml = ".nan" if value != value else yaml
+    message = mistake(f"database: sqlite:///a.db\nworker:\n  {key}: {yaml}\n")
+    assert message.startswith(f"worker.{key} = {value!r} (rowlock.yaml:3): ")
+    assert reason in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("database", "mysql://localhost/a", "sqlite:/// or postgresql://"),
+        ("database", "postgresql+asyncpg://localhost/a", "sqlite:/// or postgresql://"),
+        ("database", 5, "valid string"),
+        ("pooler", "statement", "'session' or 'transaction'"),
+        ("direct_url", "sqlite:///a.db", "postgresql://"),
+        ("app", "shop jobs", "module:attribute"),
+        ("app", "shop/jobs.py:app", "module:attribute"),
+        ("transactions.connections", 0, "greater than or equal to 1"),
+        ("transactions.idle_seconds", 0, "greater than 0"),
+        ("retention.succeeded_days", -1, "greater than or equal to 0"),
+    ],
+)
+def test_a_wrong_flag_is_named_as_a_flag(key: str, value: object, reason: str) -> None:
+    message = mistake(**{key.replace(".", "__"): value})
+    flag = key.rpartition(".")[2].replace("_", "-")
+    assert message.startswith(f"{key} = {value!r} (--{flag}): ")
+    assert reason in message
+
+
+def test_a_caller_may_name_the_origin_itself() -> None:
+    assert mistake(database=Given("mysql://a", "argument")).startswith("database = 'mysql://a' (argument): ")
+
+
+def test_a_wrong_variable_is_named() -> None:
+    message = mistake(env={"ROWLOCK_WORKER__POOL_SIZE": "0"})
+    assert message.startswith("worker.pool_size = '0' (environment variable ROWLOCK_WORKER__POOL_SIZE): ")
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_variable_is_not_taken_for_the_default(value: str) -> None:
+    message = mistake(env={"ROWLOCK_DATABASE_URL": value})
+    assert message.startswith(f"database = {value!r} (environment variable ROWLOCK_DATABASE_URL): is empty")
+
+
+def test_the_value_that_wins_is_the_one_that_is_checked() -> None:
+    assert load("worker: {pool_size: 0}", worker__pool_size=4).worker.pool_size == 4
+
+
+def test_two_beats_must_fit_into_a_lease() -> None:
+    assert load(worker__heartbeat_seconds=30).worker.lease_seconds == 60
+    written_beat = mistake(env={"ROWLOCK_WORKER__HEARTBEAT_SECONDS": "31"})
+    assert written_beat == (
+        "worker.heartbeat_seconds = '31' (environment variable ROWLOCK_WORKER__HEARTBEAT_SECONDS): "
+        "must be at most half of lease_seconds (60)"
+    )
+    written_lease = mistake("worker:\n  lease_seconds: 20s\n")
+    assert written_lease == (
+        "worker.lease_seconds = '20s' (rowlock.yaml:2): must be at least twice heartbeat_seconds (15)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "start", "meant"),
+    [
+        ("worker:\n  pool_sise: 5\n", "worker.pool_sise = 5 (rowlock.yaml:2)", "worker.pool_size"),
+        ("pool_size: 5\n", "pool_size = 5 (rowlock.yaml:1)", "worker.pool_size"),
+        ("\n\nworkers:\n  pool_size: 5\n", "workers = {…} (rowlock.yaml:3)", "worker"),
+        ("databse: sqlite:///a.db\n", "databse = 'sqlite:///a.db' (rowlock.yaml:1)", "database"),
+        ("retention:\n  succeed_days: 1\n", "retention.succeed_days = 1 (rowlock.yaml:2)", "retention.succeeded_days"),
+    ],
+)
+def test_an_unknown_key_gets_the_nearest_known_one(file: str, start: str, meant: str) -> None:
+    assert mistake(file) == f"{start}: no such setting; did you mean {meant}?"
+
+
+@pytest.mark.parametrize("key", ["redis", "alerts"])
+def test_keys_of_later_parts_are_not_accepted_in_silence(key: str) -> None:
+    assert f"{key} = {{…}} (rowlock.yaml:1): no such setting" in mistake(f"{key}: {{a: 1}}")
+
+
+def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
+    assert mistake("worker: {zzz: 1}").endswith("wakeups")
+    first = "there are database, pooler, direct_url, app, sources, schedules, worker, transactions, retention"
+    there_are = f"{first}, api, results"
+    assert mistake("zzz: 1").endswith(there_are)
+    assert mistake(env={"ROWLOCK_ZZZ": "1"}).endswith(there_are)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ROWLOCK_DATABASE", "ROWLOCK_DATABASE_URL"),
+        ("ROWLOCK_WORKER__POOL_SISE", "ROWLOCK_WORKER__POOL_SIZE"),
+        ("ROWLOCK_WORKER_POOL_SIZE", "ROWLOCK_WORKER__POOL_SIZE"),
+        ("ROWLOCK_QUEUES", "ROWLOCK_WORKER__QUEUES"),
+    ],
+)
+def test_an_unknown_variable_is_a_mistake(name: str, meant: str) -> None:
+    assert mistake(env={name: "5"}) == f"{name} = '5' (environment): no such variable; did you mean {meant}?"
+
+
+def test_other_variables_are_not_looked_at() -> None:
+    service = {
+        "ROWLOCK_SERVICE_HOST": "10.0.0.7",
+        "ROWLOCK_SERVICE_PORT": "8321",
+        "ROWLOCK_SERVICE_PORT_HTTP": "8321",
+        "ROWLOCK_PORT": "tcp://10.0.0.7:8321",
+        "ROWLOCK_PORT_8321_TCP": "tcp://10.0.0.7:8321",
+        "ROWLOCK_API_PORT_8321_TCP_ADDR": "10.0.0.7",
+    }
+    other = {"ROWLOCK_CONFIG": "a.yaml", "ROWLOCK_DEBUG": "1", "PATH": "/bin", "MY_ROWLOCK_X": "1"}
+    assert load(env=service | other) == load()
+
+
+def test_an_unknown_flag_is_a_mistake() -> None:
+    assert "did you mean worker.pool_size?" in mistake(worker__pool=5)
+
+
+# --- the file
+
+
+def test_broken_yaml_is_shown_with_line_and_column() -> None:
+    message = mistake("worker:\n  pool_size: [1, 2\n")
+    assert message.startswith("rowlock.yaml, line 3, column 1: not valid YAML: ")
+    assert "expected ',' or ']'" in message
+    tab = mistake("worker:\n\tpool_size: 1\n")
+    assert tab.startswith("rowlock.yaml, line 2, column 1: not valid YAML: ")
+    assert "'\\t'" in tab
+    assert "not valid YAML" in mistake("worker: \x00")
+    assert "single document" in mistake("worker:\n---\nworker:\n")
+
+
+def test_yaml_makes_no_objects() -> None:
+    assert "not valid YAML" in mistake("app: !!python/object/apply:os.getcwd []\n")
+
+
+@pytest.mark.parametrize("text", ["- worker\n", "worker\n", "5\n"])
+def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
+    assert mistake(text).startswith("rowlock.yaml: must be a mapping")
+
+
+@pytest.mark.parametrize("value", ["5", "[pool_size]", "yes"])
+def test_a_section_that_is_no_mapping_is_refused(value: str) -> None:
+    assert mistake(f"worker: {value}\n").startswith("worker = ")
+    assert "(rowlock.yaml:1): must be a mapping with keys such as pool_size" in mistake(f"worker: {value}\n")
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    file = "worker:\n  pool_size: 1\n  pool_size: 2\n"
+    assert mistake(file) == "worker.pool_size (rowlock.yaml:3): stands on line 2 already"
+
+
+def test_a_schedule_or_source_that_stands_twice_is_refused() -> None:
+    entry = "{task: report, every: 1h}"
+    file = f"schedules:\n  nightly: {entry}\n  other: {entry}\n  nightly: {entry}\n"
+    assert mistake(file) == "schedules.nightly (rowlock.yaml:4): stands on line 2 already"
+    assert mistake("sources: {api: {total: 1}, api: {total: 2}}") == (
+        "sources.api (rowlock.yaml:1): stands on line 1 already"
+    )
+
+
+def test_merged_yaml_mappings_are_read() -> None:
+    file = "worker:\n  <<: {pool_size: 3, processes: 2}\n  processes: 4\n"
+    assert (load(file).worker.pool_size, load(file).worker.processes) == (3, 4)
+    assert mistake("worker:\n  <<: {pool_size: 0}\n").startswith("worker.pool_size = 0 (rowlock.yaml): ")
+
+
+# --- secrets
+
+
+def test_passwords_are_not_shown() -> None:
+    for given in ("mysql://ana:hunter2@db/a", "mysql://ana:hun:ter2@x@db/a", "mysql://db/a?password=hunter2&x=1"):
+        message = mistake(database=given)
+        assert "hunter2" not in message
+        assert "ter2" not in message
+        assert "***" in message
+    assert "hunter2" not in mistake("databse: postgresql://ana:hunter2@db/a")
+    assert "hunter2" not in mistake(env={"ROWLOCK_DB_PASSWORD": "hunter2"})
+    assert "hunter2" not in mistake("redis: {password: hunter2}")
+
+
+def test_long_values_are_cut() -> None:
+    assert len(mistake(app="x y" * 10_000)) < 250
+
+
+# --- arguments of a call
+
+
+def test_a_workers_settings_can_be_changed_by_arguments() -> None:
+    base = load("worker: {pool_size: 5}").worker
+    changed = change_worker(base, {"queues": ["links"], "lease_seconds": "30s"})
+    assert changed == WorkerSettings(pool_size=5, queues=("links",), lease_seconds=30)
+    assert base.queues == ("default",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pool_size": 0}, "worker.pool_size = 0 (argument): must be greater than or equal to 1"),
+        ({"pool": 1}, "worker.pool = 1 (argument): no such setting; did you mean worker.pool_size?"),
+        (
+            {"heartbeat_seconds": 40},
+            "worker.heartbeat_seconds = 40 (argument): must be at most half of lease_seconds (60)",
+        ),
+    ],
+)
+def test_wrong_arguments_are_mistakes_too(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as failure:
+        change_worker(WorkerSettings(), changes)
+    assert str(failure.value) == message
+
+
+def test_importing_it_brings_pydantic_and_no_yaml() -> None:
+    code = "import sys, rowlock.core.config as c; c.load_settings(env={}, flags={}); print(*sys.modules)"
+    # Past the package's own imports, which are another file's concern.
+    stub = "import sys, types; sys.modules['rowlock'] = types.ModuleType('rowlock'); import importlib.util as u;"
+    stub += f"sys.modules['rowlock'].__path__ = [{str(package_folder())!r}];"
+    done = subprocess.run([sys.executable, "-c", stub + code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "pydantic" in loaded
+    assert not {"yaml", "pydantic_settings", "difflib", "asyncpg", "apsw"} & loaded
+
+
+def package_folder() -> str:
+    import rowlock
+
+    return rowlock.__path__[0]

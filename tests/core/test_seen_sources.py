@@ -1,0 +1,294 @@
+"""Which sources a worker claims from, without a database or a clock: a model of the table stands in for them."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rowlock.core.claiming import ClaimSourced, Look, Plan
+from rowlock.core.job import Claimed
+from rowlock.core.seen_sources import PLAIN, Head, Range, Taken
+from rowlock.core.source import Gate, admit, class_of
+from rowlock.core.turns import Found, deal
+
+OPEN = Gate(None, None, None, None, True, None, False, False, None, None, 0, None, None, True, True)
+NOBODY = Claimed(
+    *("", "", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
+    *(None, None, None, None, None, False, "", ""),
+)
+
+
+@dataclass
+class Table:
+    """Ready jobs, and the sources with their limits, as the database would have them."""
+
+    jobs: dict[tuple[str, int, str], int] = field(default_factory=lambda: defaultdict(int))  # task, priority, source
+    gates: dict[str, Gate] = field(default_factory=dict)
+    tokens_at: dict[str, float] = field(default_factory=dict)
+    running: Counter[str] = field(default_factory=Counter)
+    looks: int = 0
+    started: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def gate(self, source: str, now: float) -> Gate:
+        gate = self.gates.get(source, OPEN)
+        elapsed = now - self.tokens_at[source] if source in self.tokens_at else None
+        return gate._replace(
+            elapsed=elapsed,
+            running=self.running[source],
+            class_running=sum(n for name, n in self.running.items() if class_of(name) == class_of(source)),
+            paused_for=None if gate.paused_for is None else gate.paused_for - now,  # kept as the moment of its end
+        )
+
+    def look(self, ranges: list[Range], now: float) -> list[Head]:
+        self.looks += 1
+        heads = list[Head]()
+        for span in ranges:
+            places = sorted(
+                {
+                    (priority, source)
+                    for (task, priority, source), n in self.jobs.items()
+                    if n and source and task == span.task
+                }
+            )
+            places = [p for p in places if (span.low_priority, span.low_source) < p and p[0] < span.high_priority]
+            whole = span.high_priority == 101
+            heads += [
+                Head(span.queue, span.task, *place, whole and nth == span.most, self.gate(place[1], now))
+                for nth, place in enumerate(places[: span.most], 1)
+            ]
+        return sorted(heads, key=lambda head: head.priority)
+
+    def claim(self, action: ClaimSourced, heads: list[Head], n: int, now: float) -> Taken:
+        """As store/sourced_claim.py: count anew, deal, claim."""
+        gates = {head.source: self.gate(head.source, now) for head in heads}
+        room = {source: admit(gate).room for source, gate in gates.items()}
+        names = {(head.task, head.priority, head.source) for head in heads if room[head.source] > 0}
+        if action.plain:
+            names |= {name for name in self.jobs if not name[2] and name[1] < action.plain[0].high_priority}
+        found = [
+            Found(f"{k:04}{task}", priority, source or None, "default", task)
+            for task, priority, source in names
+            for k in range(min(self.jobs[task, priority, source], n))
+        ]
+        picks = deal(found, n, order=action.order, room=room, class_room={}, take={}).picks
+        for job in picks:
+            name = (job.task, job.priority, job.source or PLAIN)
+            self.jobs[name] -= 1
+            self.running[name[2]] += 1
+            self.started.append(name)
+            if job.source and (gate := self.gates.get(job.source)) is not None and gate.rate is not None:
+                self.gates[job.source] = gate._replace(tokens=(gates[job.source].level or 0) - 1)
+                gates[job.source] = gates[job.source].after(1, 1)
+                self.tokens_at[job.source] = now
+        left = {
+            ("default", task, priority, source)
+            for task, priority, source in {(h.task, h.priority, h.source) for h in heads}
+            if self.jobs[task, priority, source]
+        }
+        claimed = [NOBODY._replace(id=j.id, task=j.task, priority=j.priority, source=j.source) for j in picks]
+        now_gates = {source: self.gate(source, now) for source in gates}
+        return Taken(claimed, any(not job.source for job in found), left, now_gates, ())
+
+
+@dataclass
+class Worker:
+    """A plan that is carried out on the table; each job runs for `seconds`."""
+
+    table: Table
+    slots: int
+    tasks: list[str]
+    now: float = 0.0
+    ends: list[tuple[float, str]] = field(default_factory=list)
+    statements: int = 0
+
+    def __post_init__(self) -> None:
+        self.plan = Plan(["default"], self.tasks, [], 500, 5.0, True, True, lambda: 0.5)
+        self.plan.idle = True
+
+    def run(self, until: float, seconds: float = 0.05, look_seconds: float = 0.0) -> None:
+        while self.now < until:
+            free = self.slots - len(self.ends)
+            action = self.plan._next_sourced(free, self.now)
+            if isinstance(action, Look):
+                began = self.now
+                self.now += look_seconds
+                self.statements += 1
+                heads = self.table.look(action.ranges, self.now)
+                self.plan.saw(action._replace(began=began), heads, self.now)
+            elif isinstance(action, ClaimSourced):
+                self.statements += 1
+                taken = [self.table.claim(action, heads, n, self.now) for heads, n in action.parts]
+                self.plan.took(action, taken, self.now)
+                self.ends += [(self.now + seconds, job.source or PLAIN) for one in taken for job in one.jobs]
+            else:
+                # Without a free slot, only the end of an attempt makes a difference.
+                opens = [self.plan.sources.next_at(self.now)] if free > 0 else []
+                self.end(min([until, *(at for at, _ in self.ends), *opens]))
+
+    def end(self, at: float) -> None:
+        """Move the clock, and end the attempts that are over."""
+        self.now = max(self.now + 1e-6, at)
+        for over in [one for one in self.ends if one[0] <= self.now]:
+            self.ends.remove(over)
+            self.table.running[over[1]] -= 1
+            self.plan.freed(over[1], self.now)
+
+
+def closed(count: int, priority: int = 0, task: str = "a") -> Table:
+    """Sources that an operator has paused for an hour, each with jobs."""
+    table = Table()
+    for n in range(count):
+        table.jobs[task, priority, f"domain:{n:05}"] = 3
+        table.gates[f"domain:{n:05}"] = OPEN._replace(paused_for=3600.0)
+    return table
+
+
+# Closed sources cost nothing and delay nobody
+
+
+@pytest.mark.parametrize("count", [0, 500, 3000, 10_000])
+def test_beside_closed_sources_a_source_of_60_a_minute_starts_a_job_each_second(count: int) -> None:
+    table = closed(count)
+    table.jobs["a", 0, "zeta:limited"] = 100
+    table.gates["zeta:limited"] = OPEN._replace(rate=60.0, burst=1)
+    worker = Worker(table, 10, ["a"])
+    worker.run(until=20.0, look_seconds=0.05)
+    assert 19 <= len(table.started) <= 21
+
+
+def test_a_worker_before_10000_closed_sources_looks_at_most_once_a_second() -> None:
+    table = closed(10_000)
+    worker = Worker(table, 10, ["a"])
+    worker.run(until=10.0, look_seconds=0.05)
+    worker.statements = 0
+    worker.run(until=110.0, look_seconds=0.05)
+    assert worker.statements <= 105
+
+
+def test_the_end_of_a_pause_is_noticed_at_once_among_10000_closed_sources() -> None:
+    table = closed(10_000)
+    table.gates["domain:07777"] = OPEN._replace(paused_for=12.5)
+    worker = Worker(table, 10, ["a"])
+    worker.run(until=12.5, look_seconds=0.05)
+    assert table.started == []
+    worker.run(until=12.6, look_seconds=0.05)
+    assert {name[2] for name in table.started} == {"domain:07777"}
+
+
+def test_a_source_that_this_worker_keeps_full_goes_on_among_10000_closed_sources() -> None:
+    table = closed(10_000)
+    table.jobs["a", 0, "zeta:full"] = 1000
+    table.gates["zeta:full"] = OPEN._replace(concurrency=2)
+    worker = Worker(table, 10, ["a"])
+    worker.run(until=10.0, seconds=0.1, look_seconds=0.05)
+    assert len(table.started) >= 0.8 * 2 * 10 / 0.1
+
+
+def test_a_new_source_is_found_behind_10000_closed_ones_after_a_wake_up() -> None:
+    table = closed(10_000)
+    worker = Worker(table, 10, ["a"])
+    worker.run(until=30.0, look_seconds=0.05)
+    table.jobs["a", 0, "zeta:new"] = 1
+    worker.plan.woken(worker.now)
+    worker.run(until=33.0, look_seconds=0.05)
+    assert table.started == [("a", 0, "zeta:new")]
+
+
+# Round robin
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sources=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 500)), min_size=1, max_size=40, unique=True),
+    slots=st.sampled_from([1, 2, 7, 64, 100]),
+    seconds=st.sampled_from([0.001, 0.05, 3.0]),
+    closed_count=st.sampled_from([0, 400]),
+)
+def test_no_open_source_of_a_priority_waits_for_more_than_twice_as_many_starts_as_there_are_sources(
+    sources: list[tuple[str, int]], slots: int, seconds: float, closed_count: int
+) -> None:
+    table = closed(closed_count, task="b")
+    names = {f"domain:open-{task}{n:04}": task for task, n in sources}
+    for name, task in names.items():
+        table.jobs[task, 0, name] = 10_000
+    worker = Worker(table, slots, ["a", "b", "c"])
+    while len(table.started) < 12 * len(names) + 2 * slots and worker.now < 500:
+        worker.run(until=worker.now + max(seconds, 0.02), seconds=seconds, look_seconds=0.002)
+    last = dict.fromkeys(names, 0)
+    for at, (_, _, source) in enumerate(table.started, 1):
+        assert at - last[source] <= 2 * len(names), f"{source} waited from start {last[source]} to {at}"
+        last[source] = at
+    assert all(len(table.started) - at <= 2 * len(names) for at in last.values())
+
+
+def test_a_source_whose_jobs_come_one_at_a_time_does_not_go_before_the_others_each_time() -> None:
+    table = Table()
+    table.jobs["a", 0, "api:busy"] = 1000
+    worker = Worker(table, 1, ["a"])
+    for _ in range(40):
+        table.jobs["a", 0, "api:rare"] = 1
+        worker.plan.woken(worker.now)
+        worker.run(until=worker.now + 0.05)
+    starts = Counter(name[2] for name in table.started)
+    assert abs(starts["api:busy"] - starts["api:rare"]) <= 2
+
+
+def test_jobs_without_a_source_have_one_turn_among_the_sources() -> None:
+    table = Table()
+    for source in ("api:a", "api:b", PLAIN):
+        table.jobs["a", 0, source] = 1000
+    worker = Worker(table, 1, ["a"])
+    worker.run(until=3.0)
+    starts = Counter(name[2] for name in table.started)
+    assert max(starts.values()) - min(starts.values()) <= 2
+
+
+# Priorities
+
+
+@pytest.mark.parametrize("slots", [1, 10, 100])
+@pytest.mark.parametrize("better", [100, 1000, 5000])
+def test_an_urgent_source_behind_many_closed_ones_comes_before_an_open_source_of_another_task(
+    slots: int, better: int
+) -> None:
+    table = closed(better, priority=-5, task="b")
+    table.jobs["b", -5, "zeta:urgent"] = 30
+    for n in range(50):
+        table.jobs["a", 0, f"api:{n:02}"] = 10
+    worker = Worker(table, slots, ["a", "b"])
+    while len(table.started) < 100:
+        worker.run(until=worker.now + 0.1, look_seconds=0.002)
+    assert [priority for _, priority, _ in table.started[:31]] == [-5] * 30 + [0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    jobs=st.dictionaries(
+        st.tuples(st.sampled_from("ab"), st.integers(-2, 2), st.integers(0, 60)), st.integers(1, 3), min_size=1
+    ),
+    slots=st.sampled_from([1, 5, 100]),
+)
+def test_sources_are_served_strictly_by_priority(jobs: dict[tuple[str, int, int], int], slots: int) -> None:
+    table = Table()
+    for (task, priority, n), count in jobs.items():
+        table.jobs[task, priority, f"api:{n:02}"] = count
+    worker = Worker(table, slots, ["a", "b"])
+    total = sum(jobs.values())
+    while len(table.started) < total and worker.now < 100:
+        worker.run(until=worker.now + 0.1)
+    priorities = [priority for _, priority, _ in table.started]
+    assert len(priorities) == total
+    assert priorities == sorted(priorities)
+
+
+def test_more_open_sources_than_are_remembered_all_have_their_turn() -> None:
+    table = Table()
+    for n in range(3000):
+        table.jobs["a", 0, f"api:{n:04}"] = 2
+    worker = Worker(table, 100, ["a"])
+    while len(table.started) < 6000 and worker.now < 100:
+        worker.run(until=worker.now + 0.1, seconds=0.01)
+    assert Counter(table.started).most_common()[-1][1] == 2
+    assert len(set(table.started[:4500])) >= 2200, "turns of two jobs, first turns before second ones"

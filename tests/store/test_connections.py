@@ -1,0 +1,107 @@
+"""The few connections of a store on PostgreSQL: kept, limited, and thrown away when they are of no use."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from rowlock.store.engines import connections
+from rowlock.store.engines.connections import Connections
+from rowlock.store.engines.connector import Connector
+from rowlock.store.engines.engine import StoreOptions
+
+
+@pytest.fixture
+async def two(postgres_url: str) -> AsyncIterator[Connections]:
+    kept = Connections(Connector(postgres_url, StoreOptions(), {}), 2)
+    yield kept
+    await kept.close()
+
+
+async def test_the_one_given_back_last_is_taken_first(two: Connections) -> None:
+    first, second = await two.take(5), await two.take(5)
+    two.give_back(first)
+    two.give_back(second)
+    assert await two.take(5) is second
+    assert await two.take(5) is first
+    two.give_back(first)
+    two.give_back(second)
+
+
+async def test_there_are_no_more_than_so_many(two: Connections) -> None:
+    first, second = await two.take(5), await two.take(5)
+    with pytest.raises(TimeoutError, match=r"all 2 connections to 127.0.0.1:\d+ are in use"):
+        await two.take(0.05)
+    waiting = asyncio.create_task(two.take(5))
+    await asyncio.sleep(0)
+    two.give_back(first)
+    assert await waiting is first
+    two.give_back(first)
+    two.give_back(second)
+
+
+async def test_there_may_be_more_later_but_never_fewer(two: Connections) -> None:
+    for size in (3, 1, 3):
+        two.widen(size)
+    taken = [await two.take(5) for _ in range(3)]
+    assert two.crowded
+    with pytest.raises(TimeoutError):
+        await two.take(0.05)
+    for connection in taken:
+        two.give_back(connection)
+    assert (two.size, two.crowded) == (3, False)
+
+
+async def test_one_that_broke_or_is_in_a_transaction_is_not_given_to_another(two: Connections) -> None:
+    broken = await two.take(5)
+    broken.terminate()
+    two.give_back(broken)
+    async with two.one() as fresh:
+        assert fresh is not broken
+        await fresh.execute("BEGIN")
+    async with two.one() as clean:
+        assert clean is not fresh
+        assert await clean.fetchval("SELECT 1") == 1
+
+
+async def test_one_that_ended_while_idle_is_replaced(two: Connections, postgres_url: str) -> None:
+    async with two.one() as idle:
+        pid = idle.get_server_pid()
+    other = await asyncpg.connect(postgres_url)
+    await other.execute("SELECT pg_terminate_backend($1)", pid)
+    await other.close()
+    for _ in range(200):
+        if idle.is_closed():
+            break
+        await asyncio.sleep(0.01)
+    async with two.one() as fresh:
+        assert await fresh.fetchval("SELECT 1") == 1
+
+
+async def test_a_failed_connect_takes_up_no_room(postgres_url: str) -> None:
+    nowhere = Connections(Connector("postgresql://nobody@127.0.0.1:1/none", StoreOptions(), {}), 1)
+    for _ in range(3):
+        with pytest.raises(OSError, match="Connect"):
+            await nowhere.take(1)
+
+
+async def test_unused_ones_are_closed(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = await two.take(5), await two.take(5)
+    two.give_back(first)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.0)
+    two.give_back(second)
+    for _ in range(200):
+        if first.is_closed():
+            break
+        await asyncio.sleep(0.01)
+    assert first.is_closed()
+    assert await two.take(5) is second
+    two.give_back(second)
+
+
+async def test_close_does_not_wait_for_ever(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CLOSE_SECONDS", 0.05)
+    in_use = await two.take(5)
+    await asyncio.wait_for(two.close(), 5)
+    assert in_use.is_closed()

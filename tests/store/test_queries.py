@@ -1,0 +1,295 @@
+"""Named SQL: tokens are filled, mistakes in them are found at load, and every statement is one its engine accepts."""
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import apsw
+import asyncpg
+import psycopg
+import pytest
+
+import rowlock.store
+from rowlock.store import migrate
+from rowlock.store.engines import queries
+from rowlock.store.engines.dialects import POSTGRES, SQLITE, Dialect
+from rowlock.store.engines.queries import Query, _include, compile_query, fill, load
+
+DIALECTS = [POSTGRES, SQLITE]
+CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}
+STORE = Path(rowlock.store.__file__).parent
+by_name = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+
+
+@cache
+def nodes() -> list[ast.AST]:
+    """All of the package's code."""
+    files = [file.read_text("utf-8") for file in STORE.parent.rglob("*.py")]
+    return [node for text in files for node in ast.walk(ast.parse(text))]
+
+
+def called_names() -> set[str]:
+    """The names in every `Call("…")` of the package, as patterns: a name may be put together from parts."""
+    calls = [node for node in nodes() if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Call"]
+    return {pattern(node.args[0]) for node in calls} - {""}
+
+
+def pattern(name: ast.AST) -> str:
+    """What a name looks like; nothing for one that only a variable knows."""
+    if isinstance(name, ast.JoinedStr):
+        return "".join(pattern(part) or r"\w+" for part in name.values)
+    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
+
+
+def written_names() -> list[tuple[str, str | None]]:
+    """(name, engine) of every statement in the SQL files, in order."""
+    texts = [file.read_text("utf-8") for file in sorted((STORE / "sql").glob("*.sql"))]
+    return [
+        (name, engine or None)
+        for text in texts
+        for name, engine in re.findall(r"^-- name: (\w+)(?: \[(\w+)\])?", text, re.MULTILINE)
+    ]
+
+
+# Tokens
+
+
+@by_name
+def test_the_table_prefix_is_filled(dialect: Dialect) -> None:
+    assert fill("SELECT 1 FROM {t}jobs_live", dialect) == f"SELECT 1 FROM {dialect.prefix}jobs_live"
+
+
+@by_name
+def test_tokens_may_stand_inside_each_other(dialect: Dialect) -> None:
+    text = fill("{drop_on(coalesce(keep, greatest(:a, 2)))} {after(-(1 + :x))} {greatest(a, (b))}", dialect)
+    assert "{" not in text
+    assert "}" not in text
+    assert "coalesce(keep, greatest(:a, 2))" in text
+    assert "-(1 + :x)" in text
+
+
+def test_row_locks_exist_where_the_engine_has_them() -> None:
+    assert fill("{lock(j)}|{skip_locked(j)}|{skip_locked()}", POSTGRES) == (
+        "FOR UPDATE OF j|FOR UPDATE OF j SKIP LOCKED|FOR UPDATE SKIP LOCKED"
+    )
+    assert fill("{lock(j)}|{skip_locked(j)}|{skip_locked()}", SQLITE) == "||"
+
+
+def test_a_batch_parameter_is_a_table() -> None:
+    text = "SELECT 1 FROM {rows:mine(id uuid, n int)}"
+    postgres = compile_query("q", text, POSTGRES)
+    assert postgres.sql == "SELECT 1 FROM unnest($1::text[]::uuid[], $2::integer[]) AS mine(id, n)"
+    assert postgres.binds == (("mine", 0), ("mine", 1))
+    sqlite = compile_query("q", text, SQLITE)
+    assert sqlite.binds == (("mine", None),)
+    assert apsw.Connection(":memory:").execute(
+        sqlite.sql.replace("SELECT 1", "SELECT id, n"), ('[["a", 1], ["b", null]]',)
+    ).fetchall() == [("a", 1), ("b", None)]
+
+
+def test_a_parameter_used_twice_is_bound_once() -> None:
+    query = compile_query("q", "SELECT :a, :b, :a, {now}, {now}, '12:30', x::text;", POSTGRES)
+    assert query.binds == (("a", None), ("b", None), ("now", None))
+    assert query.sql.startswith("SELECT $1, $2, $1,")
+    assert query.sql.endswith("'12:30', x::text")
+
+
+@by_name
+def test_comments_are_left_out(dialect: Dialect) -> None:
+    assert compile_query("q", "SELECT 1 -- kept\n  -- a {now} and :nothing\n, 2;\n", dialect).binds == ()
+
+
+@by_name
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT {after(:x) FROM t",
+        "SELECT {after((:x)} FROM t",
+        "SELECT {lock(j",
+        "SELECT {lock(j)",
+        "SELECT {after(:x",
+    ],
+)
+def test_an_unclosed_token_is_an_error_that_shows_it(dialect: Dialect, text: str) -> None:
+    with pytest.raises(ValueError, match=r"unclosed token.*\{(after|lock)"):
+        fill(text, dialect)
+
+
+@by_name
+def test_an_unknown_token_is_an_error_that_names_it(dialect: Dialect) -> None:
+    with pytest.raises((ValueError, LookupError), match="nothing"):
+        compile_query("q", "SELECT {nothing(x)}", dialect)
+
+
+# Every statement
+
+
+def test_every_name_that_is_called_is_written() -> None:
+    written = {name for name, _ in written_names()}
+    assert {name for name in called_names() if not any(re.fullmatch(name, other) for other in written)} == set()
+    assert len(called_names()) >= 30
+
+
+def test_every_written_name_is_used() -> None:
+    texts = {pattern(node) for node in nodes() if isinstance(node, ast.Constant)}
+    unused = {name for name, _ in written_names() if name not in texts}
+    assert {name for name in unused if not any(re.fullmatch(other, name) for other in called_names())} == set()
+
+
+# Operations that only run where their callers have found the capability.
+ASKED_BEFORE = {"_days", "_default_days", "_notify_idle"}
+
+
+def test_a_statement_that_one_engine_lacks_is_called_only_where_a_capability_is_asked_for() -> None:
+    lacking = set(load("postgres")) ^ set(load("sqlite"))
+    called: set[str] = set()
+    unasked: set[str] = set()
+    for function in (node for node in nodes() if isinstance(node, ast.FunctionDef)):
+        inside = list(ast.walk(function))
+        names = {node.value for node in inside if isinstance(node, ast.Constant) and node.value in lacking}
+        asks = any(isinstance(node, ast.Attribute) and node.attr in CAPABILITIES for node in inside)
+        if any(getattr(node, "id", "") == "Call" for node in inside):
+            called |= names
+            unasked |= {function.name for _ in names if not asks}
+    assert unasked == ASKED_BEFORE
+    assert lacking - called == {"prune_default"}  # named in a variable
+
+
+def test_a_call_of_a_statement_that_the_engine_lacks_is_an_error() -> None:
+    with pytest.raises(LookupError, match="no statement 'notify_idle'"):
+        load("sqlite")["notify_idle"]
+
+
+def test_no_statement_is_written_twice_for_one_engine() -> None:
+    names = written_names()
+    assert len(names) == len(set(names))
+    assert {engine for _, engine in names} <= {None, "postgres", "sqlite"}
+    both = {name for name, engine in names if engine is None}
+    assert not both & {name for name, engine in names if engine is not None}
+
+
+@pytest.mark.parametrize("engine", ["postgres", "sqlite"])
+def test_no_token_is_left_in_any_statement(engine: str) -> None:
+    assert set(load(engine)) == {name for name, only in written_names() if only in (None, engine)}
+    for query in load(engine).values():
+        assert not re.search(r"\{\w*[:(}]", query.sql), query.name
+
+
+def test_both_engines_take_the_same_parameters() -> None:
+    for name, query in load("postgres").items():
+        other = load("sqlite").get(name)
+        if other and name != "claim":  # SQLite's has read its candidates before, with the lanes
+            assert {bind for bind, _ in query.binds} - {"now"} == {bind for bind, _ in other.binds} - {"now"}, name
+
+
+@pytest.fixture(scope="module")
+def sqlite_tables() -> Iterator[apsw.Connection]:
+    connection = apsw.Connection(":memory:")
+    connection.execute(migrate.script("sqlite"))
+    yield connection
+    connection.close()
+
+
+def statements(engine: str) -> list[Query]:
+    return sorted(load(engine).values(), key=lambda query: query.name)
+
+
+def test_every_statement_is_one_that_sqlite_accepts(sqlite_tables: apsw.Connection) -> None:
+    refused = {}
+    for query in statements("sqlite"):
+        try:
+            sqlite_tables.execute(f"EXPLAIN {query.sql}", [None for _ in query.binds])
+        except apsw.Error as error:
+            refused[query.name] = str(error)
+    assert refused == {}
+
+
+def test_every_statement_is_one_that_postgres_accepts(postgres_url: str) -> None:
+    refused = {}
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(migrate.script("postgres"))
+        for query in statements("postgres"):
+            try:
+                connection.execute(f"PREPARE {query.name}_ AS {query.sql}")  # type: ignore[call-overload]
+            except psycopg.Error as error:
+                refused[query.name] = str(error)
+    assert refused == {}
+
+
+def sqlite_columns(connection: apsw.Connection, query: Query) -> list[str]:
+    """The names of the columns that a statement answers with, without running it."""
+    found: list[str] = []
+
+    def look(cursor: apsw.Cursor, sql: str, bindings: object) -> bool:
+        found.extend(column for column, _ in cursor.getdescription())
+        return False
+
+    cursor = connection.cursor()
+    cursor.exec_trace = look
+    with pytest.raises(apsw.ExecTraceAbort):
+        cursor.execute(query.sql, [None for _ in query.binds])
+    return found
+
+
+async def test_rows_have_the_same_columns_by_name_on_both_engines(
+    sqlite_tables: apsw.Connection, postgres_url: str
+) -> None:
+    sqlite = {query.name: sqlite_columns(sqlite_tables, query) for query in statements("sqlite")}
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        await connection.execute(migrate.script("postgres"))
+        prepared = {query.name: await connection.prepare(query.sql) for query in statements("postgres")}
+        postgres = {name: [column.name for column in each.get_attributes()] for name, each in prepared.items()}
+    finally:
+        await connection.close()
+    records = {query.name for engine in ("sqlite", "postgres") for query in statements(engine) if query.is_record}
+    named = {name: columns for name, columns in [*sqlite.items(), *postgres.items()] if name not in records}
+    unnamed = {name: columns for name, columns in named.items() if not all(map(str.isidentifier, columns))}
+    assert unnamed == {}
+    # An attribute of the driver's own would hide the column.
+    assert {name for name, columns in named.items() if set(columns) & set(dir(asyncpg.Record))} == set()
+    answers_once = {
+        "enqueue",
+        "enqueue_one",
+        "enqueue_rows",
+        "promote",
+        "succeed",
+    }  # SQLite reads in a second statement
+    both = (named.keys() & sqlite.keys() & postgres.keys()) - answers_once
+    assert {name: (sqlite[name], postgres[name]) for name in both if sqlite[name] != postgres[name]} == {}
+
+
+def test_one_statement_per_name_and_a_sentence_for_each() -> None:
+    for file in sorted((STORE / "sql").glob("*.sql")):
+        headers = re.split(r"^-- (name|part): .*$", file.read_text("utf-8"), flags=re.MULTILINE)[1:]
+        for kind, text in zip(headers[::2], headers[1::2], strict=True):
+            assert text.lstrip("\n").startswith("-- "), f"{file.name}: no sentence before {text.strip()[:60]!r}"
+            code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
+            assert code.count(";") == (kind == "name"), f"{file.name}: {code.strip()[:60]!r}"
+
+
+def test_every_part_is_included_by_a_statement_and_written_once() -> None:
+    text = "".join(file.read_text("utf-8") for file in (STORE / "sql").glob("*.sql"))
+    written = re.findall(r"^-- part: (\w+)", text, re.MULTILINE)
+    assert sorted(written) == sorted(set(re.findall(r"\{part:(\w+)", text)))
+
+
+def test_a_part_is_included_with_its_arguments_and_with_the_parts_in_it() -> None:
+    parts = {
+        "page": (["past", "order"], "{part:mine} AND id {past} :id ORDER BY id {order}"),
+        "mine": ([], "owner = :me"),
+    }
+    assert _include("WHERE {part:page(< | DESC)};", parts) == "WHERE owner = :me AND id < :id ORDER BY id DESC;"
+    assert _include("{part:page(< | {part:mine})}", parts).endswith("ORDER BY id owner = :me")
+    with pytest.raises(ValueError, match="shorter"):
+        _include("{part:page(<)}", parts)
+    with pytest.raises(LookupError, match="nothing"):
+        _include("{part:nothing}", parts)
+
+
+def test_a_mutant_of_one_store_leaves_the_loaded_statements_alone() -> None:
+    assert load("sqlite") is load("sqlite")
+    assert queries.load("postgres") is not queries.load("sqlite")

@@ -1,0 +1,68 @@
+"""An executor whose outcomes are kept here instead of written: the rig stands in for all other parts of a worker."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rowlock import Rowlock
+from rowlock.signals.logs import JobLog
+from rowlock.worker.executor import Executor
+from rowlock.worker.running import Running
+from rowlock.worker.slots import Slots
+
+
+class ExecutorRig:
+    """Runs attempts and remembers how they ended."""
+
+    def __init__(self, app: Rowlock, size: int = 1) -> None:
+        self.ends: list[Any] = []  # what was settled
+        self.settled: list[Running] = []  # what had nothing to settle
+        self.pauses = 0
+        self.slots = Slots("w", size, JobLog("w"))
+        part: Any = self
+        self.executor = Executor(
+            app, self.slots, {}, claimer=part, settler=part, settled=part, stopping=part, progress=part, batches=part
+        )
+
+    async def execute(self, running: Running) -> Any:
+        """How an attempt ended; None when it had nothing to settle."""
+        self.slots.occupied += 1
+        await self.executor.execute(running)
+        return self.ends.pop() if self.ends else None
+
+    def start(self, running: Running) -> asyncio.Task[Any]:
+        """Start an attempt as the executor does, so that it can be stopped."""
+        running.task = asyncio.create_task(self.execute(running))
+        return running.task
+
+    async def close(self) -> None:
+        await self.executor.close()
+
+    # --- claimer
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self.pauses += 1
+        yield
+
+    def returned(self, seconds: float, waiting: int) -> None: ...
+
+    # --- settler and what follows it
+
+    def settle(self, running: Running, end: Any) -> None:
+        self.ends.append(end)
+
+    def by_itself(self, running: Running) -> None:
+        self.settled.append(running)
+
+    # --- stopping, progress, batches
+
+    def overran(self, running: Running) -> None: ...
+
+    def reporter(self, running: Running) -> Callable[..., None]:
+        return lambda *_: None
+
+    def started(self, batch_id: str) -> None: ...
+
+    def settled_itself(self, batch_id: str) -> None: ...

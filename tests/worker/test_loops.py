@@ -1,0 +1,57 @@
+"""Loops: a round returns the delay before the next, which a wake-up or the end of the loop cuts short."""
+
+import asyncio
+
+from rowlock.store.engines.outage import Outage
+from rowlock.worker.loops import Loops
+
+LONG = 600.0
+
+
+class Rounds:
+    def __init__(self) -> None:
+        self.count = 0
+        self.done = asyncio.Event()
+
+    async def round(self) -> float:
+        self.count += 1
+        self.done.set()
+        return LONG
+
+    async def next(self) -> int:
+        await asyncio.wait_for(self.done.wait(), 10)
+        self.done.clear()
+        return self.count
+
+
+async def test_a_wake_up_ends_the_delay_between_two_rounds() -> None:
+    rounds, wake, loops = Rounds(), asyncio.Event(), Loops(Outage())
+    loops.start("one", rounds.round, wake)
+    assert await rounds.next() == 1
+    wake.set()
+    assert await rounds.next() == 2
+    assert not wake.is_set(), "it would end every delay from now on"
+    await loops.stop_all()
+
+
+async def test_a_loop_that_is_finished_does_not_wait_for_its_delay_and_begins_no_other_round() -> None:
+    rounds, loops = Rounds(), Loops(Outage())
+    loops.start("one", rounds.round)
+    await rounds.next()
+    await asyncio.wait_for(loops.finish("one", timeout=LONG), 10)
+    assert rounds.count == 1
+
+
+async def test_a_wake_up_that_comes_during_a_round_is_not_lost() -> None:
+    rounds, wake, loops = Rounds(), asyncio.Event(), Loops(Outage())
+
+    async def woken_inside() -> float:
+        if rounds.count == 0:
+            wake.set()
+        return await rounds.round()
+
+    loops.start("one", woken_inside, wake)
+    async with asyncio.timeout(10):
+        while rounds.count < 2:
+            await asyncio.sleep(0)
+    await loops.stop_all()

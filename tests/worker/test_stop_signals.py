@@ -1,0 +1,138 @@
+"""Signals that stop a worker: also the ones that a closed terminal sends."""
+
+import asyncio
+import logging
+import os
+import pty
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rowlock import Rowlock
+from rowlock.cli.logs import configure_logs, flush_logs
+from rowlock.cli.worker_options import LogOptions
+from rowlock.worker.lifecycle import run_everything
+from rowlock.worker.stop_signals import Terminal
+
+LIMIT = 20.0
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[Rowlock]:
+    async with Rowlock(f"sqlite:///{tmp_path}/jobs.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def handlers() -> Iterator[dict[int, Any]]:
+    """Every stop signal with a handler of this test's: should nobody else catch it, the test lives to tell."""
+
+    def missed(number: int, _: Any) -> None:
+        raise AssertionError(f"signal {number} was not caught")
+
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    before = {number: signal.signal(number, missed) for number in numbers}
+    yield dict.fromkeys(numbers, missed)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Work:
+    """A task that says when it runs, and returns when told to."""
+
+    def __init__(self, app: Rowlock) -> None:
+        self.entered, self.go = asyncio.Event(), asyncio.Event()
+
+        @app.task("work", max_attempts=1)
+        async def work() -> str:
+            self.entered.set()
+            await self.go.wait()
+            return "finished"
+
+        self.task = work
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("everything", [False, True], ids=["worker", "up"])
+async def test_sighup_and_sigquit_drain_a_worker_as_sigterm_does(
+    app: Rowlock, handlers: dict[int, Any], number: signal.Signals, everything: bool
+) -> None:
+    work = Work(app)
+    running, late = await work.task.enqueue(), await work.task.enqueue()
+    run = run_everything(app, pool_size=1) if everything else app.run_worker(pool_size=1)
+    serving = asyncio.create_task(run)
+    async with asyncio.timeout(LIMIT):
+        await work.entered.wait()
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        if number == signal.SIGHUP:  # the kernel and the shell both send it: still one request
+            await asyncio.sleep(0.1)
+            assert not serving.done(), "it did not wait for the running job"
+            work.go.set()
+        await serving
+    assert {number: signal.getsignal(number) for number in handlers} == handlers, "the handlers are put back"
+    states = [(await app.job(job.id)).state for job in (running, late)]
+    assert states == (["succeeded", "queued"] if number == signal.SIGHUP else ["queued", "queued"])
+    assert (await app.job(running.id)).losses == 0
+
+
+async def test_sighup_stops_a_dispatcher(app: Rowlock, handlers: dict[int, Any]) -> None:
+    serving = asyncio.create_task(app.run_dispatcher())
+    async with asyncio.timeout(LIMIT):
+        while signal.getsignal(signal.SIGHUP) is handlers[signal.SIGHUP]:
+            await asyncio.sleep(0.01)
+        signal.raise_signal(signal.SIGHUP)
+        await serving
+
+
+async def test_under_nohup_a_worker_goes_on_when_its_terminal_is_closed(app: Rowlock, handlers: dict[int, Any]) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    work = Work(app)
+    serving = asyncio.create_task(app.run_worker(pool_size=1))
+    first = await work.task.enqueue()
+    async with asyncio.timeout(LIMIT):
+        await work.entered.wait()
+        signal.raise_signal(signal.SIGHUP)
+        work.go.set()
+        assert await first.wait() == "finished"
+        assert await (await work.task.enqueue()).wait() == "finished"
+        signal.raise_signal(signal.SIGTERM)
+        await serving
+
+
+def test_what_is_printed_after_the_terminal_was_closed_raises_nothing() -> None:
+    ours, theirs = pty.openpty()
+    try:
+        terminal = Terminal([theirs])
+        terminal.leave_if_closed()
+        assert os.isatty(theirs), "an open terminal is kept"
+        os.close(ours)
+        with pytest.raises(OSError, match="Input/output error"):
+            os.write(theirs, b"lost")
+        terminal.leave_if_closed()
+        assert os.write(theirs, b"lost") == 4
+    finally:
+        os.close(theirs)
+
+
+@pytest.mark.parametrize("how", ["a broken pipe", "closed by a job"])
+def test_a_log_that_cannot_be_written_raises_nothing(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    stream = os.fdopen(writing, "w", buffering=1)
+    monkeypatch.setattr("sys.stderr", stream)
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    try:
+        root.handlers = []
+        configure_logs(LogOptions(log_level="info", log_format="text"))
+        os.close(reading)
+        if how == "closed by a job":
+            stream.detach().close()
+        logging.getLogger("rowlock.worker").info("Job %s completed", "x")
+        flush_logs()
+    finally:
+        root.handlers = before
+        root.setLevel(level)

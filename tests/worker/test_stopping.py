@@ -1,0 +1,50 @@
+"""What a heart or a wake-up says about a lease stops the attempt that holds it, and no other of the same job."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rowlock.core.outcome import AttemptEnd
+from rowlock.signals.logs import JobLog
+from rowlock.store.ids import new_token
+from rowlock.worker.running import Running
+from rowlock.worker.slots import Slots
+from rowlock.worker.stopping import Stopping
+from support.process_tasks import claimed
+
+WAYS: dict[str, Callable[[Stopping], Callable[[list[Running]], None]]] = {
+    "lost": lambda stops: stops.lost,
+    "cancel": lambda stops: stops.cancelled,
+    "fenced": lambda stops: stops.fenced,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("begun", [True, False], ids=["runs", "waits for a slot"])
+async def test_an_attempt_is_stopped_under_its_own_token_and_not_under_an_older_one_of_its_job(
+    way: str, begun: bool
+) -> None:
+    running = claimed("pid")
+    older = Running(running.job._replace(token=new_token()))
+    slots = Slots("w", 1, JobLog("w"))
+    slots.held[running.job.id] = running
+    settled: list[AttemptEnd] = []
+    settler: Any = SimpleNamespace(settle=lambda _, end: settled.append(end))
+    stops = Stopping(slots, settler)
+    if begun:
+        running.task, running.begun = asyncio.create_task(asyncio.Event().wait()), True
+    say = WAYS[way](stops)
+
+    say([older])  # a late answer about an attempt whose job is here again
+    assert (running.reason, running.ended, settled, slots.holds(running)) == (None, False, [], True)
+
+    say([running])
+    assert (running.reason == way) if begun else running.ended
+    assert slots.holds(running) == (way != "lost")
+    assert len(settled) == (way != "lost" and not begun)
+    if running.task is not None:
+        with pytest.raises(asyncio.CancelledError):
+            await running.task

@@ -1,0 +1,191 @@
+"""Jobs whose worker died, in the next worker: one runs in the quarantine child, and the others are in nobody's way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rowlock.core.config import Settings
+from rowlock.core.job import Claimed
+from rowlock.core.outcome import Released
+from rowlock.signals.logs import JobLog
+from rowlock.store import claim, leases
+from rowlock.store.claim import Lane
+from rowlock.store.ids import new_token
+from rowlock.store.jobs import Keep
+from rowlock.worker import suspects
+from rowlock.worker.running import Running
+from rowlock.worker.slots import Slots
+from rowlock.worker.suspects import Suspects
+from support import process_tasks as tasks
+from support.process_tasks import app, claimed
+
+LIMIT = 60.0  # seconds; a child starts in less than one
+
+
+@pytest.fixture
+async def on_database(database: str) -> AsyncIterator[None]:
+    app.configure(Settings(database=database))
+    yield
+    await app.close()
+
+
+@pytest.fixture
+async def held(on_database: None, tmp_path: Path) -> list[str]:
+    """Three jobs whose worker died; each returns once the file `go` is there."""
+    ids = [(await tasks.waits_for.enqueue(file=str(tmp_path / "go"))).id for _ in range(3)]
+    store = await app.store()
+    lost: list[Claimed] = await store.run(claim.claim("dead", new_token(), [Lane("default", "waits_for")], 3, -1.0))
+    assert sorted(job.id for job in lost) == sorted(ids)
+    await store.run(leases.reclaim([0.0] * 3, 0.0, Keep()))
+    return ids
+
+
+async def until(true: Any, what: str) -> None:
+    try:
+        async with asyncio.timeout(LIMIT):
+            while not await true():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"waited {LIMIT:g} s in vain: {what}") from None
+
+
+async def states(ids: list[str]) -> list[str]:
+    return sorted([str((await app.job(job_id)).state) for job_id in ids])
+
+
+def processes(folder: Path) -> int:
+    """In how many processes suspects have run."""
+    return len(list(folder.glob("go.*")))
+
+
+def one_runs(folder: Path) -> Any:
+    async def look() -> bool:
+        return processes(folder) > 0
+
+    return look
+
+
+@pytest.mark.usefixtures("on_database")
+async def test_suspects_that_wait_for_the_quarantine_child_hold_no_slot_of_healthy_work(
+    held: list[str], tmp_path: Path
+) -> None:
+    async with app.worker(pool_size=2, poll_interval_seconds=0.2):
+        await until(one_runs(tmp_path), "the first suspect runs")
+        healthy = [(await tasks.pid_anywhere.enqueue()).id for _ in range(6)]
+
+        async def done() -> bool:
+            return await states(healthy) == ["succeeded"] * 6
+
+        await until(done, "healthy jobs run while suspects wait")
+        assert "succeeded" not in await states(held), "no suspect was waiting: the test did not bite"
+        (tmp_path / "go").touch()
+
+        async def all_done() -> bool:
+            return await states(held) == ["succeeded"] * 3
+
+        await until(all_done, "the suspects run one after the other")
+    for job_id in held:
+        job = await app.job(job_id)
+        assert (job.losses, job.attempt - job.releases - job.losses) == (1, 1), "waiting used up a try"
+    assert processes(tmp_path) == 1, "one child serves all suspects"
+
+
+@pytest.mark.usefixtures("on_database")
+async def test_a_suspect_that_has_waited_too_long_goes_back_to_the_queue_and_uses_up_no_try(
+    held: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "LONGEST_SECONDS", 0.2)
+    async with app.worker(pool_size=2, poll_interval_seconds=0.2) as pool:
+
+        async def given_back() -> bool:
+            return sum([(await app.job(job_id)).releases > 0 for job_id in held]) == 2
+
+        await until(given_back, "the two that wait are given back")
+        (tmp_path / "go").touch()
+
+        async def all_done() -> bool:
+            return await states(held) == ["succeeded"] * 3
+
+        await until(all_done, "they come back")
+        assert not pool.running
+    for job_id in held:
+        job = await app.job(job_id)
+        assert (job.losses, job.attempt - job.releases - job.losses) == (1, 1)
+
+
+@pytest.mark.usefixtures("on_database")
+async def test_a_worker_that_stops_gives_waiting_suspects_back(held: list[str], tmp_path: Path) -> None:
+    async with app.worker(pool_size=2, shutdown_timeout_seconds=0.1):
+        await until(one_runs(tmp_path), "the first suspect runs")
+    assert await states(held) == ["queued"] * 3
+    assert [(await app.job(job_id)).releases for job_id in held] == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("on_database")
+async def test_a_suspect_that_waits_can_be_cancelled(held: list[str], tmp_path: Path) -> None:
+    async with app.worker(pool_size=2, shutdown_timeout_seconds=0.1, heartbeat_seconds=1, lease_seconds=10) as pool:
+        await until(one_runs(tmp_path), "the first suspect runs")
+
+        async def others_wait() -> bool:
+            return len(pool.slots.suspects) == 2
+
+        await until(others_wait, "the other two wait")
+        waiting = [attempt.job.id for attempt in pool.slots.suspects]
+        await app.cancel(waiting[1])
+
+        async def cancelled() -> bool:
+            return str((await app.job(waiting[1])).state) == "cancelled"
+
+        await until(cancelled, "the one that waits is cancelled")
+        assert pool.slots.suspects[0].job.id == waiting[0]
+        assert len(pool.running) == 2
+
+
+class Settlements:
+    """What a settler was told to settle."""
+
+    def __init__(self) -> None:
+        self.put: list[tuple[Running, Released]] = []
+
+    def settle(self, attempt: Running, end: Released) -> None:
+        self.put.append((attempt, end))
+
+
+async def test_no_more_suspects_wait_than_a_worker_may_hold() -> None:
+    settler = Settlements()
+    slots = Slots("w", 1, JobLog("w"))
+    waiting = Suspects(slots, settler)  # type: ignore[arg-type]
+    many = [claimed("pid", losses=1) for _ in range(suspects.MOST + 2)]
+    for attempt in many:
+        waiting.add(attempt)
+    assert [attempt for attempt, _ in settler.put] == many[-2:]
+    assert len(slots.suspects) == suspects.MOST
+    assert waiting.next() is many[0]
+    assert waiting.next() is None, "two suspects run at once"
+    waiting.returned(many[1])
+    assert waiting.next() is None, "another attempt has returned, not the one that runs"
+    waiting.returned(many[0])
+    many[1].ended = True  # cancelled while it waited
+    assert waiting.next() is many[2]
+    waiting.close()
+
+
+async def test_a_suspect_that_finds_no_place_comes_back_when_those_ahead_are_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(suspects, "MOST", 10)
+    settler = Settlements()
+    waiting = Suspects(Slots("w", 1, JobLog("w")), settler)  # type: ignore[arg-type]
+    for _ in range(10):
+        waiting.add(claimed("returns"))
+    first = waiting.next()
+    assert first is not None
+    first.started -= 4.0  # seconds that it has taken
+    for _ in range(2):
+        waiting.add(claimed("returns"))
+    ((_, again),) = settler.put
+    waiting.close()
+    assert again.after >= 10 * 4.0 / 2, "with ten ahead of it, of four seconds each; half of that is jitter"

@@ -1,0 +1,90 @@
+"""The sweeper's own outage guard: no lease is ended before this process has been in touch for a whole one."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rowlock.core.config import WorkerSettings
+from rowlock.store.jobs import Keep
+from rowlock.worker import sweeper
+
+
+class Times:
+    """Both clocks, moved by hand."""
+
+    def __init__(self) -> None:
+        self.boot, self.wall = 1000.0, 5_000_000.0
+
+    def move(self, seconds: float) -> None:
+        self.boot += seconds
+        self.wall += seconds
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> Times:
+    clocks = Times()
+    monkeypatch.setattr(sweeper, "boottime", lambda: clocks.boot)
+    monkeypatch.setattr(sweeper, "time", SimpleNamespace(time=lambda: clocks.wall))
+    return clocks
+
+
+def made(heart: Any, store: Any = None) -> sweeper.Sweeper:
+    return sweeper.Sweeper(store, WorkerSettings(), Keep(), heart, lambda _: None)
+
+
+def test_a_new_worker_waits_for_one_lease(times: Times) -> None:
+    sweeping = made(SimpleNamespace(in_touch_since=times.boot))
+    times.move(59)
+    assert not sweeping._may_reclaim()
+    times.move(1)
+    assert sweeping._may_reclaim()
+
+
+def test_after_a_failed_beat_it_waits_for_one_lease_of_good_ones(times: Times) -> None:
+    heart = SimpleNamespace(in_touch_since=times.boot)
+    sweeping = made(heart)
+    times.move(100)
+    assert sweeping._may_reclaim()
+    heart.in_touch_since = math.inf  # as the heart says while beats fail
+    assert not sweeping._may_reclaim()
+    heart.in_touch_since = times.boot
+    times.move(59)
+    assert not sweeping._may_reclaim()
+    times.move(1)
+    assert sweeping._may_reclaim()
+
+
+def test_a_jump_of_the_wall_clock_counts_as_an_outage(times: Times) -> None:
+    sweeping = made(SimpleNamespace(in_touch_since=times.boot))
+    times.move(100)
+    assert sweeping._may_reclaim()
+    times.wall += 31
+    assert not sweeping._may_reclaim()
+    times.move(60)
+    assert sweeping._may_reclaim()
+
+
+async def test_partitions_of_days_ahead_are_not_made_in_the_first_round_of_tidying(
+    times: Times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    async def ensure(store: Any, days: int) -> None:
+        done.append(f"partitions of {days} days")
+
+    async def prune(store: Any, keep: Keep) -> None:
+        done.append("prune")
+
+    async def run(operation: Any) -> None:
+        done.append(operation.name)
+
+    monkeypatch.setattr(sweeper.retention, "ensure_partitions", ensure)
+    monkeypatch.setattr(sweeper.retention, "prune", prune)
+    sweeping = made(SimpleNamespace(in_touch_since=times.boot), SimpleNamespace(run=run))
+    assert await sweeping.tidy() > 60
+    assert done == ["forget", "prune"]
+    done.clear()
+    await sweeping.tidy()
+    assert done == ["forget", "partitions of 32 days", "prune"]

@@ -1,0 +1,141 @@
+"""Attempts that run longer than their task's timeout: in the event loop, in a thread, in a process."""
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from rowlock import (
+    Context,
+    JobDead,
+    Rowlock,
+    fixed,
+)
+from support.contract_tasks import (
+    attempts_of,
+    double_in_process,
+    endless_in_process,
+    importable_app,
+    row_of,
+    until,
+    working,
+)
+
+
+async def test_an_async_task_over_its_time_is_cancelled_and_times_out(app: Rowlock) -> None:
+    cancelled = asyncio.Event()
+
+    @app.task(timeout=0.1, max_attempts=1)
+    async def sleep() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with working(app):
+        job = await sleep.enqueue()
+        with pytest.raises(JobDead):
+            await job.wait(timeout=10)
+    assert cancelled.is_set()
+    row = await row_of(app, job.id)
+    assert (row["state"], row["error_code"], row["attempt"]) == ("dead", "TIMEOUT", 1)
+    assert [a[:2] for a in await attempts_of(app, job.id)] == [(1, "timed_out")]
+
+
+async def test_a_timeout_uses_a_try_and_is_retried(app: Rowlock) -> None:
+    @app.task(timeout=0.05, max_attempts=2, backoff=fixed(seconds=0.01))
+    async def slow_once(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            await asyncio.sleep(60)
+        return ctx.attempt
+
+    async with working(app):
+        job = await slow_once.enqueue()
+        assert await job.wait(timeout=10) == 2
+
+
+async def test_a_handlers_own_timeout_error_is_a_failure_not_a_timeout(app: Rowlock) -> None:
+    @app.task(timeout=30, max_attempts=1)
+    async def fail() -> None:
+        raise TimeoutError("the site is slow")
+
+    async with working(app):
+        job = await fail.enqueue()
+        with pytest.raises(JobDead, match="the site is slow"):
+            await job.wait(timeout=10)
+    assert [a[1] for a in await attempts_of(app, job.id)] == ["failed"]
+
+
+async def test_a_handler_that_swallows_its_timeout_ends_in_bounded_time(
+    app: Rowlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked, asked again, then its outcome is written without it; its late result is ignored."""
+    monkeypatch.setattr("rowlock.worker.stopping.SECOND_CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr("rowlock.worker.stopping.GIVE_UP_SECONDS", 0.3)
+    over = asyncio.Event()
+
+    @app.task(timeout=0.05, max_attempts=1)
+    async def stubborn() -> str:
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+        return "late"
+
+    @app.task
+    async def fine() -> str:
+        return "fine"
+
+    async with working(app):
+        job = await stubborn.enqueue()
+        with pytest.raises(JobDead):
+            await job.wait(timeout=10)
+        over.set()
+        assert await (await fine.enqueue()).wait(timeout=10) == "fine"
+    row = await row_of(app, job.id)
+    assert (row["state"], row["error_code"], row["result"]) == ("dead", "TIMEOUT", None)
+
+
+async def test_a_thread_that_overruns_keeps_its_lease_until_it_returns(app: Rowlock) -> None:
+    entered, go = threading.Event(), threading.Event()
+    stops: list[bool] = []
+
+    @app.task(timeout=0.1, max_attempts=1)
+    def stand(ctx: Context) -> str:
+        entered.set()
+        assert go.wait(20)
+        stops.append(ctx.should_stop)
+        return "late"
+
+    @app.task
+    async def fine() -> str:
+        return "fine"
+
+    async with working(app, pool_size=2, heartbeat_seconds=0.2, lease_seconds=1.0, sweep_seconds=0.2):
+        job = await stand.enqueue()
+        await until(entered.is_set)
+        token = (await row_of(app, job.id))["lease_token"]
+        deadline = time.monotonic() + 1.5  # far past the timeout, and past a lease that nobody beats
+        while time.monotonic() < deadline:
+            row = await row_of(app, job.id)
+            assert (row["state"], row["lease_token"]) == ("running", token)
+            await asyncio.sleep(0.1)
+        assert await (await fine.enqueue()).wait(timeout=10) == "fine"
+        go.set()
+        with pytest.raises(JobDead):
+            await job.wait(timeout=10)
+    row = await row_of(app, job.id)
+    assert (row["error_code"], row["attempt"], row["losses"]) == ("TIMEOUT", 1, 0)
+    assert stops == [True], "ctx.should_stop says so"
+
+
+async def test_a_process_over_its_time_is_really_killed(app_url: str) -> None:
+    async with importable_app(app_url) as app, working(app):
+        endless = await endless_in_process.enqueue()
+        with pytest.raises(JobDead):
+            await endless.wait(timeout=30)
+        row = await row_of(app, endless.id)
+        assert (row["error_code"], row["attempt"], row["losses"]) == ("TIMEOUT", 1, 0)
+        assert (await (await double_in_process.enqueue(n=1)).wait(timeout=30))[0] == 2
