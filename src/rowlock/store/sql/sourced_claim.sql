@@ -147,7 +147,7 @@ WHERE {part:not_paused(lane)};
 -- Claim these jobs, which the caller has locked, at the moment for which their sources were asked.
 UPDATE {t}jobs_live
 {part:leased(:at)}, source_epoch = :epoch
-WHERE id {among(SELECT picked.id FROM {rows:picked(id uuid)})} AND ready
+WHERE id {part:one_of(picked)} AND ready
 
 -- name: take [postgres]
 -- Claim and answer in one.
