@@ -91,6 +91,10 @@ class Watcher:
         taken, self._pending = list(self._pending.values()), {}
         return taken
 
+    def wake(self) -> None:
+        """Let `take` return, also with nothing: the client has something else to send."""
+        self._news.set()
+
 
 class Reader:
     """Which ids were read, which are missing, and the mark: the id up to which nothing more can come. Pure."""
