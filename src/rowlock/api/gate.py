@@ -66,9 +66,10 @@ class Gate:
         except Refusal as refusal:
             await refusal.response()(scope, receive, answer)
         finally:
-            milliseconds = (time.monotonic() - started) * 1000
-            # The path without its query: a query may hold what nobody should read in a log.
-            access.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, milliseconds)
+            if access.isEnabledFor(logging.INFO):
+                milliseconds = (time.monotonic() - started) * 1000
+                # The path without its query: a query may hold what nobody should read in a log.
+                access.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, milliseconds)
 
     async def _check(self, scope: Scope) -> None:
         if not self._known_host(scope):
@@ -94,7 +95,11 @@ class Gate:
 async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Receive:
     """Read a request's whole body before a route sees it, and refuse one that is too large or too slow; what is
     returned gives the body once, and then tells when the client leaves."""
-    said = HTTPConnection(scope).headers.get("content-length", "0")
+    headers = HTTPConnection(scope).headers
+    announced = "content-length" in headers or "transfer-encoding" in headers
+    if not announced and scope.get("http_version") in ("1.0", "1.1"):
+        return receive  # it has no body; in HTTP/2 it could have one
+    said = headers.get("content-length", "0")
     parts, more = list[bytes](), True
     left = -1 if said.isdecimal() and int(said[:20]) > settings.body_bytes else settings.body_bytes
     try:
