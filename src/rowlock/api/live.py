@@ -11,13 +11,13 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Header, Path, WebSocket
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.websockets import WebSocketDisconnect
 
 from rowlock.api.asker import Asker
+from rowlock.api.changes import View
 from rowlock.api.feed import Position, Watcher
 from rowlock.api.problems import Refusal, documented, unauthorized
 from rowlock.api.service import Service, Serving, Who
@@ -122,9 +122,6 @@ def _server_sent(message: dict[str, Any]) -> ServerSentEvent:
 @router.websocket("/api/ws")
 async def socket(socket: WebSocket, service: Serving) -> None:
     """One WebSocket: it says who it is, and gets events until it leaves or may no longer have them."""
-    if not _may_come_from(socket, service):
-        await socket.close(1008)
-        return
     await socket.accept()
     try:
         asker, since = await _hello(socket, service)
@@ -143,15 +140,6 @@ async def socket(socket: WebSocket, service: Serving) -> None:
         for task in (sending, leaving):
             task.cancel()
         await asyncio.gather(sending, leaving, return_exceptions=True)
-
-
-def _may_come_from(socket: WebSocket, service: Service) -> bool:
-    """Whether the page that opens this socket may: one of this server, or one of a named origin. Programs other than
-    browsers send no Origin."""
-    origin = socket.headers.get("origin")
-    if origin is None or origin in service.settings.cors_origins:
-        return True
-    return urlsplit(origin).netloc != "" and urlsplit(origin).netloc == socket.headers.get("host")
 
 
 async def _hello(socket: WebSocket, service: Service) -> tuple[Asker, str | None]:
@@ -212,25 +200,39 @@ async def _farewell(socket: WebSocket, code: int, message: dict[str, Any] | None
 async def messages(
     service: Service, asker: Asker, job_id: str | None, since: str | None
 ) -> AsyncIterator[dict[str, Any]]:
-    """`ready`, then events, for as long as the asker's token is good; `resync` where some would be missing."""
+    """`ready`, then events, for as long as the asker's token is good; `resync` where some would be missing. An operator
+    is also told how all queues and jobs stand, and what changes: those messages have the position of the last event."""
     feed, zone = service.feed, service.zone
-    async with feed.watching(asker.owner, job_id) as watcher:
-        begin = feed.position()
+    async with feed.watching(asker.owner, job_id) as watcher, _view(service, asker, job_id, watcher) as view:
+        at = str(feed.position())
         missed = await _missed(service, watcher, since)
         if missed is None:
-            yield {"type": "resync", "eventId": str(begin)}
+            yield {"type": "resync", "eventId": at}
             return
-        yield {"type": "ready", "eventId": str(begin) if since is None else since}
+        at = at if since is None else since
+        yield {"type": "ready", "eventId": at}
         for event, position in missed:
-            yield {**event_data(event, zone), "eventId": str(position)}
+            yield {**event_data(event, zone), "eventId": (at := str(position))}
         sent = {event.id for event, _ in missed}
         while await service.token_is_good(asker):
             for event, position in await _soon(watcher):
                 if event.id not in sent:
-                    yield {**event_data(event, zone), "eventId": str(position)}
+                    yield {**event_data(event, zone), "eventId": (at := str(position))}
+            for message in view.take(zone) if view is not None else ():
+                yield {**message, "eventId": at}
             if watcher.overrun:
                 yield {"type": "resync", "eventId": str(feed.position())}
                 return
+
+
+@contextlib.asynccontextmanager
+async def _view(service: Service, asker: Asker, job_id: str | None, watcher: Watcher) -> AsyncIterator[View | None]:
+    """What changes in all queues, for an operator who watches all jobs; nothing for anybody else."""
+    if not asker.is_operator or job_id is not None:
+        yield None
+        return
+    async with service.changes.watching(watcher.wake) as view:
+        yield view
 
 
 async def _missed(service: Service, watcher: Watcher, since: str | None) -> list[tuple[Event, Position]] | None:

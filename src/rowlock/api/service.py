@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from rowlock.api.asker import Asker
 from rowlock.api.auth import Authenticator
+from rowlock.api.changes import Changes
 from rowlock.api.feed import Feed
 from rowlock.api.problems import Refusal
 from rowlock.client.client import Client
@@ -29,6 +30,7 @@ class Service:
         self.client, self.authenticator, self.settings = client, authenticator, client.settings.api
         self.zone = ZoneInfo(self.settings.zone)
         self.feed = Feed(client.store)
+        self.changes = Changes(client.store)
         self.results = client.results
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()
@@ -71,13 +73,13 @@ def no_job() -> Refusal:
     return Refusal("JOB_NOT_FOUND")
 
 
-def service_of(connection: HTTPConnection) -> Service:
+async def service_of(connection: HTTPConnection) -> Service:
     """The service of the server that has got this request."""
     service: Service = connection.scope["state"]["rowlock"]
     return service
 
 
-def asker_of(connection: HTTPConnection) -> Asker:
+async def asker_of(connection: HTTPConnection) -> Asker:
     """Who sent this request, as the gate has found out."""
     asker: Asker = connection.scope["state"]["asker"]
     return asker

@@ -89,9 +89,11 @@ POSTGRES = Dialect(
             f"((({{now}} + least(greatest({x}, 0), {LONGEST}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)"
         ),
         "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
+        "lock_key": lambda _: "FOR KEY SHARE",
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
         "among": lambda x: f"= ANY(ARRAY({x}))",
         "computed": lambda x: x,
+        "equal_by_range": lambda x: "{0} >= {1} AND {0} <= {1}".format(*_alias(x)),
         "greatest": lambda x: f"greatest({x})",
         "class": lambda x: f"split_part({x}, ':', 1)",
         # LATERAL with LIMIT, because a plain join may be planned as a product while the tables are empty.
@@ -132,9 +134,11 @@ SQLITE = Dialect(
         "time": lambda x: f"coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch'), {x})",
         "drop_on": lambda x: f"date({{now}} + min(max({x}, 0), {LONGEST}), 'unixepoch', '+1 day')",
         "lock": lambda _: "",
+        "lock_key": lambda _: "",
         "skip_locked": lambda _: "",
         "among": lambda x: f"IN ({x})",
         "computed": lambda x: f"+{x}",
+        "equal_by_range": lambda x: " = ".join(_alias(x)),
         "greatest": lambda x: f"max({x})",
         "class": lambda x: f"substr({x}, 1, instr({x} || ':', ':') - 1)",
         "one_job": lambda x: "JOIN rowlock_jobs_live {0} ON {0}.id = {1}".format(*_alias(x)),
