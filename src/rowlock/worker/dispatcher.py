@@ -185,9 +185,8 @@ class Dispatcher:
         else:
             self._declared = False  # until every schedule is declared: after an error the next round tries again
             await self._declare()
-            self._looked_at = (
-                self._now()
-            )  # after an outage, of the database or of this process: other dispatchers may be coming back, too
+            # After an outage, of the database or of this process: other dispatchers may be coming back, too.
+            self._looked_at = self._now()
         if self._now() < self._looked_at + 2 * self._lease:
             return
         self._looked_at = self._now()

@@ -28,9 +28,8 @@ class Leftovers:
         self._mask = os.umask(0o077)
         os.umask(self._mask)
         handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-        self._signals = {
-            number: handler for number, handler in handlers.items() if handler is not None
-        }  # None: set by C code
+        # None: a handler that C code has set.
+        self._signals = {number: handler for number, handler in handlers.items() if handler is not None}
         self._streams = [_file(number) for number in (1, 2)]
         self.before_job()
 
