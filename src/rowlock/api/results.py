@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import mimetypes
 import os
 import re
@@ -15,11 +16,13 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Path, Response
 from fastapi.responses import StreamingResponse
 
-from rowlock.api.problems import Refusal, documented
+from rowlock.api.problems import Refusal, documented, unavailable
 from rowlock.api.service import Serving, Who
 from rowlock.client.results import OutsideOfFolder
 from rowlock.core.job import Job
 from rowlock.core.states import State
+
+log = logging.getLogger("rowlock.api")
 
 CHUNK = 1 << 18
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -63,8 +66,11 @@ def _download(service: Serving, job: Job, uri: str, wanted: str | None) -> Respo
         file = held.enter_context(service.results.opened(uri))
     except OutsideOfFolder:
         raise Refusal("INVALID_OUTPUT_PATH") from None
-    except OSError:
+    except FileNotFoundError:
         raise Refusal("RESULT_GONE") from None
+    except OSError as error:  # no descriptor is left, the disk does not answer: the file may well be there
+        log.warning("the result of job %s cannot be opened: %s", job.id, error)
+        raise unavailable() from None
     size = os.fstat(file).st_size
     try:
         first, last = _range(wanted, size)

@@ -34,6 +34,14 @@ class Published(NamedTuple):
     size: int
 
 
+class Partial(NamedTuple):
+    """The private folder of an attempt."""
+
+    name: str
+    job_id: str
+    token: str
+
+
 class OutsideOfFolder(Exception):
     """A path does not lead to a regular file below the folder, or goes through a symbolic link."""
 
@@ -55,7 +63,7 @@ class ResultFolder:
     def publish(self, job_id: str, attempt: int, token: str, name: str) -> Published:
         """Make an attempt's file the result under the attempt's own path. The file is on disk when this returns."""
         written = self.partial(job_id, attempt, token, name)
-        checksum, size = self._digest(written)
+        checksum, found = self._digest(written)
         uri = f"{job_id}/{attempt}/{name}"
         target = self.path / uri
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -63,12 +71,15 @@ class ResultFolder:
             os.link(written, target, follow_symlinks=False)  # unlike a rename, it never replaces a file
         except FileExistsError:
             raise Permanent(f"the result {uri} exists already and is not overwritten", code="RESULT_EXISTS") from None
+        if not os.path.samestat(os.stat(target, follow_symlinks=False), found):
+            target.unlink()
+            raise Permanent(f"result_file({name!r}) was replaced while it was read", code=INVALID_PATH)
         _sync(target.parent)
         self.discard(job_id, attempt, token)
-        return Published(uri, checksum, size)
+        return Published(uri, checksum, found.st_size)
 
-    def _digest(self, written: Path) -> tuple[str, int]:
-        """The checksum and size of a written file, which must be a regular one; flushed to disk."""
+    def _digest(self, written: Path) -> tuple[str, os.stat_result]:
+        """The checksum of a written file, which must be a regular one, and what the file is; flushed to disk."""
         try:
             opened = os.open(written, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -86,7 +97,7 @@ class ResultFolder:
                 raise Permanent(f"result_file({written.name!r}) has {too_large}", code="RESULT_TOO_LARGE")
             digest = hashlib.file_digest(file, "sha256")
             os.fsync(file.fileno())
-        return f"sha256:{digest.hexdigest()}", found.st_size
+        return f"sha256:{digest.hexdigest()}", found
 
     def discard(self, job_id: str, attempt: int, token: str) -> None:
         """Remove what an attempt has written in private."""
@@ -123,19 +134,25 @@ class ResultFolder:
             raise OutsideOfFolder(uri)
         return parts
 
-    def remove(self, job_id: str) -> None:
-        """Remove all files of a job."""
-        shutil.rmtree(self.path / job_id, ignore_errors=True)
+    def remove(self, job_id: str, attempt: str) -> None:
+        """Remove the published file of one attempt."""
+        shutil.rmtree(self.path / job_id / attempt, ignore_errors=True)
 
-    def remove_abandoned(self, older_than: float) -> int:
-        """Remove what attempts that never ended have written in private, if nobody has touched it for so long."""
-        removed = 0
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path / PARTIAL) as found:
-            for entry in found:
-                if entry.stat(follow_symlinks=False).st_mtime < time.time() - older_than:
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                    removed += 1
-        return removed
+    def partial_older_than(self, seconds: float) -> list[Partial]:
+        """The private folders that were made before so long. Their attempts may still run: a file that is written for
+        hours does not change the time of its folder."""
+        found: list[Partial] = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path / PARTIAL) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # its attempt has ended meanwhile
+                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - seconds:
+                        job_id, _, rest = entry.name.partition(".")
+                        found.append(Partial(entry.name, job_id, rest.partition(".")[2]))
+        return found
+
+    def remove_partial(self, folder: Partial) -> None:
+        """Remove what an attempt that is over has written in private."""
+        shutil.rmtree(self.path / PARTIAL / folder.name, ignore_errors=True)
 
 
 def _attempt(job_id: str, attempt: int, token: str) -> str:
