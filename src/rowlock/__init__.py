@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from rowlock.client.tasks import Task
     from rowlock.client.version import __version__
     from rowlock.contrib.answer_cache import AnswerCache
+    from rowlock.contrib.public_web import (
+        AddressRefused,
+        WebTarget,
+        is_public_address,
+        public_address,
+        public_socket,
+        system_resolve,
+        web_target,
+    )
     from rowlock.contrib.web_addresses import canonical_url, host_of, link_key, price_key
     from rowlock.core.clock import FakeClock
     from rowlock.core.errors import (
@@ -55,6 +64,15 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "core.clock": ("FakeClock",),
+    "contrib.public_web": (
+        "AddressRefused",
+        "WebTarget",
+        "is_public_address",
+        "public_address",
+        "public_socket",
+        "system_resolve",
+        "web_target",
+    ),
     "contrib.web_addresses": ("canonical_url", "host_of", "link_key", "price_key"),
     "core.errors": (
         "BatchNotFound",
@@ -102,6 +120,7 @@ _MODULES = {
 _PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AddressRefused",
     "AnswerCache",
     "Attempt",
     "Backoff",
@@ -145,6 +164,7 @@ __all__ = [
     "Task",
     "TaskNotFound",
     "TransactionTooLong",
+    "WebTarget",
     "WorkerPool",
     "__version__",
     "canonical_url",
@@ -153,8 +173,13 @@ __all__ = [
     "get_handler",
     "handler",
     "host_of",
+    "is_public_address",
     "link_key",
     "price_key",
+    "public_address",
+    "public_socket",
+    "system_resolve",
+    "web_target",
 ]
 
 
