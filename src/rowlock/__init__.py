@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from rowlock.store.app_schema import Migrations
     from rowlock.store.batches import EndedBatch
     from rowlock.store.engines.engine import Session
+    from rowlock.store.engines.filesystem import network_filesystem
     from rowlock.store.reads import FinishedStats, QueueStats, Stats
     from rowlock.worker.lease import Lease
     from rowlock.worker.pool import WorkerPool
@@ -106,6 +107,7 @@ _MODULES = {
     "store.app_schema": ("Migrations",),
     "store.batches": ("EndedBatch",),
     "store.engines.engine": ("Session",),
+    "store.engines.filesystem": ("network_filesystem",),
     "store.reads": ("FinishedStats", "QueueStats", "Stats"),
     "app": ("Rowlock",),
     "client.batch": ("Batch",),
@@ -175,6 +177,7 @@ __all__ = [
     "host_of",
     "is_public_address",
     "link_key",
+    "network_filesystem",
     "price_key",
     "public_address",
     "public_socket",

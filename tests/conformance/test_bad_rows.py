@@ -117,10 +117,10 @@ async def test_long_texts_of_digits_and_numbers_that_python_reads_are_taken(rig:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("run_after => 'infinity'", "run_after must be from 1970 to 2199, not infinity"),
-        ("run_after => '20000-01-01'", "run_after must be from 1970 to 2199"),
-        ("expires_at => '-infinity'", "expires_at must be from 1970 to 2199, not -infinity"),
-        ("args => '{\"n\": 1e5000}'", "a number of more than 4300 digits"),
+        ("'{}', '{\"run_after\": \"infinity\"}'", "run_after must be a time .* from 1970 to 2199.*; not .*infinity"),
+        ("'{}', '{\"run_after\": \"20000-01-01T00:00:00Z\"}'", "run_after must be a time .* from 1970 to 2199"),
+        ("'{}', '{\"delay\": 9e9}'", "delay must be a number of seconds from 0 to 3200000000"),
+        ("'{\"n\": 1e5000}'", "a number of more than 4300 digits"),
     ],
 )
 async def test_the_sql_function_refuses_what_could_not_be_read(database: str, call: str, message: str) -> None:

@@ -30,7 +30,7 @@ async def test_a_worker_that_sleeps_runs_it_at_once(database: str) -> None:
             return f"sent to {to}"
 
         async with app.worker(queues=["out"], poll_interval_seconds=60):
-            job_id = sql(database, "SELECT rowlock.enqueue('mail', '{\"to\": \"bo\"}', queue => 'out')")
+            job_id = sql(database, 'SELECT rowlock.enqueue(\'mail\', \'{"to": "bo"}\', \'{"queue": "out"}\')')
             assert await (await app.job(str(job_id))).wait(10) == "sent to bo"
 
 
@@ -50,13 +50,23 @@ async def test_it_rings_while_a_worker_sleeps_and_not_else(database: str) -> Non
 
 
 async def test_every_option_reaches_the_row(database: str) -> None:
-    job_id = sql(
-        database,
-        """SELECT rowlock.enqueue(task => 't', args => '{"a": 1}', queue => 'q', priority => -3, source => 'api:x',
-                  owner => 'ana', tags => ARRAY['x', 'y'], max_attempts => 2, timeout_seconds => 9,
-                  backoff => '{"kind": "fixed", "base": 5, "cap": 5, "factor": 1}',
-                  run_after => now() + interval '1 hour', expires_at => now() + interval '2 hours')""",
-    )
+    given = {
+        "queue": "q",
+        "priority": -3,
+        "source": "api:x",
+        "owner": "ana",
+        "tags": ["x", "y"],
+        "max_attempts": 2,
+        "timeout_seconds": 9,
+        "keep_seconds": 60,
+        "on_lost": "dead",
+        "backoff": {"kind": "fixed", "base": 5, "cap": 5, "factor": 1},
+        "on_success": "report",
+        "on_dead": {"task": "refund", "queue": "money", "on_success": {"task": "report", "bare": True}},
+        "delay": 3600,
+        "expires_at": "2031-05-01T12:00:00Z",
+    }
+    job_id = sql(database, "SELECT rowlock.enqueue('t', '{\"a\": 1}', %s)", json.dumps(given))
     async with Rowlock(database) as app:
         job = (await app.job(str(job_id))).record
     assert (job.task, job.args, job.queue, job.priority, job.source) == ("t", {"a": 1}, "q", -3, "api:x")
@@ -64,7 +74,98 @@ async def test_every_option_reaches_the_row(database: str) -> None:
     assert job.backoff == {"kind": "fixed", "base": 5, "cap": 5, "factor": 1}
     assert (job.run_after - job.created_at).total_seconds() == pytest.approx(3600, abs=1)
     assert job.expires_at is not None
-    assert sql(database, "SELECT ready FROM rowlock.jobs_live") is False
+    assert job.expires_at.isoformat() == "2031-05-01T12:00:00+00:00"
+    row = "ready, keep_seconds, on_lost, on_success::jsonb, on_dead::jsonb"
+    assert sql(database, f"SELECT to_jsonb(x) FROM (SELECT {row} FROM rowlock.jobs_live) x") == {
+        "ready": False,
+        "keep_seconds": 60,
+        "on_lost": "dead",
+        "on_success": {"task": "report"},
+        "on_dead": given["on_dead"],
+    }
+
+
+def call(url: str, task: str, **options: Any) -> str:
+    """Enqueue one job with these options; answers its id."""
+    return str(sql(url, "SELECT rowlock.enqueue(%s, '{}', %s)", task, json.dumps(options)))
+
+
+async def test_a_second_job_with_a_key_that_is_held_is_the_first_one(database: str) -> None:
+    first = call(database, "t", key="k")
+    assert call(database, "t", key="k") == first
+    assert call(database, "t", key="k", owner="ana") != first
+    assert call(database, "u", key="k") != first
+    assert sql(database, "SELECT count(*) FROM rowlock.jobs") == 3
+    async with Rowlock(database) as app:
+
+        @app.task("t")
+        async def t() -> None: ...
+
+        assert (await t.using(key="k").enqueue()).id == first
+
+
+async def test_a_window_lets_its_key_go_when_its_time_is_over(database: str) -> None:
+    first = call(database, "t", key="k", unique="window", window=3600)
+    assert call(database, "t", key="k", unique="window", window=3600) == first
+    sql(database, "UPDATE rowlock.job_keys SET expires_at = now() RETURNING 1")
+    assert call(database, "t", key="k", unique="window", window=3600) != first
+
+
+async def test_an_id_that_a_job_has_or_had_is_not_made_again(database: str) -> None:
+    chosen = "00000000-0000-7000-8000-000000000007"
+    assert call(database, "t", job_id=chosen) == chosen
+    assert call(database, "t", job_id=chosen) == chosen
+    assert sql(database, "SELECT count(*) FROM rowlock.jobs") == 1
+    sql(database, "DELETE FROM rowlock.jobs_live RETURNING 1")
+    assert call(database, "t", job_id=chosen) == chosen
+    assert sql(database, "SELECT count(*) FROM rowlock.jobs") == 0
+    # A job that is not made because another has its key leaves its id free.
+    older, other = call(database, "t", key="k"), "00000000-0000-7000-8000-000000000008"
+    assert call(database, "t", key="k", job_id=other) == older
+    assert call(database, "t", job_id=other) == other
+
+
+async def test_a_batch_counts_jobs_until_it_is_sealed(database: str) -> None:
+    async with Rowlock(database) as app:
+        async with app.batch("import") as batch:
+            call(database, "t", batch_id=batch.id)
+            sql(database, "SELECT count(*) FROM rowlock.enqueue_many('t', %s, %s)",
+                '[{"args": {}}, {"args": {}}]', json.dumps({"batch_id": batch.id}))  # fmt: skip
+        assert (await batch.refresh()).total == 3
+    with pytest.raises(psycopg.Error, match="is sealed") as refused:
+        call(database, "t", batch_id=batch.id)
+    assert refused.value.sqlstate == "RL004"
+    with pytest.raises(psycopg.Error, match="there is no batch"):
+        call(database, "t", batch_id="00000000-0000-7000-8000-000000000001")
+
+
+async def test_a_running_job_adds_to_its_own_sealed_batch_as_long_as_it_holds_its_lease(database: str) -> None:
+    async with Rowlock(database) as app:
+        async with app.batch("import") as batch:
+            job_id = call(database, "t", batch_id=batch.id)
+    token = sql(
+        database,
+        "UPDATE rowlock.jobs_live SET state = 'running', ready = FALSE, lease_token = gen_random_uuid(),"
+        " locked_by = 'w', locked_at = now(), lease_expires_at = now() RETURNING lease_token::text",
+    )
+    call(database, "t", batch_id=batch.id, under={"job_id": job_id, "token": token})
+    with pytest.raises(psycopg.Error, match="is sealed"):
+        call(database, "t", batch_id=batch.id)
+    with pytest.raises(psycopg.Error, match="no longer held") as refused:
+        call(database, "t", under={"job_id": job_id, "token": batch.id})
+    assert refused.value.sqlstate == "RL006"
+
+
+async def test_many_jobs_are_made_in_their_order_and_those_with_a_held_key_are_not(database: str) -> None:
+    older = call(database, "t", key="b")
+    jobs = [{"args": {"n": n}, "key": key, "source": f"api:{key}"} for n, key in enumerate("cbac")]
+    with psycopg.connect(database) as connection:
+        made = connection.execute("SELECT * FROM rowlock.enqueue_many('t', %s)", [json.dumps(jobs)]).fetchall()
+    assert [created for _, created in made] == [True, False, True, False]
+    assert str(made[1][0]) == older
+    assert made[3][0] == made[0][0]
+    rows = "SELECT jsonb_agg(jsonb_build_array(args -> 'n', source) ORDER BY id) FROM rowlock.jobs_live WHERE id <> %s"
+    assert sql(database, rows, older) == [[0, "api:c"], [2, "api:a"]]
 
 
 async def test_ids_grow_with_time_and_are_uuids_of_version_7(database: str) -> None:
@@ -88,50 +189,94 @@ async def test_it_commits_with_the_transaction_around_it(database: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "code", "message"),
     [
-        ("NULL", "task must have 1–200 characters"),
-        ("E'a\\nb'", "task must have 1–200 characters"),
-        ("'t', '[1]'", "args must be a JSON object, the arguments of task t"),
-        ("'t', NULL", "args must be a JSON object"),
-        ("'t', jsonb_build_object('a', repeat('x', 300000))", "more than 262144; store them"),
-        ("'t', queue => ''", "queue must have 1–200 characters"),
-        ("'t', priority => 101", "priority must be from -100"),
-        ("'t', max_attempts => 0", "max_attempts must be from 1"),
-        ("'t', timeout_seconds => -1", "timeout_seconds must be above 0"),
-        ("'t', backoff => '5'", "backoff must be like .*; not 5"),
-        ('\'t\', backoff => \'[{"kind": "fixed", "base": 5}]\'', "backoff must be like"),
-        ("'t', backoff => '{\"kind\": \"fixed\"}'", "backoff must be like"),
-        ('\'t\', backoff => \'{"kind": "linear", "base": 5}\'', "backoff must be like .* not .*linear"),
-        ('\'t\', backoff => \'{"kind": "fixed", "base": "5"}\'', "backoff must be like"),
-        ('\'t\', backoff => \'{"kind": "fixed", "base": [5]}\'', "backoff must be like"),
-        ('\'t\', backoff => \'{"kind": "fixed", "base": -1}\'', "backoff must be like"),
-        ('\'t\', backoff => \'{"kind": "fixed", "base": 1e300}\'', "backoff must be like"),
-        ('\'t\', backoff => \'{"kind": "exponential", "base": 5, "cap": 1e300}\'', "backoff must be like"),
-        ('\'t\', backoff => \'{"kind": "exponential", "base": 5, "cap": null}\'', "backoff must be like"),
-        ('\'t\', backoff => \'{"kind": "exponential", "base": 5, "factor": 1e200}\'', "a factor from 1 to 100"),
-        ('\'t\', backoff => \'{"kind": "fixed", "base": 5, "step": 1}\'', "backoff must be like"),
-        ("'t', source => ':x'", "a source is named like api:ebay"),
-        ("'t', source => 'api:'", "a source is named like api:ebay"),
+        ("NULL", "RL001", "task must have 1–200 characters"),
+        ("E'a\\nb'", "RL001", "task must have 1–200 characters"),
+        ("'t', '[1]'", "RL001", "args must be a JSON object, the arguments of task t"),
+        ("'t', NULL", "RL001", "args must be a JSON object"),
+        ("'t', jsonb_build_object('a', repeat('x', 300000))", "RL003", "more than 262144"),
+        ("'t', '{}', '[]'", "RL001", "options must be a JSON object, not \\[\\]"),
     ],
 )
-async def test_bad_input_is_refused_with_the_reason(database: str, call: str, message: str) -> None:
-    with pytest.raises(psycopg.Error, match=message):
+async def test_bad_arguments_are_refused_with_the_reason(database: str, call: str, code: str, message: str) -> None:
+    with pytest.raises(psycopg.Error, match=message) as refused:
         sql(database, f"SELECT rowlock.enqueue({call})")
+    assert refused.value.sqlstate == code
+    assert refused.value.diag.message_hint
     assert sql(database, "SELECT count(*) FROM rowlock.jobs") == 0
+
+
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"colour": 1}, "no option colour"),
+    ({"queue": ""}, "queue must be a string of 1–200 characters"),
+    ({"queue": 5}, "queue must be a string"),
+    ({"owner": "a\nb"}, "owner must be a string"),
+    ({"priority": 101}, "priority must be a whole number from -100"),
+    ({"priority": 1.5}, "priority must be a whole number"),
+    ({"priority": True}, "priority must be a whole number"),
+    ({"max_attempts": 0}, "max_attempts must be a whole number from 1"),
+    ({"timeout_seconds": -1}, "timeout_seconds must be a number of seconds"),
+    ({"timeout_seconds": "9"}, "timeout_seconds must be a number of seconds"),
+    ({"backoff": 5}, "backoff must be like .*; not 5"),
+    ({"backoff": "5 minutes"}, "backoff must be like"),
+    ({"backoff": [{"kind": "fixed", "base": 5}]}, "backoff must be like"),
+    ({"backoff": {"kind": "fixed"}}, "backoff must be like"),
+    ({"backoff": {"kind": "linear", "base": 5}}, "backoff must be like .* not .*linear"),
+    ({"backoff": {"kind": "fixed", "base": "5"}}, "backoff must be like"),
+    ({"backoff": {"kind": "fixed", "base": -1}}, "backoff must be like"),
+    ({"backoff": {"kind": "fixed", "base": 1e300}}, "backoff must be like"),
+    ({"backoff": {"kind": "exponential", "base": 5, "cap": None}}, "backoff must be like"),
+    ({"backoff": {"kind": "exponential", "base": 5, "factor": 1e200}}, "a factor from 1 to 100"),
+    ({"backoff": {"kind": "fixed", "base": 5, "step": 1}}, "backoff must be like"),
+    ({"source": ":x"}, "source must be named like api:ebay"),
+    ({"source": "api:"}, "source must be named like api:ebay"),
+    ({"on_success": 5}, "on_success must name a task"),
+    ({"on_dead": {"queue": "q"}}, "on_dead must name a task"),
+    ({"on_dead": {"task": "t", "colour": 1}}, "no option colour"),
+    ({"on_dead": {"task": "x" * 20000}}, "on_dead must name a task"),
+    ({"on_lost": "burn"}, 'on_lost must be "retry" or "dead"'),
+    ({"tags": "a"}, "tags must be a list of strings"),
+    ({"tags": [1]}, "tags must be a list of strings"),
+    ({"batch_id": "7"}, "batch_id must be the id of a batch"),
+    ({"unique": "until_done"}, "there is no key"),
+    ({"unique": "sometimes", "key": "k"}, "unique must be"),
+    ({"unique": "window", "key": "k"}, "belong together"),
+    ({"window": 5, "key": "k"}, "belong together"),
+    ({"delay": 5, "run_after": "2031-05-01T12:00:00Z"}, "delay and run_after are both given"),
+    ({"run_after": "infinity"}, "run_after must be a time with its zone"),
+    ({"run_after": "2031-05-01T12:00:00"}, "run_after must be a time with its zone"),
+    ({"run_after": "2031-15-01T12:00:00Z"}, "run_after must be a time with its zone"),
+    ({"expires_at": "1960-05-01T12:00:00Z"}, "expires_at must be a time .* from 1970 to 2199"),
+    ({"key": ""}, "key must be a string of 1–512 bytes"),
+    ({"key": "x" * 513}, "key must be a string of 1–512 bytes"),
+    ({"job_id": "7"}, "job_id must be a UUID"),
+]
+
+
+async def test_bad_options_are_refused_by_their_name_and_change_nothing(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        for options, message in BAD_OPTIONS:
+            with pytest.raises(psycopg.Error, match=message) as refused:
+                connection.execute("SELECT rowlock.enqueue('t', '{}', %s)", [json.dumps(options)])
+            assert (refused.value.sqlstate or "")[:2] == "RL", options
+            assert refused.value.diag.message_hint, options
+    assert sql(database, "SELECT count(*) FROM rowlock.jobs") == 0
+    assert sql(database, "SELECT count(*) FROM rowlock.job_keys") == 0
 
 
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ('{"kind": "fixed", "base": 5}', fixed(5)),
-        ('{"kind": "exponential", "base": 2}', exponential(2)),
-        ('{"kind": "exponential", "base": 2, "cap": 60, "factor": 3}', exponential(2, 60, 3)),
-        ("null", DEFAULT_BACKOFF),
+        ({"kind": "fixed", "base": 5}, fixed(5)),
+        ({"kind": "exponential", "base": 2}, exponential(2)),
+        ({"kind": "exponential", "base": 2, "cap": 60, "factor": 3}, exponential(2, 60, 3)),
+        (exponential(2, 60, 3).to_json(), exponential(2, 60, 3)),
+        (None, DEFAULT_BACKOFF),
     ],
 )
-async def test_a_backoff_from_sql_means_what_it_means_in_python(database: str, given: str, meant: Backoff) -> None:
-    job_id = sql(database, "SELECT rowlock.enqueue('t', backoff => CAST(%s AS jsonb))", given)
+async def test_a_backoff_from_sql_means_what_it_means_in_python(database: str, given: Any, meant: Backoff) -> None:
+    job_id = call(database, "t", backoff=given)
     stored = sql(database, "SELECT CAST(backoff AS text) FROM rowlock.jobs WHERE id = %s", job_id)
     assert Backoff.from_json(stored) == meant
 
@@ -156,9 +301,18 @@ async def test_what_is_not_given_is_what_the_tasks_worker_registered(database: s
         texts = ", ".join(f"CAST(CAST({name} AS jsonb) AS text)" for name in ("backoff", "on_success", "on_dead"))
         by_sql, by_python = await app.fetch(f"SELECT {columns}, {texts} FROM rowlock.jobs_live ORDER BY id")
         assert tuple(by_sql) == tuple(by_python)
-        job_id = sql(database, "SELECT rowlock.enqueue('pay', queue => 'q', priority => 0, max_attempts => 3)")
-        job = await app.job(str(job_id))
+        job = await app.job(call(database, "pay", queue="q", priority=0, max_attempts=3))
         assert (job.queue, job.priority, job.max_attempts, job.timeout_seconds) == ("q", 0, 3, 9)
+
+
+async def test_the_function_knows_every_option_of_the_list_and_no_other(database: str) -> None:
+    with pytest.raises(psycopg.Error, match="no option colour") as refused:
+        call(database, "t", colour=1)
+    hint = refused.value.diag.message_hint or ""
+    named = hint.removeprefix("There are ").partition(";")[0].split(", ")
+    assert named == list(OPTIONS)
+    for name in named:
+        sql(database, "SELECT rowlock.enqueue('t', '{}', %s)", json.dumps({name: None}))
 
 
 async def test_every_option_that_a_task_can_give_its_jobs_is_known_to_the_function(database: str) -> None:
@@ -184,7 +338,7 @@ async def test_a_source_that_python_derives_is_warned_of(database: str) -> None:
     told: list[str] = []
     with psycopg.connect(database) as connection:
         connection.add_notice_handler(lambda notice: told.append(str(notice.message_primary)))
-        connection.execute("SELECT rowlock.enqueue('t', source => 'api:x')")
+        connection.execute("SELECT rowlock.enqueue('t', '{}', '{\"source\": \"api:x\"}')")
         assert told == []
         connection.execute("SELECT rowlock.enqueue('t')")
     assert ["derives its source from its arguments" in line for line in told] == [True]

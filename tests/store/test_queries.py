@@ -284,6 +284,7 @@ def test_a_part_is_included_with_its_arguments_and_with_the_parts_in_it() -> Non
     }
     assert _include("WHERE {part:page(< | DESC)};", parts) == "WHERE owner = :me AND id < :id ORDER BY id DESC;"
     assert _include("{part:page(< | {part:mine})}", parts).endswith("ORDER BY id owner = :me")
+    assert _include("{part:page(< | {after({part:mine})})}", parts).endswith("ORDER BY id {after(owner = :me)}")
     with pytest.raises(ValueError, match="shorter"):
         _include("{part:page(<)}", parts)
     with pytest.raises(LookupError, match="nothing"):

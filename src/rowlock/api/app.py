@@ -37,6 +37,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
             yield
         finally:
             await service.feed.close()
+            await service.changes.close()
 
     app = FastAPI(
         title="Rowlock job API",

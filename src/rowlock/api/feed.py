@@ -17,10 +17,10 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from rowlock.core.errors import StoreError
+from rowlock.core.errors import StoreError, StoreUnavailable
 from rowlock.store import events
 from rowlock.store.engines.engine import Store, Wakeups
 from rowlock.store.events import Event, News
@@ -34,6 +34,8 @@ POLL_SECONDS = 0.05  # on SQLite
 CHECK_SECONDS = 1.0  # on PostgreSQL, where a wake-up may be lost
 LISTEN_SECONDS = 30.0
 PENDING = 1000  # events that wait for one slow client; with more it must start again
+MOST_MISSING = 100_000  # ids that a reader remembers as missing; after a wider gap every client must start again
+RETRY_SECONDS = 1.0  # between attempts to reach a database that is away
 
 
 class Position(NamedTuple):
@@ -71,10 +73,15 @@ class Watcher:
         key = (event.job_id, 0 if event.type == "job.progress" else event.id)
         self._pending.pop(key, None)
         if len(self._pending) >= PENDING:
-            self.overrun = True
-            self._pending.clear()
+            self.give_up()
         if not self.overrun:
             self._pending[key] = (event, position)
+        self._news.set()
+
+    def give_up(self) -> None:
+        """The client cannot be told everything any more."""
+        self.overrun = True
+        self._pending.clear()
         self._news.set()
 
     async def take(self) -> list[tuple[Event, Position]]:
@@ -85,7 +92,7 @@ class Watcher:
         return taken
 
     def wake(self) -> None:
-        """Let `take` return, with nothing perhaps."""
+        """Let `take` return, also with nothing: the client has something else to send."""
         self._news.set()
 
 
@@ -95,15 +102,24 @@ class Reader:
     def __init__(self, newest: int) -> None:
         self.mark = self.newest = newest
         self.missing: dict[int, int] = {}  # id -> every transaction that could bring it has a number below this one
+        self.jumped = False  # a gap was too wide to remember: nobody can say what was in it
 
-    def learn(self, news: News) -> list[Event]:
-        """The events that were not known before, oldest first."""
+    def learn(self, news: News, asked: Sequence[int] = ()) -> list[Event]:
+        """The events that were not known before, oldest first. `asked` are the missing ids that were looked for, beside
+        everything after the newest id: no other missing id can be given up."""
         fresh = [event for event in news.events if event.id > self.newest or event.id in self.missing]
+        looked_for, newest = set(asked), self.newest
         for event in fresh:
             self.missing.pop(event.id, None)
-            self.missing |= dict.fromkeys(range(self.newest + 1, event.id), news.running_to)
+            first = max(self.newest + 1, event.id - MOST_MISSING)
+            self.jumped |= first > self.newest + 1
+            self.missing |= dict.fromkeys(range(first, event.id), news.running_to)
             self.newest = max(self.newest, event.id)
-        self.missing = {gap: until for gap, until in self.missing.items() if until > news.running_from}
+        self.missing = {
+            gap: until
+            for gap, until in self.missing.items()
+            if until > news.running_from or not (gap in looked_for or gap > newest)
+        }
         self.mark = min(self.missing) - 1 if self.missing else self.newest
         return fresh
 
@@ -113,10 +129,10 @@ class Feed:
 
     def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
         self._store = store
-        self._id = f"server-{secrets.token_hex(8)}"
         self._watchers: set[Watcher] = set()
         self._reader: Reader | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None  # none while nobody watches
+        self._tasks: set[asyncio.Task[None]] = set()  # with those that are about to end
         self._ready = asyncio.Event()
         self._woken = asyncio.Event()
 
@@ -126,9 +142,11 @@ class Feed:
         watcher = Watcher(owner, job_id)
         self._watchers.add(watcher)
         try:
-            if self._task is None or self._task.done():
+            if self._reading is None or self._reading.done():
                 self._ready.clear()
-                self._task = asyncio.get_running_loop().create_task(self._run())
+                self._reading = asyncio.get_running_loop().create_task(self._run())
+                self._tasks.add(self._reading)
+                self._reading.add_done_callback(self._tasks.discard)
             await self._ready.wait()
             yield watcher
         finally:
@@ -147,9 +165,6 @@ class Feed:
     async def missed(self, watcher: Watcher, since: Position) -> list[tuple[Event, Position]] | None:
         """What a client has missed since a position; None when that is too long ago to tell."""
         store = await self._store()
-        oldest, newest = await store.run(events.bounds())
-        if since.mark > newest or (oldest is not None and since.mark + 1 < oldest):
-            return None
         found: list[tuple[Event, Position]] = []
         owner, at = None if watcher.owner is EVERYONE else str(watcher.owner), since.mark
         while page := await store.run(events.after(at, PAGE, owner)):
@@ -158,33 +173,50 @@ class Feed:
             found += [(e, Position(min(mark, e.id), e.id)) for e in page if e.id != since.last and watcher.wants(e)]
             if len(found) > 10 * PENDING:
                 return None
+        # Asked afterwards: retention may have removed events while the pages were read.
+        oldest, newest = await store.run(events.bounds())
+        if since.mark > newest or (oldest is not None and since.mark + 1 < oldest):
+            return None
         return found
 
     async def close(self) -> None:
         """Stop reading."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- the reader
 
     async def _run(self) -> None:
-        store = await self._store()
+        store = await self._opened()
+        listener = f"server-{secrets.token_hex(8)}"
         wakeups = await store.listen(self._on_wakeup) if store.engine == "postgres" else None
         try:
-            await self._follow(store, wakeups)
+            await self._follow(store, wakeups, listener)
+            # Before anything is awaited: a client that comes while this one tidies up needs a reader of its own.
+            self._reading = None
         finally:
             if wakeups is not None:
                 await wakeups.close()
                 with contextlib.suppress(StoreError):
-                    await store.run(events.stop_listening(self._id))
+                    await store.run(events.stop_listening(listener))
 
-    async def _follow(self, store: Store, wakeups: Wakeups | None) -> None:
+    async def _opened(self) -> Store:
+        """The store; waits for a database that is away, because clients wait for this reader."""
+        while True:
+            try:
+                return await self._store()
+            except StoreUnavailable as error:
+                log.warning("no events yet: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _follow(self, store: Store, wakeups: Wakeups | None, listener: str) -> None:
         announced = 0.0
         while self._watchers:
             try:
                 if wakeups is not None and time.monotonic() > announced:
-                    await store.run(events.listen(self._id, LISTEN_SECONDS))
+                    await store.run(events.listen(listener, LISTEN_SECONDS))
                     announced = time.monotonic() + LISTEN_SECONDS / 3
                 if self._reader is None or not self._ready.is_set():
                     self._reader = await self._begin(store)
@@ -192,7 +224,7 @@ class Feed:
                 await self._read(store, self._reader)
             except StoreError as error:
                 store.outage.failed("events", error)
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(RETRY_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS if wakeups is not None else POLL_SECONDS):
                     await self._woken.wait()
@@ -207,12 +239,18 @@ class Feed:
 
     async def _read(self, store: Store, reader: Reader) -> None:
         while True:
-            news = await store.run(events.news(reader.newest, sorted(reader.missing)[:PAGE], PAGE))
-            for event in reader.learn(news):
-                position = Position(reader.mark, event.id)
+            asked = sorted(reader.missing)[:PAGE]
+            news = await store.run(events.news(reader.newest, asked, PAGE))
+            for event in reader.learn(news, asked):
+                # Not beyond the event itself: a client that leaves after it must get those that were read with it.
+                position = Position(min(reader.mark, event.id), event.id)
                 for watcher in list(self._watchers):
                     if watcher.wants(event):
                         watcher.put(event, position)
+            if reader.jumped:
+                reader.jumped = False
+                for watcher in self._watchers:
+                    watcher.give_up()
             if len(news.events) < PAGE:
                 return
 

@@ -18,6 +18,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.websockets import WebSocketDisconnect
 
 from rowlock.api.asker import Asker
+from rowlock.api.changes import View
 from rowlock.api.feed import Position, Watcher
 from rowlock.api.problems import Refusal, documented, unauthorized
 from rowlock.api.service import Service, Serving, Who
@@ -212,25 +213,39 @@ async def _farewell(socket: WebSocket, code: int, message: dict[str, Any] | None
 async def messages(
     service: Service, asker: Asker, job_id: str | None, since: str | None
 ) -> AsyncIterator[dict[str, Any]]:
-    """`ready`, then events, for as long as the asker's token is good; `resync` where some would be missing."""
+    """`ready`, then events, for as long as the asker's token is good; `resync` where some would be missing. An operator
+    is also told how all queues and jobs stand, and what changes: those messages have the position of the last event."""
     feed, zone = service.feed, service.zone
-    async with feed.watching(asker.owner, job_id) as watcher:
-        begin = feed.position()
+    async with feed.watching(asker.owner, job_id) as watcher, _view(service, asker, job_id, watcher) as view:
+        at = str(feed.position())
         missed = await _missed(service, watcher, since)
         if missed is None:
-            yield {"type": "resync", "eventId": str(begin)}
+            yield {"type": "resync", "eventId": at}
             return
-        yield {"type": "ready", "eventId": str(begin) if since is None else since}
+        at = at if since is None else since
+        yield {"type": "ready", "eventId": at}
         for event, position in missed:
-            yield {**event_data(event, zone), "eventId": str(position)}
+            yield {**event_data(event, zone), "eventId": (at := str(position))}
         sent = {event.id for event, _ in missed}
         while await service.token_is_good(asker):
             for event, position in await _soon(watcher):
                 if event.id not in sent:
-                    yield {**event_data(event, zone), "eventId": str(position)}
+                    yield {**event_data(event, zone), "eventId": (at := str(position))}
+            for message in view.take(zone) if view is not None else ():
+                yield {**message, "eventId": at}
             if watcher.overrun:
                 yield {"type": "resync", "eventId": str(feed.position())}
                 return
+
+
+@contextlib.asynccontextmanager
+async def _view(service: Service, asker: Asker, job_id: str | None, watcher: Watcher) -> AsyncIterator[View | None]:
+    """What changes in all queues, for an operator who watches all jobs; nothing for anybody else."""
+    if not asker.is_operator or job_id is not None:
+        yield None
+        return
+    async with service.changes.watching(watcher.wake) as view:
+        yield view
 
 
 async def _missed(service: Service, watcher: Watcher, since: str | None) -> list[tuple[Event, Position]] | None:

@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from rowlock.api.asker import Asker
 from rowlock.api.auth import Authenticator
+from rowlock.api.changes import Changes
 from rowlock.api.feed import Feed
 from rowlock.api.problems import Refusal
 from rowlock.client.client import Client
@@ -29,6 +30,7 @@ class Service:
         self.client, self.authenticator, self.settings = client, authenticator, client.settings.api
         self.zone = ZoneInfo(self.settings.zone)
         self.feed = Feed(client.store)
+        self.changes = Changes(client.store)
         self.results = client.results
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()

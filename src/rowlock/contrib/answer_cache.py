@@ -20,13 +20,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rowlock.core.errors import ConfigError, InvalidArguments, seconds
-from rowlock.store.engines.filesystem import network_filesystem
+from rowlock import ConfigError, InvalidArguments, network_filesystem
 
 log = logging.getLogger("rowlock.cache")
 T = TypeVar("T")
 
-TTL_SECONDS, MAX_BYTES = 3600.0, 64 * 1024 * 1024
+TTL_SECONDS, MAX_TTL_SECONDS, MAX_BYTES = 3600.0, 3_200_000_000, 64 * 1024 * 1024
 PAUSE_SECONDS = 60.0  # how long a file that cannot be used is left alone
 BUSY_SECONDS = 5.0
 BATCH = 200  # most rows or pages that one transaction gives up, so that no other process waits long
@@ -334,9 +333,13 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _lifetime(ttl: float | timedelta, what: str) -> float:
-    if not (number := seconds(ttl, what)):
-        raise InvalidArguments(f"{what} must be above zero; to cache nothing, use enabled=False")
-    return number
+    number = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise InvalidArguments(f"{what} must be seconds or a timedelta, not {ttl!r}")
+    if not 0 < number <= MAX_TTL_SECONDS:
+        must = "must be above zero and at most 100 years"
+        raise InvalidArguments(f"{what} {must}, not {ttl!r}; to cache nothing, use enabled=False")
+    return float(number)
 
 
 def _checked(key: str) -> str:

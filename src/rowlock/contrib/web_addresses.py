@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from urllib.parse import unquote, unquote_to_bytes
 
-from rowlock.core.errors import InvalidArguments
+from rowlock import InvalidArguments
 
 MAX_URL = 8192
 DEFAULT_PORTS = {"http": "80", "https": "443"}

@@ -86,7 +86,7 @@ def parse_rule(text: str, zone: str = "UTC", *, seconds: bool = False) -> Rule:
     if words.LIKE_A_MOMENT.match(tidy):
         return Rule("once", f"at {(EPOCH + _instant(tidy, zone) * SECOND).isoformat()}", zone)
     parts = (words.macro(tidy) if tidy.startswith("@") else tidy).upper().split()
-    words.check_cron(tidy, parts, seconds)
+    words.check_cron(tidy, parts, seconds, _dated)
     rule = Rule("cron", " ".join(parts), zone)
     _timeline(rule)
     return rule
@@ -175,11 +175,11 @@ class _Cron:
 
 
 def _cron(text: str, zone: str) -> _Cron:
-    words.check_cron(text, text.split(), True)
-    return dated(text, zone)
+    words.check_cron(text, text.split(), True, _dated)
+    return _dated(text, zone)
 
 
-def dated(text: str, zone: str = "UTC") -> _Cron:
+def _dated(text: str, zone: str = "UTC") -> _Cron:
     """A cron rule whose fields are right, refused if no date fits it."""
     try:
         sim = CronSim(text, datetime(2000, 1, 1))

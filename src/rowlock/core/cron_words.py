@@ -1,9 +1,10 @@
-"""What people write for a rule and what they are told: forms, faults with the nearest valid form, rules in words."""
+"""The texts of schedule rules: which forms are accepted, errors that suggest the nearest valid rule, rules in words."""
 
 from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -63,7 +64,7 @@ def check_zone(zone: object) -> None:
         raise InvalidArguments(f"a zone must be an IANA name such as 'Asia/Seoul', not {type(zone).__name__}")
     if zone == "UTC" or zone in _zones():
         return
-    # Not Etc/GMT+9, which is nine hours *behind*: whoever wrote GMT+9 meant the other side of the world.
+    # Never suggest Etc/GMT+9: it is nine hours *behind* UTC, and somebody who writes GMT+9 means nine hours ahead.
     known = {name.lower(): name for name in _zones() if not re.search(r"\d$", name)}
     near = get_close_matches(zone[:60].lower(), known, 3, 0.5)
     hint = f"did you mean {' or '.join(known[name] for name in near)}?" if near else "give an IANA name as Asia/Seoul"
@@ -98,8 +99,9 @@ DAY_OF_WEEK = Field("day-of-week", 0, 7, ("SUN", "MON", "TUE", "WED", "THU", "FR
 FIELDS = (Field("second", 0, 59), Field("minute", 0, 59), Field("hour", 0, 23), DAY_OF_MONTH, MONTH, DAY_OF_WEEK)
 
 
-def check_cron(text: str, parts: list[str], seconds: bool) -> None:
-    """Refuse a cron rule with the field that is wrong. Whether it has any date is not looked at."""
+def check_cron(text: str, parts: list[str], seconds: bool, check_dates: Callable[[str], object]) -> None:
+    """Refuse a cron rule with the field that is wrong, and suggest the nearest rule without that fault. `check_dates`
+    raises Never for a rule that no date fits: it is asked about the suggestion, not about the rule itself."""
     fault, nearest = _mend(parts)
     if len(parts) == 6 and not seconds:
         fault = "has 6 fields: seconds come first, but only when the option seconds asks for them"
@@ -110,7 +112,7 @@ def check_cron(text: str, parts: list[str], seconds: bool) -> None:
         name = f"@{text.lower()}"
         nearest = _mend([*parts, "*"])[1] if len(parts) == 4 else name if name in MACROS else ""
     if fault:
-        nearest = _with_a_date(nearest)
+        nearest = _with_a_date(nearest, check_dates)
         raise refused(text, fault + (f"; nearest: {nearest!r}" if nearest else ""))
 
 
@@ -123,13 +125,11 @@ class Never(InvalidArguments):
         super().__init__(str(refused(text, f"never fires: {why}; nearest: {self.nearest!r}")))
 
 
-def _with_a_date(mended: str) -> str:
+def _with_a_date(mended: str, check_dates: Callable[[str], object]) -> str:
     """The rule, or the nearest one that has a date: what is suggested must not be refused in turn."""
-    from rowlock.core.cron import dated  # here, because it needs this module first
-
     try:
         if mended and not mended.startswith("@"):
-            dated(mended)
+            check_dates(mended)
     except Never as error:
         return error.nearest
     return mended

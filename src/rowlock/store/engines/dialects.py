@@ -92,6 +92,7 @@ POSTGRES = Dialect(
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
         "among": lambda x: f"= ANY(ARRAY({x}))",
         "computed": lambda x: x,
+        "equal_by_range": lambda x: "{0} >= {1} AND {0} <= {1}".format(*_alias(x)),
         "greatest": lambda x: f"greatest({x})",
         "class": lambda x: f"split_part({x}, ':', 1)",
         # LATERAL with LIMIT, because a plain join may be planned as a product while the tables are empty.
@@ -135,6 +136,7 @@ SQLITE = Dialect(
         "skip_locked": lambda _: "",
         "among": lambda x: f"IN ({x})",
         "computed": lambda x: f"+{x}",
+        "equal_by_range": lambda x: " = ".join(_alias(x)),
         "greatest": lambda x: f"max({x})",
         "class": lambda x: f"substr({x}, 1, instr({x} || ':', ':') - 1)",
         "one_job": lambda x: "JOIN rowlock_jobs_live {0} ON {0}.id = {1}".format(*_alias(x)),

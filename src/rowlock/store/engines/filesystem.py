@@ -39,7 +39,8 @@ NETWORK = frozenset(
 
 
 def network_filesystem(folder: Path, mounts: str | None = None) -> str | None:
-    """The kind of network filesystem that `folder` is on, or None. `mounts` is the text of /proc/mounts."""
+    """The kind of network filesystem that `folder` is on, such as "nfs4", or None: also where that cannot be found out.
+    For programs that keep an SQLite file. `mounts` is the text of /proc/mounts, for tests."""
     if mounts is None:
         if not sys.platform.startswith("linux"):
             return None

@@ -6,7 +6,7 @@ for a capability of the `Dialect` first.
 
 A text that several statements share is a part, `-- part: page_all(past | order)`. `{part:page_all(< | DESC)}` stands
 for it, with `{past}` and `{order}` replaced by the arguments; `{part:dead}` for a part without parameters. Parts, and
-the arguments of parts, may include other parts.
+the arguments of parts, may include other parts and tokens.
 
 Tokens, all of them:
 
@@ -22,6 +22,9 @@ Tokens, all of them:
     {among(q)}               is one of the rows of query q, in a way that keeps the index whatever the statistics say
     {computed(x)}            the column x as an expression. SQLite compares two columns by other rules than those of an
                              index, and then uses only the index's first column, or another index
+    {equal_by_range(a, b)}   the indexed column a is b. PostgreSQL is told so by a range: if `=` gives all columns of
+                             the index but the last, the id, then the order asked for is that of ids, and a plan that
+                             was made for an empty table would walk the primary key
     {greatest(a, b)}         the larger one
     {contains(a, b, c)}      the JSON array a has a text, which is b as JSON in ASCII and c as JSON in Unicode
     {not_aside(x)}           the job or batch x is not set aside, or it is time to try it again
@@ -137,7 +140,7 @@ class Query:
 
 _RECORD = re.compile(r"\{(claimed|claiming|gate|job)\}")
 _HEADER = re.compile(r"^-- (name|part): (\w+)(?: \[(\w+)\]|\((.+)\))?\s*$")
-_PART = re.compile(r"\{part:(\w+)(?:\(([^{}]*)\))?\}")
+_PART = re.compile(r"\{part:(\w+)(?:\(((?:[^{}]|\{(?!part:)[^{}]*\})*)\))?\}")
 _ROWS = re.compile(r"\{(rows?):(\w+)\(([^)]*)\)\}")
 _OPTIONS = re.compile(r"\{(schedule_options|options)\(([^{}]*)\)\}")
 _PARAM = re.compile(r"(?<!:):([a-z_]\w*)")

@@ -1,31 +1,46 @@
 -- Claims of jobs without a source, and making due jobs claimable, in the order of store/claim.py.
 
+-- part: lanes
+-- The lanes that the caller asks for.
+{rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
+
+-- part: not_paused(lane)
+-- The queue of this lane is not paused.
+NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = {lane}.queue AND q.paused_at IS NOT NULL)
+
+-- part: next_of_lane
+-- Of the jobs `j`, the ready ones of `lane` that have no source, best first: one range of the claim index.
+WHERE j.ready
+  AND j.source IS NULL
+  AND j.queue = lane.queue
+  AND j.task = lane.task
+  AND (j.priority, j.id) > (lane.low_priority, lane.low_id)
+  AND j.priority < lane.high_priority
+  AND (j.expires_at IS NULL OR j.expires_at > {now})
+ORDER BY j.priority, j.id
+
+-- part: leased(at)
+-- What a claim writes into a job's row. Its attempt starts at the moment `at`.
+SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
+    locked_at = {at}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
+    started_at = {at}, updated_at = {now}
+
 -- name: claim [postgres]
 -- Take up to :n ready jobs of the given lanes under one fresh token. Jobs with a source: see sourced_claim.sql.
-WITH open_lanes AS (
-    -- A paused queue has no lane.
-    SELECT lane.*
-    FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
-    WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
+WITH lane AS (
+    SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
 ), found AS MATERIALIZED (
     -- One index range per lane: a task that this worker does not know is never in the way. Each lane gives no more than
     -- it is likely to be needed for: fifty deep lanes that lock :n rows each would cost fifty times as much.
     -- MATERIALIZED, because a re-run of this query would lock more rows.
-    SELECT front.id, front.priority, front.unique_mode, front.nth = least(open_lanes.take, :n) AS may_have_more
-    FROM open_lanes CROSS JOIN LATERAL (
+    SELECT front.id, front.priority, front.unique_mode, front.nth = least(lane.take, :n) AS may_have_more
+    FROM lane CROSS JOIN LATERAL (
         SELECT locked.id, locked.priority, locked.unique_mode, row_number() OVER () AS nth
         FROM (
             SELECT j.id, j.priority, j.unique_mode
             FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND j.queue = open_lanes.queue
-              AND j.task = open_lanes.task
-              AND (j.priority, j.id) > (open_lanes.low_priority, open_lanes.low_id)
-              AND j.priority < open_lanes.high_priority
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY j.priority, j.id
-            LIMIT least(open_lanes.take, :n)
+            {part:next_of_lane}
+            LIMIT least(lane.take, :n)
             FOR UPDATE SKIP LOCKED
         ) locked
     ) front
@@ -45,9 +60,7 @@ WITH open_lanes AS (
     WHERE mode = 'while_queued' AND job_id = ANY(ARRAY(SELECT id FROM picked WHERE unique_mode = 'while_queued'))
 )
 UPDATE rowlock.jobs_live j
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
-    locked_at = {now}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
-    started_at = {now}, updated_at = {now}
+{part:leased({now})}
 -- = ANY(ARRAY) keeps an index scan whatever the statistics say; and the state is checked again here,
 -- because between the snapshot and the lock the row may have been taken.
 WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
@@ -58,30 +71,20 @@ RETURNING {claimed};
 -- LIMIT reads the same one index range per lane. Read first and updated then, under the writer lock: RETURNING would
 -- cost as much again, and so would the two steps below for lanes that are looked into a little only.
 SELECT {claiming}, front.rowid
-FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
+FROM {part:lanes}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
-    SELECT c.rowid
-    FROM rowlock_jobs_live c
-    WHERE c.ready
-      AND c.source IS NULL
-      AND c.queue = lane.queue
-      AND c.task = lane.task
-      AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
-      AND c.priority < lane.high_priority
-      AND (c.expires_at IS NULL OR c.expires_at > {now})
-    ORDER BY c.priority, c.id
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    {part:next_of_lane}
     LIMIT :n)
--- A paused queue has no lane.
-WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
+WHERE {part:not_paused(lane)}
 ORDER BY front.priority, front.id
 LIMIT :n;
 
 -- name: front_merged [sqlite]
 -- The same for many lanes, each of which is looked into only as far as it is likely to be needed.
 WITH lane AS MATERIALIZED (
-    SELECT lane.*
-    FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
-    WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
+    SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
 ), depth AS MATERIALIZED (
     -- How far to look into each lane: a LIMIT cannot name a lane's own `take` here, so all get the largest one.
     SELECT min(:n, max(take)) AS n FROM lane
@@ -89,16 +92,9 @@ WITH lane AS MATERIALIZED (
     -- Behind the end of a lane that may have more, other lanes' jobs are not yet next in order.
     SELECT front.priority, front.id
     FROM lane JOIN rowlock_jobs_live front ON front.rowid = (
-        SELECT c.rowid
-        FROM rowlock_jobs_live c
-        WHERE c.ready
-          AND c.source IS NULL
-          AND c.queue = lane.queue
-          AND c.task = lane.task
-          AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
-          AND c.priority < lane.high_priority
-          AND (c.expires_at IS NULL OR c.expires_at > {now})
-        ORDER BY c.priority, c.id
+        SELECT j.rowid
+        FROM rowlock_jobs_live j
+        {part:next_of_lane}
         LIMIT 1 OFFSET (SELECT n - 1 FROM depth))
     WHERE (SELECT n FROM depth) < :n
     ORDER BY front.priority, front.id
@@ -106,16 +102,9 @@ WITH lane AS MATERIALIZED (
 )
 SELECT {claiming}, front.rowid
 FROM lane CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
-    SELECT c.rowid
-    FROM rowlock_jobs_live c
-    WHERE c.ready
-      AND c.source IS NULL
-      AND c.queue = lane.queue
-      AND c.task = lane.task
-      AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
-      AND c.priority < lane.high_priority
-      AND (c.expires_at IS NULL OR c.expires_at > {now})
-    ORDER BY c.priority, c.id
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    {part:next_of_lane}
     LIMIT (SELECT n FROM depth))
 WHERE NOT EXISTS (SELECT 1 FROM horizon WHERE (front.priority, front.id) > (horizon.priority, horizon.id))
 ORDER BY front.priority, front.id
@@ -124,9 +113,7 @@ LIMIT :n;
 -- name: claim [sqlite]
 -- Take the jobs of :front under one fresh token. The writer lock has kept them as they were read.
 UPDATE rowlock_jobs_live
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
-    locked_at = {now}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
-    started_at = {now}, updated_at = {now}
+{part:leased({now})}
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
 -- name: promote_one
@@ -140,7 +127,7 @@ WHERE id = :job_id AND NOT ready AND state <> 'running' AND run_after <= {now};
 SELECT CAST(j.id AS text) AS id, {now} AS at
 FROM {t}jobs_live j
 WHERE j.id = :job_id AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.expires_at > {now})
-  AND NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = j.queue AND q.paused_at IS NOT NULL)
+  AND {part:not_paused(j)}
 {skip_locked(j)};
 
 -- name: adopt

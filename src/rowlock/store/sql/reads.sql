@@ -183,10 +183,10 @@ SELECT count(*) AS number FROM (SELECT 1 FROM {t}jobs_finished j WHERE j.owner =
 -- The workers believed alive: what they serve, and how much of it at a time.
 SELECT id, queues, tasks, pool_size, running FROM {t}workers WHERE expires_at > {now} ORDER BY id;
 
--- name: lane_heads
--- For each (queue, task, priority) with ready jobs, without and with a source: how long its first one has been
--- claimable. Loose scans of the two claim indexes, a few probes for each, whatever the number of jobs.
-WITH RECURSIVE plain (queue, task, priority, run_after) AS (
+-- part: ready_lanes
+-- The first ready job of each (queue, task, priority), as `plain` without a source and as `sourced` with one. Loose scans
+-- of the two claim indexes, a few probes for each, whatever the number of jobs.
+plain (queue, task, priority, run_after) AS (
     SELECT queue, task, priority, run_after FROM (
         SELECT j.queue, j.task, j.priority, j.run_after
         FROM {t}jobs_live j
@@ -229,6 +229,11 @@ WITH RECURSIVE plain (queue, task, priority, run_after) AS (
          WHERE n.ready AND n.source IS NOT NULL AND n.queue > {computed(h.queue)}
          ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1))
 )
+
+-- name: lane_heads
+-- For each (queue, task, priority) with ready jobs, without and with a source: how long its first one has been
+-- claimable.
+WITH RECURSIVE {part:ready_lanes}
 SELECT queue, task, -{seconds_until(run_after)} AS age FROM (
     SELECT * FROM plain UNION ALL SELECT * FROM sourced) heads
 LIMIT :n;

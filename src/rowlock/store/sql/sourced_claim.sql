@@ -64,24 +64,29 @@ FROM {rows:named(source text)}
 {one_source(s, named.source)}
 {one_source(c, {class(named.source)})};
 
+-- part: turns
+-- The turns of this claim: how many jobs to take of which source.
+{rows:turn(queue text, task text, priority int, source text, take int)}
+
+-- part: next_of_turn
+-- Of the jobs `j`, the ready ones of `turn`, oldest first: one range of the turns index.
+WHERE j.ready
+  AND j.source IS NOT NULL
+  AND j.queue = turn.queue
+  AND j.task = turn.task
+  AND j.priority = turn.priority
+  AND {equal_by_range(j.source, turn.source)}
+  AND (j.expires_at IS NULL OR j.expires_at > {now})
+ORDER BY j.priority, j.source, j.id
+
 -- name: find_turns [postgres]
 -- The oldest ready jobs of each source and priority, locked.
 SELECT CAST(front.id AS text), turn.priority, turn.source, turn.queue, turn.task
-FROM {rows:turn(queue text, task text, priority int, source text, take int)}
+FROM {part:turns}
 CROSS JOIN LATERAL (
     SELECT j.id
     FROM rowlock.jobs_live j
-    WHERE j.ready
-      AND j.source IS NOT NULL
-      AND j.queue = turn.queue
-      AND j.task = turn.task
-      AND j.priority = turn.priority
-      -- Not `=`: with every column but the id given, the order is that of the ids, and a plan that was made for an empty
-      -- table would walk the primary key.
-      AND j.source >= turn.source
-      AND j.source <= turn.source
-      AND (j.expires_at IS NULL OR j.expires_at > {now})
-    ORDER BY j.priority, j.source, j.id
+    {part:next_of_turn}
     LIMIT least(turn.take, :n)
     FOR UPDATE SKIP LOCKED
 ) front;
@@ -89,42 +94,25 @@ CROSS JOIN LATERAL (
 -- name: find_turns [sqlite]
 -- The oldest ready jobs of each source and priority. A LIMIT cannot name a turn's own `take` here: :n is the largest.
 SELECT front.id, turn.priority, turn.source, turn.queue, turn.task
-FROM {rows:turn(queue text, task text, priority int, source text, take int)}
+FROM {part:turns}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
-    SELECT c.rowid
-    FROM rowlock_jobs_live c
-    WHERE c.ready
-      AND c.source IS NOT NULL
-      AND c.queue = turn.queue
-      AND c.task = turn.task
-      AND c.priority = turn.priority
-      AND c.source = turn.source
-      AND (c.expires_at IS NULL OR c.expires_at > {now})
-    ORDER BY c.priority, c.source, c.id
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    {part:next_of_turn}
     LIMIT :n);
 
 -- name: take_turns [postgres]
 -- find_turns and take in one, for claims that take all that they find: a statement and a round trip less. On SQLite,
 -- where neither costs much, they stay two.
 UPDATE rowlock.jobs_live j
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
-    locked_at = :at, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
-    started_at = :at, updated_at = {now}, source_epoch = :epoch
+{part:leased(:at)}, source_epoch = :epoch
 WHERE j.id = ANY (ARRAY (
     SELECT front.id
-    FROM {rows:turn(queue text, task text, priority int, source text, take int)}
+    FROM {part:turns}
     CROSS JOIN LATERAL (
-        SELECT t.id
-        FROM rowlock.jobs_live t
-        WHERE t.ready
-          AND t.source IS NOT NULL
-          AND t.queue = turn.queue
-          AND t.task = turn.task
-          AND t.priority = turn.priority
-          AND t.source >= turn.source
-          AND t.source <= turn.source
-          AND (t.expires_at IS NULL OR t.expires_at > {now})
-        ORDER BY t.priority, t.source, t.id
+        SELECT j.id
+        FROM rowlock.jobs_live j
+        {part:next_of_turn}
         LIMIT turn.take
         FOR UPDATE SKIP LOCKED
     ) front))
@@ -134,57 +122,41 @@ RETURNING {claimed};
 -- name: find_plain [postgres]
 -- The best ready jobs without a source of each lane, locked: they have one turn together.
 SELECT CAST(front.id AS text), front.priority, CAST(NULL AS text) AS source, lane.queue, lane.task
-FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
+FROM {part:lanes}
 CROSS JOIN LATERAL (
     SELECT j.id, j.priority
     FROM rowlock.jobs_live j
-    WHERE j.ready
-      AND j.source IS NULL
-      AND j.queue = lane.queue
-      AND j.task = lane.task
-      AND (j.priority, j.id) > (lane.low_priority, lane.low_id)
-      AND j.priority < lane.high_priority
-      AND (j.expires_at IS NULL OR j.expires_at > {now})
-    ORDER BY j.priority, j.id
+    {part:next_of_lane}
     LIMIT :n
     FOR UPDATE SKIP LOCKED
 ) front
-WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL);
+WHERE {part:not_paused(lane)};
 
 -- name: find_plain [sqlite]
 -- The best ready jobs without a source of each lane: they have one turn together.
 SELECT front.id, front.priority, NULL AS source, lane.queue, lane.task
-FROM {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
+FROM {part:lanes}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
-    SELECT c.rowid
-    FROM rowlock_jobs_live c
-    WHERE c.ready
-      AND c.source IS NULL
-      AND c.queue = lane.queue
-      AND c.task = lane.task
-      AND (c.priority, c.id) > (lane.low_priority, lane.low_id)
-      AND c.priority < lane.high_priority
-      AND (c.expires_at IS NULL OR c.expires_at > {now})
-    ORDER BY c.priority, c.id
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    {part:next_of_lane}
     LIMIT :n)
-WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL);
+WHERE {part:not_paused(lane)};
+
+-- part: take
+-- Claim these jobs, which the caller has locked, at the moment for which their sources were asked.
+UPDATE {t}jobs_live
+{part:leased(:at)}, source_epoch = :epoch
+WHERE id {among(SELECT picked.id FROM {rows:picked(id uuid)})} AND ready
 
 -- name: take [postgres]
--- Claim these jobs, which the caller has locked, at the moment for which their sources were asked.
-UPDATE rowlock.jobs_live j
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
-    locked_at = :at, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
-    started_at = :at, updated_at = {now}, source_epoch = :epoch
-WHERE j.id {among(SELECT picked.id FROM {rows:picked(id uuid)})} AND j.ready
+-- Claim and answer in one.
+{part:take}
 RETURNING {claimed};
 
 -- name: take [sqlite]
--- Claim these jobs at the moment for which their sources were asked.
-UPDATE rowlock_jobs_live
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
-    locked_at = :at, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
-    started_at = :at, updated_at = {now}, source_epoch = :epoch
-WHERE id IN (SELECT picked.id FROM {rows:picked(id uuid)}) AND ready;
+-- The claim alone: RETURNING would cost as much again as `taken`, which reads the rows.
+{part:take};
 
 -- name: taken [sqlite]
 -- What the statement before it took.

@@ -1,0 +1,160 @@
+"""What changes in all queues, read once for all the operators who watch this server.
+
+One reader asks the database two questions a second while an operator watches, and none while nobody does. It tells
+states and not events: what a client was not told of in time is in the next message, or was not worth telling. A client
+therefore never has to resume anything; after each connect it gets everything that is known first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from rowlock.api.shapes import STATUS
+from rowlock.core.errors import StoreError
+from rowlock.core.states import FINAL, State
+from rowlock.store import changes
+from rowlock.store.changes import Change, QueueCounts
+from rowlock.store.engines.engine import Store
+
+ROUND_SECONDS = 1.0
+MOST_JOBS = 100  # in one message
+
+
+@dataclass
+class Reading:
+    """The state as it was read last."""
+
+    queues: Mapping[str, QueueCounts] = field(default_factory=dict)
+    jobs: Mapping[str, Change] = field(default_factory=dict)
+    lanes: int = 1
+
+
+class View:
+    """What one client has not been told yet. It stays small however slowly the client reads: of each queue and of each
+    job only the latest state waits, and of many jobs only those that changed last."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._queues: dict[str, QueueCounts] = {}
+        self._jobs: dict[str, Change] = {}
+        self._full, self._more = False, False
+
+    def begin(self, reading: Reading) -> None:
+        """Tell everything that is known."""
+        self._queues, self._jobs, self._full, self._more = {}, {}, True, False
+        self.put(reading.queues.values(), reading.jobs.values())
+
+    def put(self, queues: Iterable[QueueCounts], jobs: Iterable[Change]) -> None:
+        """Keep what has changed until the client takes it."""
+        self._queues |= {queue.name: queue for queue in queues}
+        for job in sorted(jobs, key=lambda job: job.at):
+            self._jobs.pop(job.id, None)
+            self._jobs[job.id] = job
+        while len(self._jobs) > MOST_JOBS:
+            del self._jobs[next(iter(self._jobs))]
+            self._more = True
+        if self._full or self._queues or self._jobs:
+            self._wake()
+
+    def take(self, zone: ZoneInfo) -> list[dict[str, Any]]:
+        """The messages about what has changed since the last call."""
+        queues, jobs, full, more = self._queues, self._jobs, self._full, self._more
+        self._queues, self._jobs, self._full, self._more = {}, {}, False, False
+        found: list[dict[str, Any]] = []
+        if queues or full:
+            rows = [queue_data(queues[name]) for name in sorted(queues)]
+            found.append({"type": "queues.changed", "full": full, "queues": rows})
+        if jobs or full:
+            told = [job_data(job, zone) for job in jobs.values()]
+            found.append({"type": "jobs.changed", "full": full, "jobs": told, "more": more})
+        return found
+
+
+class Changes:
+    """Reads the state of queues and recent jobs while somebody watches, and tells each client what has changed."""
+
+    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
+        self._store = store
+        self._views: set[View] = set()
+        self._reading: Reading | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def watching(self, wake: Callable[[], None]) -> AsyncIterator[View]:
+        """A view for as long as the block lasts; `wake` is called when it has something to tell."""
+        view = View(wake)
+        if self._reading is not None:
+            view.begin(self._reading)
+        self._views.add(view)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            yield view
+        finally:
+            self._views.discard(view)
+            if not self._views:
+                await self.close()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        task, self._task, self._reading = self._task, None, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        store = await self._store()
+        while True:
+            try:
+                await self._round(store)
+            except StoreError as error:
+                store.outage.failed("changes", error)
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def _round(self, store: Store) -> None:
+        """Read the state anew, and tell what has become different."""
+        before = self._reading or Reading()
+        queues, lanes = await store.run(changes.queues(before.lanes))
+        jobs = await store.run(changes.recent(changes.unfinished(before.jobs)))
+        first, self._reading = self._reading is None, Reading(queues, jobs, lanes)
+        emptied = [QueueCounts(name) for name in before.queues if name not in queues]
+        changed_queues = [queue for queue in queues.values() if queue != before.queues.get(queue.name)] + emptied
+        changed_jobs = [job for job in jobs.values() if job != before.jobs.get(job.id)]
+        for view in self._views:
+            if first:
+                view.begin(self._reading)
+            else:
+                view.put(changed_queues, changed_jobs)
+
+
+def queue_data(queue: QueueCounts) -> dict[str, Any]:
+    """A queue as clients get it."""
+    return {
+        "name": queue.name,
+        "ready": queue.ready,
+        "waiting": queue.waiting,
+        "running": queue.running,
+        "paused": queue.paused,
+        "exact": queue.exact,
+    }
+
+
+def job_data(job: Change, zone: ZoneInfo) -> dict[str, Any]:
+    """A job that has changed, as clients get it."""
+    return {
+        "jobId": job.id,
+        "jobType": job.task,
+        "queue": job.queue,
+        "owner": job.owner,
+        "status": STATUS[job.state],
+        "done": job.state in FINAL,
+        "attempt": job.attempt,
+        "progress": 100 if job.state is State.SUCCEEDED else job.progress or 0,
+        "errorCode": job.error_code,
+        "at": job.at.astimezone(zone).isoformat(),
+    }

@@ -1,0 +1,73 @@
+-- What operators watch, in the order of store/changes.py. Each statement runs about once a second while somebody
+-- watches, so each goes in by indexes and looks at a bounded number of entries, whatever the size of the tables.
+
+-- name: queue_counts
+-- For each queue the number of jobs of one kind: `ready` (in each lane up to :each), `waiting` (of the :waiting that are
+-- due first), `running`; and `paused` where the queue is.
+WITH RECURSIVE {part:ready_lanes}, lane (queue, task) AS (
+    -- As expressions: see {computed}.
+    SELECT {computed(found.queue)}, {computed(found.task)}
+    FROM (
+        SELECT * FROM (SELECT queue, task FROM plain LIMIT :lanes) a
+        UNION
+        SELECT * FROM (SELECT queue, task FROM sourced LIMIT :lanes) b) found
+)
+SELECT lane.queue AS queue, 'ready' AS kind,
+       (SELECT count(*) FROM (
+            {part:first_ready(1 | IS NULL | j.priority, j.id | :each)}) found)
+       + (SELECT count(*) FROM (
+            {part:first_ready(1 | IS NOT NULL | j.priority, j.source, j.id | :each)}) found) AS number
+FROM lane
+UNION ALL
+SELECT queue, 'waiting', count(*)
+FROM (
+    SELECT j.queue FROM {t}jobs_live j
+    WHERE NOT j.ready AND j.state <> 'running'
+    ORDER BY j.run_after
+    LIMIT :waiting) due
+GROUP BY queue
+UNION ALL
+SELECT queue, 'running', count(*) FROM {t}jobs_live WHERE state = 'running' GROUP BY queue
+UNION ALL
+SELECT name, 'paused', 1 FROM {t}queues WHERE paused_at IS NOT NULL;
+
+-- part: change_columns
+-- What an operator is told of a job.
+CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
+           {time(j.updated_at)} AS at
+
+-- part: recent_jobs(finished)
+-- The newest live jobs, the newest running ones, those that finished lately as `finished` finds them, the newest dead and
+-- cancelled ones, :n of each; and what has become of the jobs :known.
+SELECT * FROM (
+    SELECT {part:change_columns} FROM {t}jobs_live j ORDER BY j.id DESC LIMIT :n) newest
+UNION ALL
+SELECT * FROM (
+    SELECT {part:change_columns} FROM {t}jobs_live j WHERE j.state = 'running' ORDER BY j.id DESC LIMIT :n) running
+UNION ALL
+SELECT * FROM (
+    SELECT {part:change_columns} FROM {t}jobs_finished j ORDER BY {finished} DESC LIMIT :n) finished
+UNION ALL
+SELECT * FROM (
+    SELECT {part:change_columns} FROM {t}jobs_finished j
+    WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT :n) dead
+UNION ALL
+SELECT * FROM (
+    SELECT {part:change_columns} FROM {t}jobs_finished j
+    WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT :n) cancelled
+UNION ALL
+SELECT {part:change_columns} FROM {t}jobs_live j
+WHERE j.id {among(SELECT known.id FROM {rows:known(id uuid)})}
+UNION ALL
+SELECT {part:change_columns} FROM {t}jobs_finished j
+WHERE j.id {among(SELECT known.id FROM {rows:known(id uuid)})}
+
+-- name: recent_jobs [postgres]
+-- Jobs that something may have happened to lately; some stand here twice. Finished ones by id, the nearest thing to an
+-- order of finishing that has an index.
+{part:recent_jobs(j.id)};
+
+-- name: recent_jobs [sqlite]
+-- Jobs that something may have happened to lately; some stand here twice. Finished ones by rowid, which is given in the
+-- order of finishing.
+{part:recent_jobs(j.rowid)};
