@@ -43,6 +43,13 @@ class Plan:
     crowds: tuple[int, ...]  # numbers of closed sources beside an open one
     crowd_seconds: float  # in which the open one's starts are counted
     crowd_rounds: int
+    api_jobs: int
+    api_owners: int
+    api_sockets: int
+    api_requests: int  # of each kind, in each round
+    api_events: int  # in each round
+    api_stalled: int  # events for a client that does not read
+    api_seconds: float  # of each measured rate
     with_context: bool = True  # whether systems that decide no target are measured where that takes long, too
     without: tuple[str, ...] = ()  # measures that must be asked for by name
 
@@ -89,6 +96,13 @@ SMOKE = Plan(
     crowds=(500,),
     crowd_seconds=4,
     crowd_rounds=1,
+    api_jobs=5_000,
+    api_owners=20,
+    api_sockets=40,
+    api_requests=40,
+    api_events=10,
+    api_stalled=10_000,
+    api_seconds=0.5,
 )
 
 QUICK = Plan(
@@ -124,8 +138,15 @@ QUICK = Plan(
     crowds=(10_000,),
     crowd_seconds=20,
     crowd_rounds=1,
+    api_jobs=1_000_000,
+    api_owners=100,
+    api_sockets=500,
+    api_requests=400,
+    api_events=100,
+    api_stalled=100_000,
+    api_seconds=3,
     with_context=False,
-    without=("head-sqlite", "sources-sqlite"),
+    without=("head-sqlite", "sources-sqlite", "api-postgres", "api-sqlite"),
 )
 
 FULL = Plan(
@@ -161,4 +182,11 @@ FULL = Plan(
     crowds=(500, 3_000, 10_000),
     crowd_seconds=20,
     crowd_rounds=2,
+    api_jobs=1_000_000,
+    api_owners=100,
+    api_sockets=500,
+    api_requests=1_000,
+    api_events=200,
+    api_stalled=100_000,
+    api_seconds=5,
 )

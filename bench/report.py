@@ -35,6 +35,8 @@ TITLES = {
     "crowd-sqlite": "An open source beside many closed ones, SQLite",
     "batch-postgres": "The jobs of one batch, PostgreSQL",
     "batch-sqlite": "The jobs of one batch, SQLite",
+    "api-postgres": "The job API, PostgreSQL",
+    "api-sqlite": "The job API, SQLite",
 }
 PLOTS = {"drain-postgres": "drain.svg", "depth": "depth.svg", "pinned": "pinned.svg"}
 INTRO = """# Benchmarks

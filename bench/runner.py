@@ -166,6 +166,10 @@ class Bench:
         self._children.add(child)
         return child
 
+    def adopt(self, child: Child) -> None:
+        """End this process too, whatever happens to the run."""
+        self._children.add(child)
+
     def run(self, system: Candidate, verb: str, url: str = "", **flags: Any) -> dict[str, Any]:
         """Run an adapter's verb to its end and return what it said."""
         return self.start(system, verb, url, **flags).wait()

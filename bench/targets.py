@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bench.catalog import CANDIDATES, OURS
 from bench.measures import (
+    api,
     batches,
     blocked,
     crowd,
@@ -135,7 +136,27 @@ def targets() -> list[Target]:
         at_least("9a", "8 enqueuers, worker draining: wake-ups on against off", busy, 0.85, quiet),
         at_least("9b", "8 enqueuers, worker with full slots against no worker", full, 0.85, alone),
         *governance(),
+        *job_api(),
     ]
+
+
+def job_api() -> list[Target]:
+    """The job API beside many jobs, on both engines."""
+    found: list[Target] = []
+    for letter, engine in (("a", "postgres"), ("b", "sqlite")):
+        name = f"api-{engine}"
+        for number, case in ((16, api.LIST), (17, api.FILTERED), (18, api.GET)):
+            text = f"API, {engine}: {case}, p95"
+            found.append(at_most(f"{number}{letter}", text, Series(name, f"{case}, p95"), 50, unit="ms"))
+        rate, arrived = Series(name, api.RATE), Series(name, f"{api.EVENTS}, p95")
+        idle_many, idle_one = Series(name, api.IDLE), Series(name, api.ONE)
+        found += [
+            at_least(f"19{letter}", f"API, {engine}: get, against a bare route", rate, 0.5, like(rate, "raw")),
+            at_most(f"20{letter}", f"API, {engine}: {api.EVENTS}, p95", arrived, 100, unit="ms"),
+            at_most(f"21{letter}", f"API, {engine}: {api.STALLED}", Series(name, api.STALLED), 10, unit="MB"),
+            at_most(f"22{letter}", f"API, {engine}: {api.IDLE}, against one", idle_many, FLAT, idle_one),
+        ]
+    return sorted(found, key=lambda target: target.id)
 
 
 def governance() -> list[Target]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from bench.measures import (
+    api,
     batches,
     blocked,
     crowd,
@@ -43,4 +44,6 @@ MEASURES: dict[str, Callable[[Bench], None]] = {
     "crowd-sqlite": crowd.sqlite,
     "batch-postgres": batches.postgres,
     "batch-sqlite": batches.sqlite,
+    "api-postgres": api.postgres,
+    "api-sqlite": api.sqlite,
 }

@@ -72,13 +72,13 @@ def no_job() -> Refusal:
     return Refusal("JOB_NOT_FOUND")
 
 
-def service_of(connection: HTTPConnection) -> Service:
+async def service_of(connection: HTTPConnection) -> Service:
     """The service of the server that has got this request."""
     service: Service = connection.scope["state"]["rowlock"]
     return service
 
 
-def asker_of(connection: HTTPConnection) -> Asker:
+async def asker_of(connection: HTTPConnection) -> Asker:
     """Who sent this request, as the gate has found out."""
     asker: Asker = connection.scope["state"]["asker"]
     return asker

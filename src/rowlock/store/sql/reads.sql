@@ -27,7 +27,7 @@ ORDER BY j.id DESC;
 -- Which of these jobs there are, and the file that each names as its result.
 SELECT CAST(j.id AS text) AS id, j.state, j.result_uri
 FROM {t}jobs j
-WHERE j.id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
+WHERE j.id {part:one_of(asked)};
 
 -- name: read_attempts
 -- The attempts of a job that did not succeed, in order.

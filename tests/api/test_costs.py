@@ -1,0 +1,91 @@
+"""What one request costs, as numbers that do not depend on the machine. `python -m bench --only api` has the times."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, APIWebSocketRoute
+
+from api.conftest import Api
+from api.test_strangers import routes
+from rowlock.api import health, jobs, live, operator, results
+from rowlock.store.engines.operation import Call, Operation
+
+ROUTERS = (health.router, jobs.router, live.router, operator.router, results.router)
+
+
+class Counter:
+    """Counts the statements of all operations that a store runs."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def counted(self, steps: Any) -> Any:
+        """The same steps, each statement noted."""
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Call):
+                    self.names.append(step.name)
+                step = steps.send((yield step))
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.fixture
+async def statements(api: Api, monkeypatch: pytest.MonkeyPatch) -> Counter:
+    """The names of the statements that this server's database is asked for."""
+    store, counter = await api.app.store(), Counter()
+    run = type(store).run
+
+    async def counting(self: Any, op: Operation[Any]) -> Any:
+        start = op.start
+        op.start = lambda: counter.counted(start())
+        return await run(self, op)
+
+    monkeypatch.setattr(type(store), "run", counting)
+    return counter
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        ("/api/jobs/{job}", 1),
+        ("/api/jobs", 2),
+        ("/api/jobs?jobType=add&status=SUCCEEDED", 2),
+        ("/api/jobs?status=FAILED", 3),  # with the look which index is the shorter way
+        ("/api/jobs?page=3&size=5", 2),
+    ],
+)
+async def test_a_question_about_jobs_takes_few_statements_whatever_the_number_of_jobs(
+    api: Api, statements: Counter, path: str, most: int
+) -> None:
+    ana = await api.token()
+    jobs = [await api.create(ana, a=number) for number in range(30)]
+    path = path.replace("{job}", jobs[0])
+    await api.ask("GET", path, ana)  # the token is remembered from here on
+    statements.names.clear()
+    status, _, _ = await api.ask("GET", path, ana)
+    asked = [name for name in statements.names if "token" not in name]  # should the two seconds be over
+    assert status == 200
+    assert 1 <= len(asked) <= most, asked
+
+
+def dependants() -> Iterator[Dependant]:
+    """What every route depends on, at every depth."""
+    every = [route for router in ROUTERS for route in router.routes]
+    waiting = [route.dependant for route in every if isinstance(route, (APIRoute, APIWebSocketRoute))]
+    while waiting:
+        one = waiting.pop()
+        waiting += one.dependencies
+        yield one
+
+
+def test_no_request_is_handed_to_a_thread_for_what_it_depends_on() -> None:
+    """FastAPI calls a plain function in a thread; two of these made a request for one job take twice as long."""
+    found = [one.call for one in dependants() if one.call is not None]
+    assert len(found) > len(routes())
+    plain = {call for call in found if not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call))}
+    assert plain == set()
