@@ -12,8 +12,8 @@ from standardwebhooks import WebhookVerificationError
 from api.conftest import Api, Serve
 from rowlock import Permanent, Rowlock, SourceError
 from rowlock.api.delivery import Way, deliver
-from rowlock.contrib.public_web import public_socket
 from rowlock.store import jobs, leases, retention, webhooks
+from rowlock.worker.public_web import public_socket
 from support.receiver import Receiver, receiving
 
 QUICK = {"enabled": True, "allow_private": True, "retry_seconds": 0.05, "timeout_seconds": 5}

@@ -24,13 +24,13 @@ from rowlock.api.shapes import END_TYPES, event_data
 from rowlock.api.webhooks import checked
 from rowlock.client.client import Client
 from rowlock.client.version import VERSION
-from rowlock.contrib.public_web import Dial, Resolve, WebTarget, public_address, public_socket, system_resolve
 from rowlock.core.config import WebhookSettings
 from rowlock.core.errors import Permanent, Retry, SourceError
 from rowlock.core.states import State
 from rowlock.store import webhooks
 from rowlock.store.events import Event
 from rowlock.worker.faults import retry_after
+from rowlock.worker.public_web import Dial, Resolve, WebTarget, public_address, public_socket, system_resolve
 
 # What the trigger has stored of the end of a job, beside its state and moment.
 TOLD = (

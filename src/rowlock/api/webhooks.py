@@ -14,11 +14,11 @@ from rowlock.api import shapes
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.service import Service, Serving, Who
 from rowlock.api.shapes import DeliveryShape
-from rowlock.contrib.public_web import AddressRefused, WebTarget, refuse_private, web_target
 from rowlock.core.config import WebhookSettings
 from rowlock.core.policy import exponential
 from rowlock.store import reads, webhooks
 from rowlock.store.webhooks import Webhook
+from rowlock.worker.public_web import AddressRefused, WebTarget, refuse_private, web_target
 
 ANY_PORT = range(1, 65_536)
 LONGEST_WAIT = 6 * 3600.0  # between two attempts

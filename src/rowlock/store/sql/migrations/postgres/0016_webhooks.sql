@@ -34,17 +34,10 @@ CREATE TABLE rowlock.webhook_deliveries (
     PRIMARY KEY (job_id, delivery_id)
 );
 
--- An id (UUIDv7) of this moment: 48 bits of milliseconds, then random ones.
-CREATE FUNCTION rowlock.id_at(moment timestamptz) RETURNS uuid LANGUAGE sql VOLATILE SET search_path = pg_catalog AS $$
-    SELECT CAST(encode(set_byte(made.bytes, 6, (get_byte(made.bytes, 6) & 15) | 112), 'hex') AS uuid)
-    FROM (SELECT substring(int8send(CAST(floor(extract(epoch FROM moment) * 1000) AS bigint)) FROM 3)
-                 || substring(uuid_send(gen_random_uuid()) FROM 7) AS bytes) made
-$$;
-
 -- The delivery is enqueued here, in the transaction that writes the final state, whoever writes it: a worker of any
 -- version, the sweeper, an operator's cancel, somebody's SQL. It has no owner, so that it makes no events and counts
 -- against no limit. What it tells is fixed now: the job may be retried, or gone, when it is delivered.
-CREATE FUNCTION rowlock.enqueue_webhook() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+CREATE FUNCTION rowlock.tell_webhook() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     hook     rowlock.webhooks;
     delivery uuid;
@@ -53,7 +46,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    delivery := rowlock.id_at(NEW.finished_at);
+    delivery := rowlock.new_id();
     INSERT INTO rowlock.webhook_deliveries (job_id, delivery_id) VALUES (NEW.id, delivery);
     INSERT INTO rowlock.jobs_live (id, task, queue, ready, args, source, max_attempts, backoff, timeout_seconds,
                                    run_after, created_at, updated_at)
@@ -78,4 +71,4 @@ END $$;
 CREATE TRIGGER jobs_finished_webhook AFTER INSERT ON rowlock.jobs_finished
 FOR EACH ROW
 WHEN (NEW.owner IS NOT NULL)
-EXECUTE FUNCTION rowlock.enqueue_webhook();
+EXECUTE FUNCTION rowlock.tell_webhook();

@@ -16,8 +16,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any
 from urllib.parse import quote
 
-from rowlock.contrib.web_addresses import canonical_url
 from rowlock.core.errors import InvalidArguments, Permanent, SourceError
+from rowlock.core.links import canonical_url
 
 Resolve = Callable[[str], Awaitable[list[str]]]
 Dial = Callable[[tuple[Any, ...]], socket.socket]
