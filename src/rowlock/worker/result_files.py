@@ -1,6 +1,6 @@
 """Removes files of results that no job names any more: files go when their jobs go, never before.
 
-Retention may drop a whole day of jobs in one statement, so that nobody knows their ids. This looks from the other side:
+Retention may drop a whole day of jobs in one statement, without reading their ids. So this starts at the files:
 at some folders of jobs in each round, and asks the database which of these jobs there are and which file each names.
 """
 
@@ -19,12 +19,12 @@ from rowlock.store.engines.engine import Store
 from rowlock.store.ids import valid_id
 
 ROUND_SECONDS = 600.0
-FOLDERS = 500  # that one round looks at
+FOLDERS = 500  # of jobs that one round checks
 YOUNG_SECONDS = 3600.0  # a younger folder may be of an attempt that is about to settle
 
 
 class ResultTidy:
-    """One worker's look at the folder of results."""
+    """Checks the folder of results, a part in each round."""
 
     def __init__(self, store: Store, folder: ResultFolder, abandoned_seconds: float) -> None:
         self._store, self._folder, self._abandoned = store, folder, abandoned_seconds
