@@ -71,6 +71,5 @@ DELETE FROM {t}tickets WHERE expires_at < {now};
 -- Take a ticket away, if it and the token that asked for it are good now: a second use finds nothing.
 DELETE FROM {t}tickets
 WHERE hash = :hash AND expires_at > {now}
-  AND (token_id IS NULL
-       OR token_id IN (SELECT id FROM {t}tokens WHERE revoked_at IS NULL AND coalesce(expires_at > {now}, TRUE)))
+  AND (token_id IS NULL OR token_id IN (SELECT t.id FROM {t}tokens t WHERE {part:good(t)}))
 RETURNING owner, scope, CAST(token_id AS text) AS token_id, CAST(job_id AS text) AS job_id, good_until;
