@@ -72,7 +72,15 @@ def test_defaults_are_those_of_the_design() -> None:
             "requests_per_minute": 6_000,
             "connections_per_owner": 20,
         },
-        "results": {"path": "rowlock-results", "file_bytes": 10_000_000_000},
+        "results": {
+            "path": "rowlock-results",
+            "file_bytes": 10_000_000_000,
+            "url": None,
+            "endpoint": None,
+            "region": None,
+            "signed_urls": False,
+            "signed_seconds": 300,
+        },
     }
 
 
