@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from rowlock.api.auth import Authenticate
+    from rowlock.bridge.bridge import Bridge
     from rowlock.worker.dispatcher import Dispatcher
     from rowlock.worker.lease import Lease
     from rowlock.worker.pool import WorkerPool
@@ -55,6 +56,19 @@ class Rowlock(Client):
         from rowlock.worker.lifecycle import run_dispatcher
 
         await run_dispatcher(self)
+
+    def bridge(self) -> AbstractAsyncContextManager[Bridge]:
+        """A bridge in this process: publishes jobs of tasks with runs_on="redis" and writes down their results. Any
+        number may run."""
+        from rowlock.bridge.bridge import bridging
+
+        return bridging(self)
+
+    async def run_bridge(self) -> None:
+        """Publish and listen until a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT; or until cancelled)."""
+        from rowlock.bridge.bridge import run_bridge
+
+        await run_bridge(self)
 
     def asgi(self, authenticate: Authenticate | None = None) -> FastAPI:
         """The job API as an ASGI application, to mount in one of yours under any prefix. `authenticate(request)`

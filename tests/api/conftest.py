@@ -134,6 +134,14 @@ def add_tasks(app: Rowlock) -> None:
     async def add(a: int, b: int = 1) -> int:
         return a + b
 
+    @app.task("echo", public=True)
+    async def echo(value: Any) -> Any:
+        return value
+
+    @app.task("half_a_pair", public=True)
+    async def half_a_pair() -> dict[str, str]:
+        return {"half": "\ud800"}
+
     @app.task("steps", public=True)
     async def steps(ctx: Context, count: int) -> str:
         for number in range(count):

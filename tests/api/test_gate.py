@@ -3,12 +3,15 @@ logged of it."""
 
 import asyncio
 import logging
+import re
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.requests import HTTPConnection
 
 from api.conftest import Api, Serve
 from rowlock.api.gate import Buckets
+from rowlock.api.origin import may_come_from
 from rowlock.api.problems import Refusal
 
 
@@ -34,15 +37,15 @@ async def test_a_body_up_to_the_limit_is_read_and_a_larger_one_is_refused(serve:
         assert len(await api.app.jobs()) == 1
 
 
-async def raw(api: Api, text: bytes, seconds: float = 10) -> bytes:
-    """What the server says to these bytes, up to the end of the connection or a pause."""
+async def raw(api: Api, text: bytes, seconds: float = 10, *, to_end: bool = False) -> bytes:
+    """What the server says to these bytes, up to a pause or to the end of the connection."""
     address = urlsplit(api.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(text)
     await writer.drain()
     try:
         async with asyncio.timeout(seconds):
-            return await reader.read(100_000)
+            return await reader.read(-1 if to_end else 100_000)
     except TimeoutError:
         return b""
     finally:
@@ -68,25 +71,127 @@ async def test_a_body_that_comes_too_slowly_is_given_up(serve: Serve) -> None:
         assert b" 408 " in answer.splitlines()[0]
 
 
+# A request that creates a job, and what is put in place of one of its lines. A generous server would create a job.
+NEW_JOB = b'{"jobType": "add", "args": {"a": 1}}'
+LENGTH = f"Content-Length: {len(NEW_JOB)}\r\n"
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(NEW_JOB), NEW_JOB)
+START = "POST /api/jobs HTTP/1.1\r\n"
 SMUGGLED = {
-    "length and chunks": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "two lengths": b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
-    "a length that is none": b"Content-Length: +2\r\n\r\n{}",
-    "line folding": b"X-One: a\r\n b: c\r\nContent-Length: 2\r\n\r\n{}",
-    "a space before the colon": b"Content-Length : 2\r\n\r\n{}",
-    "two hosts": b"Host: evil.example\r\nContent-Length: 2\r\n\r\n{}",
-    "a NUL in a value": b"X-One: a\x00b\r\nContent-Length: 2\r\n\r\n{}",
+    "length and chunks": (LENGTH, LENGTH + CHUNKED, CHUNKS),
+    "chunks and length": (LENGTH, CHUNKED + LENGTH, CHUNKS),
+    "two lengths": (LENGTH, LENGTH + "Content-Length: 3\r\n", NEW_JOB),
+    "one length twice": (LENGTH, LENGTH + LENGTH, NEW_JOB),
+    "one length as a list": (LENGTH, LENGTH.rstrip() + f", {len(NEW_JOB)}\r\n", NEW_JOB),
+    "a length with a sign": (LENGTH, LENGTH.replace(": ", ": +"), NEW_JOB),
+    "a space before the colon": (LENGTH, LENGTH.replace(":", " :"), NEW_JOB),
+    "chunked twice": (LENGTH, CHUNKED + CHUNKED, CHUNKS),
+    "another encoding": (LENGTH, "Transfer-Encoding: identity\r\n", NEW_JOB),
+    "chunks in HTTP/1.0": (START, START.replace("1.1", "1.0"), NEW_JOB),
+    "line folding": (LENGTH, "X-One: a\r\n b\r\n" + LENGTH, NEW_JOB),
+    "line folding with a tab": (LENGTH, "X-One: a\r\n\tb\r\n" + LENGTH, NEW_JOB),
+    "a bare line feed": (LENGTH, LENGTH.replace("\r", ""), NEW_JOB),
+    "a bare line feed after the method": (START, START.replace("\r", ""), NEW_JOB),
+    "a bare carriage return": (LENGTH, "X-One: a\rb\r\n" + LENGTH, NEW_JOB),
+    "two hosts": (LENGTH, "Host: evil.example\r\n" + LENGTH, NEW_JOB),
+    "two tokens": (LENGTH, "Authorization: Bearer other\r\n" + LENGTH, NEW_JOB),
+    "a NUL in a value": (LENGTH, "X-One: a\x00b\r\n" + LENGTH, NEW_JOB),
 }
 
 
-@pytest.mark.parametrize("rest", SMUGGLED.values(), ids=SMUGGLED.keys())
-async def test_requests_that_two_servers_could_read_differently_are_refused(api: Api, rest: bytes) -> None:
+def new_job(token: str, length: str = LENGTH) -> str:
+    """The head of a request that creates a job."""
+    kind = "Content-Type: application/json\r\nConnection: close\r\n"
+    return f"{START}Host: localhost\r\nAuthorization: Bearer {token}\r\n{kind}{length}\r\n"
+
+
+@pytest.mark.parametrize(("line", "instead", "body"), SMUGGLED.values(), ids=SMUGGLED.keys())
+async def test_requests_that_two_servers_could_read_differently_are_refused(
+    api: Api, line: str, instead: str, body: bytes
+) -> None:
     ana = await api.token()
-    head = f"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ana}\r\n".encode()
-    answer = await raw(api, head + rest, 3)
-    assert answer == b"" or answer.split()[1] in (b"400", b"422"), answer
+    if "1.0" in instead:
+        head, body = new_job(ana, CHUNKED).replace(line, instead), CHUNKS
+    else:
+        head = new_job(ana).replace(line, instead)
+    assert head != new_job(ana)
+    answer = await raw(api, head.encode("latin-1") + body, 5)
+    assert answer == b"" or answer.split()[1] in (b"400", b"401"), answer
     assert answer.count(b"HTTP/1.1 ") <= 1
     assert await api.app.jobs() == []
+
+
+@pytest.mark.parametrize(("length", "body"), [(LENGTH, NEW_JOB), (CHUNKED, CHUNKS)], ids=["length", "chunks"])
+async def test_the_request_of_these_tests_is_accepted_as_it_stands(api: Api, length: str, body: bytes) -> None:
+    whole = new_job(await api.token(), length).encode() + body
+    assert b" 202 " in (await raw(api, whole)).splitlines()[0]
+
+
+async def test_a_second_request_on_a_connection_is_looked_at_like_the_first(api: Api) -> None:
+    ana = await api.token()
+    first = new_job(ana).replace("Connection: close\r\n", "").encode() + NEW_JOB
+    second = new_job(ana).replace("\r\n", "\n").encode() + NEW_JOB
+    answer = await raw(api, first + second, to_end=True)
+    assert re.findall(rb"HTTP/1\.1 (\d+)", answer) == [b"202", b"400"]
+    assert len(await api.app.jobs()) == 1
+
+
+async def test_a_client_that_leaves_before_the_end_of_its_body_creates_nothing(api: Api) -> None:
+    """What it has sent is a whole job; the length says that more was to come."""
+    address = urlsplit(api.url)
+    _, writer = await asyncio.open_connection(address.hostname, address.port)
+    head = new_job(await api.token(), f"Content-Length: {len(NEW_JOB) + 10}\r\n")
+    writer.write(head.encode() + NEW_JOB)
+    await writer.drain()
+    writer.close()
+    await api.create(await api.token("bob"), a=1)  # by then the server has seen both
+    assert [job.owner for job in await api.app.jobs()] == ["bob"]
+
+
+ORIGINS = ["http://evil.example", "null", "https://127.0.0.1.evil.example", "file://", "", "http://[", "//127.0.0.1"]
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+async def test_a_page_of_another_origin_changes_nothing(api: Api, origin: str) -> None:
+    ana = await api.token()
+    job_id = await api.create(ana, a=1)
+    for path in ("/api/jobs", f"/api/jobs/{job_id}/cancel", "/api/tickets"):
+        body = {"jobType": "add", "args": {"a": 1}} if path == "/api/jobs" else None
+        status, problem, _ = await api.ask("POST", path, ana, body, Origin=origin)
+        assert (status, problem["code"]) == (403, "INVALID_ORIGIN")
+    assert [job.state for job in await api.app.jobs()] == ["queued"]
+
+
+async def test_a_page_of_this_server_or_of_a_named_origin_may_create_jobs(serve: Serve) -> None:
+    async with serve(cors_origins=["https://shop.example"]) as api:
+        ana = await api.token()
+        for origin in (api.url, "https://shop.example"):
+            status, _, headers = await api.ask(
+                "POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}}, Origin=origin
+            )
+            assert status == 202
+        assert headers["access-control-allow-origin"] == "https://shop.example"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "origin", "allowed"),
+    [
+        ("wss", "http://api.example", False),  # anybody on the way can write a page that is not encrypted
+        ("https", "http://api.example", False),
+        ("wss", "https://api.example", True),
+        ("ws", "https://api.example", True),  # a proxy in front speaks TLS
+        ("ws", "http://api.example", True),
+        ("ws", "http://api.example:80", False),
+    ],
+)
+def test_an_origin_is_this_servers_only_with_its_host_and_not_with_less_protection(
+    scheme: str, origin: str, allowed: bool
+) -> None:
+    headers = [(b"host", b"api.example"), (b"origin", origin.encode())]
+    scope = {"type": "websocket", "scheme": scheme, "headers": headers}
+    assert may_come_from(HTTPConnection(scope), ()) is allowed
+    twice = {**scope, "headers": [*headers, (b"origin", origin.encode())]}
+    assert not may_come_from(HTTPConnection(twice), ())
 
 
 async def test_too_many_requests_of_one_token_wait_and_another_is_not_held_up(serve: Serve) -> None:

@@ -91,6 +91,20 @@ BAD_BODIES = {
     "extra argument": (b'{"jobType": "add", "args": {"a": 1, "c": 1}}', 422, "INVALID_ARGUMENTS", "args.c"),
     "deep": (b'{"jobType": "add", "args": {"a": ' + b"[" * 100 + b"]" * 100 + b"}}", 422, "INVALID_ARGUMENTS", None),
     "very deep": (b"[" * 100_000, 400, "INVALID_JSON", None),
+    "empty": (b"", 422, "INVALID_REQUEST", None),
+    "not UTF-8": (b'{"jobType": "\xff"}', 400, "INVALID_JSON", None),
+    "a number of 5,000 digits": (
+        b'{"jobType": "add", "args": {"a": ' + b"9" * 5000 + b"}}",
+        400,
+        "INVALID_JSON",
+        None,
+    ),
+    "not a number": (b'{"jobType": "echo", "args": {"value": NaN}}', 422, "INVALID_ARGUMENTS", None),
+    "an infinite number": (b'{"jobType": "echo", "args": {"value": 1e999}}', 422, "INVALID_ARGUMENTS", None),
+    "half a surrogate pair": (b'{"jobType": "echo", "args": {"value": "\\ud800"}}', 422, "INVALID_ARGUMENTS", None),
+    "half a pair as a field": (b'{"jobType": "add", "\\ud800": 1}', 422, "INVALID_REQUEST", None),
+    "half a pair as an argument": (b'{"jobType": "add", "args": {"\\ud800": 1}}', 422, "INVALID_ARGUMENTS", None),
+    "a NUL in the type": (b'{"jobType": "a\\u0000"}', 404, "TASK_NOT_FOUND", None),
 }
 
 
@@ -102,8 +116,36 @@ async def test_a_bad_body_is_a_problem_that_names_the_field_and_makes_no_job(
     answer, problem, headers = await api.ask("POST", "/api/jobs", ana, body)
     assert (answer, problem["code"]) == (status, code)
     assert headers["content-type"] == "application/problem+json"
+    again, same, _ = await api.ask("POST", "/api/jobs", ana, body, Idempotency_Key="k")
+    assert (again, same) == (answer, problem)
     if field is not None:
         assert field in [error["field"] for error in problem["errors"]]
+    assert await api.app.jobs() == []
+
+
+@pytest.mark.parametrize("value", [2**80, -(2**63) - 1, 1e-300, "a\x00b", {"\x00": "\u202e"}, "💩"], ids=repr)
+async def test_unusual_values_come_back_as_they_were_given(api: Api, value: object) -> None:
+    ana = await api.token()
+    async with api.app.worker():
+        _, job, _ = await api.ask(
+            "POST", "/api/jobs", ana, {"jobType": "echo", "args": {"value": value}}, Prefer="wait=20"
+        )
+    assert (job["status"], job["result"]) == ("SUCCEEDED", value)
+
+
+async def test_a_result_that_cannot_be_written_in_utf_8_hides_no_job(api: Api) -> None:
+    ana = await api.token()
+    async with api.app.worker():
+        _, job, _ = await api.ask("POST", "/api/jobs", ana, {"jobType": "half_a_pair"}, Prefer="wait=20")
+    assert job["result"] == {"half": "?"}
+    assert (await api.ask("GET", "/api/jobs", ana))[1]["items"][0]["result"] == {"half": "?"}
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_a_body_that_a_form_can_send_is_not_taken_for_json(api: Api, content_type: str) -> None:
+    body = b'{"jobType": "add", "args": {"a": 1}}'
+    status, _, _ = await api.ask("POST", "/api/jobs", await api.token(), body, Content_Type=content_type)
+    assert status == 422
     assert await api.app.jobs() == []
 
 
@@ -129,6 +171,19 @@ async def test_the_same_key_answers_the_same_job_also_when_that_has_ended(api: A
     _, again, _ = await api.ask("POST", "/api/jobs", ana, body, Idempotency_Key="k")
     assert first["done"]
     assert again["jobId"] == first["jobId"]
+
+
+async def test_the_same_key_answers_also_when_retention_has_removed_the_job(api: Api) -> None:
+    ana = await api.token()
+    body = {"jobType": "add", "args": {"a": 1}}
+    _, first, _ = await api.ask("POST", "/api/jobs", ana, body, Idempotency_Key="k")
+    table = "rowlock.jobs_live" if "postgres" in api.app.database else "rowlock_jobs_live"
+    async with api.app.transaction() as transaction:
+        await transaction.execute(f"DELETE FROM {table}")
+    for prefer in ("", "wait=1"):
+        status, again, _ = await api.ask("POST", "/api/jobs", ana, body, Idempotency_Key="k", Prefer=prefer)
+        assert (status, again["jobId"]) == (202, first["jobId"])
+    assert await api.app.jobs() == []
 
 
 @pytest.mark.parametrize("other", [{"jobType": "add", "args": {"a": 2}}, {"jobType": "steps", "args": {"count": 1}}])
@@ -218,6 +273,11 @@ async def _ended(api: Api, token: str, job_id: str) -> None:
         ("cursor=abc", 400, "INVALID_CURSOR"),
         ("cursor=%F0%9F%92%A9", 400, "INVALID_CURSOR"),
         ("cursor=' OR 1=1 --", 400, "INVALID_CURSOR"),
+        ("cursor=" + "A" * 200, 400, "INVALID_CURSOR"),
+        ("cursor=" + "A" * 201, 422, "INVALID_REQUEST"),
+        ("cursor=am9iOg", 400, "INVALID_CURSOR"),  # job: and no id
+        ("page=" + "9" * 30, 422, "INVALID_REQUEST"),
+        ("jobType=%00", 422, "INVALID_REQUEST"),
     ],
 )
 async def test_a_bad_query_is_a_documented_problem(api: Api, query: str, status: int, code: str) -> None:
@@ -246,7 +306,8 @@ async def test_a_waiting_job_is_cancelled_at_once_and_can_be_retried(api: Api) -
     status, body, _ = await api.ask("POST", f"/api/jobs/{job_id}/cancel", ana)
     assert (status, body) == (202, {"jobId": job_id, "status": "CANCELLED"})
     assert (await api.ask("GET", f"/api/jobs/{job_id}", ana))[1]["status"] == "CANCELLED"
-    assert (await api.ask("POST", f"/api/jobs/{job_id}/retry", ana))[0] == 202
+    status, body, _ = await api.ask("POST", f"/api/jobs/{job_id.upper()}/retry", ana)
+    assert (status, body["jobId"]) == (202, job_id)
     assert (await api.ask("GET", f"/api/jobs/{job_id}", ana))[1]["status"] == "QUEUED"
     status, problem, _ = await api.ask("POST", f"/api/jobs/{job_id}/retry", ana)
     assert (status, problem["code"]) == (409, "NOT_ALLOWED")

@@ -1,12 +1,17 @@
 """The API inside of somebody's application, under a prefix, with that application's own authentication; and alone."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from api.conftest import Api, Serve, add_tasks
@@ -43,6 +48,84 @@ async def test_an_application_mounts_the_api_and_says_who_asks(app_url: str) -> 
             assert (await socket.receive_json())["type"] == "ready"
         server.should_exit = True
         await running
+
+
+@asynccontextmanager
+async def mounted(app: Rowlock, authenticate: Any, host: Any = None) -> AsyncIterator[Api]:
+    """The API inside of another application, on a server of its own."""
+    host = host or FastAPI()
+    host.mount("/site", app.asgi(authenticate))
+    server = Server(uvicorn.Config(host, port=0, log_config=None))
+    running = asyncio.ensure_future(server.serve())
+    async with app, aiohttp.ClientSession() as http:
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield Api(app, "http://{}:{}/site".format(*server.address), http)
+        server.should_exit = True
+        await running
+
+
+def refuses(_: HTTPConnection) -> str:
+    raise HTTPException(403, "log in first")
+
+
+async def refuses_later(_: HTTPConnection) -> str:
+    raise HTTPException(401)
+
+
+def breaks(_: HTTPConnection) -> str:
+    raise LookupError("the session store is away: password=hunter2")
+
+
+async def breaks_later(_: HTTPConnection) -> str:
+    return breaks(_)
+
+
+@pytest.mark.parametrize(
+    ("authenticate", "status", "code"),
+    [
+        (lambda _: "ana", 200, None),
+        (lambda _: None, 401, "UNAUTHORIZED"),
+        (refuses, 401, "UNAUTHORIZED"),
+        (refuses_later, 401, "UNAUTHORIZED"),
+        (breaks, 500, "INTERNAL"),
+        (breaks_later, 500, "INTERNAL"),
+        (lambda _: 7, 500, "INTERNAL"),  # an owner is text
+        (lambda _: "", 500, "INTERNAL"),
+        (lambda _: "a\x00b", 500, "INTERNAL"),
+    ],
+    ids=["owner", "none", "refuses", "refuses later", "breaks", "breaks later", "number", "empty", "NUL"],
+)
+@pytest.mark.parametrize("host", [FastAPI, Starlette])
+async def test_what_the_applications_own_function_answers_or_raises(
+    app_url: str, authenticate: Any, status: int, code: str | None, host: Any
+) -> None:
+    app = Rowlock(app_url)
+    add_tasks(app)
+    async with mounted(app, authenticate, host()) as api:
+        answer, body, _ = await api.ask("GET", "/api/jobs")
+        assert answer == status
+        assert "hunter2" not in str(body)
+        if code is not None:
+            assert body["code"] == code
+
+
+async def test_where_the_application_says_who_asks_a_token_opens_no_socket(app_url: str) -> None:
+    app = Rowlock(app_url)
+    async with mounted(app, lambda _: None) as api, api.socket(await api.token()) as socket:
+        assert (await socket.next())["code"] == "UNAUTHORIZED"
+
+
+async def test_a_page_of_another_origin_cannot_use_the_applications_own_login(app_url: str) -> None:
+    app = Rowlock(app_url)
+    add_tasks(app)
+    async with mounted(app, lambda _: "ana") as api:  # as with a cookie, which browsers send by themselves
+        job_id = (await app.get_task("add").using(owner="ana").enqueue(a=1)).id
+        status, problem, _ = await api.ask("POST", f"/api/jobs/{job_id}/cancel", Origin="https://evil.example")
+        assert (status, problem["code"]) == (403, "INVALID_ORIGIN")
+        assert (await app.job(job_id)).state == "queued"
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await api.http.ws_connect(api.url + "/api/ws", headers={"Origin": "https://evil.example"})
 
 
 async def test_a_server_behind_a_prefix_names_it_in_addresses(serve: Serve) -> None:

@@ -99,6 +99,13 @@ async def test_an_operator_sees_and_cancels_a_batch(api: Api) -> None:
         ("/api/operator/sources/api:shop", {"limit": 3}, "INVALID_REQUEST"),
         ("/api/operator/sources/api:shop", {"concurrency": -1}, "INVALID_REQUEST"),
         ("/api/operator/sources/api:shop/pause", {"seconds": -1}, "INVALID_REQUEST"),
+        ("/api/operator/sources/api:shop/pause", {"seconds": 1e300}, "INVALID_ARGUMENTS"),
+        ("/api/operator/sources/api:shop", {"concurrency": 10**30}, "INVALID_ARGUMENTS"),
+        ("/api/operator/sources/api:shop", {"burst": 2**40}, "INVALID_ARGUMENTS"),
+        ("/api/operator/sources/api:shop", {"cooldown": float("inf")}, "INVALID_ARGUMENTS"),
+        ("/api/operator/queues/%00/pause", None, "INVALID_REQUEST"),
+        ("/api/operator/sources/%00/resume", None, "INVALID_REQUEST"),
+        ("/api/operator/schedules/%00/run", None, "INVALID_REQUEST"),
     ],
 )
 async def test_what_cannot_be_done_is_a_documented_problem(
@@ -106,3 +113,11 @@ async def test_what_cannot_be_done_is_a_documented_problem(
 ) -> None:
     status, problem, _ = await api.ask("POST", path, await api.token(None, "operator"), body)
     assert (problem["code"], status >= 400) == (code, True)
+
+
+@pytest.mark.parametrize(
+    "path", ["sources?after=%00", "schedules?after=%00", "batches?owner=%00", "batches?before=%00"]
+)
+async def test_a_query_with_a_nul_is_a_documented_problem(api: Api, path: str) -> None:
+    status, problem, _ = await api.ask("GET", f"/api/operator/{path}", await api.token(None, "operator:read"))
+    assert (status, problem["code"]) == (422, "INVALID_REQUEST")

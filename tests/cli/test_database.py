@@ -11,6 +11,9 @@ import pytest
 
 from cli.command import Cli, Inside, wait_until
 from rowlock import Rowlock
+from support.owned import owner_url, take_a_table_away
+
+__all__ = ["owner_url"]  # a fixture
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -29,6 +32,26 @@ def test_migrate_checks_prints_and_applies(
     assert here.out("migrate") == "the schema is up to date"
     assert Cli(folder, url).json("migrate", "--check") == {"pending": []}
     assert here.out("migrate", "--sql").startswith("-- nothing to apply")
+
+
+def test_migrate_makes_roles_or_prints_what_an_administrator_runs(
+    folder: Path, postgres_url: str, owner_url: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    here = Inside.enter(folder, postgres_url, monkeypatch, capsys)
+    assert here.out("migrate", "--roles").endswith("rowlock_enqueue, rowlock_worker, rowlock_read, rowlock_admin")
+    assert "GRANT USAGE ON SCHEMA rowlock TO rowlock_enqueue" in here.out("migrate", "--sql", "--roles")
+    assert "give --check or --roles" in here.run("migrate", "--check", "--roles", code=2).stderr
+
+    limited = Inside.enter(folder, owner_url, monkeypatch, capsys)
+    limited.run("migrate")
+    take_a_table_away(owner_url)
+    printed = limited.out("migrate", "--roles")
+    assert printed.startswith("the schema is up to date\n-- the roles were not made")
+    assert "GRANT EXECUTE ON FUNCTION rowlock.enqueue" in printed
+
+
+def test_sqlite_has_no_roles(inside: Inside) -> None:
+    assert "--roles is for PostgreSQL" in inside.run("migrate", "--roles", code=2).stderr
 
 
 def test_the_printed_script_makes_a_database_that_works(inside: Inside, folder: Path) -> None:

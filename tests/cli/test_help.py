@@ -7,7 +7,7 @@ import rowlock
 from rowlock.cli.main import execute
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
-VERBS += ["jobs", "queues", "batches", "sources", "schedules", "serve", "tokens", "workers"]
+VERBS += ["bridge", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens", "workers"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],

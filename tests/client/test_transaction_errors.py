@@ -6,19 +6,8 @@ import asyncpg
 import pytest
 
 from rowlock import Context, Rowlock, StoreError, StoreUnavailable
-from support.contract_tasks import execute, fetch, in_state, row_of, working
-
-
-@pytest.fixture
-async def ledger(app: Rowlock) -> Rowlock:
-    """The app, with a table of the user's own."""
-    await execute(app, "CREATE TABLE ledger (n integer)")
-    return app
-
-
-async def entries(app: Rowlock) -> list[int]:
-    return [row[0] for row in await fetch(app, "SELECT n FROM ledger ORDER BY n")]
-
+from support.contract_tasks import in_state, row_of, working
+from support.ledger import entries
 
 OWN = [
     FileNotFoundError(2, "no such file", "prices.csv"),

@@ -9,7 +9,8 @@ import pytest
 
 from rowlock import Context, JobDead, Rowlock, StoreError, StoreUnavailable
 from rowlock.core.config import Settings, TransactionSettings, WorkerSettings
-from support.contract_tasks import attempts_of, execute, fetch, in_state, row_of, until, working
+from support.contract_tasks import attempts_of, execute, in_state, row_of, until, working
+from support.ledger import entries
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"])
 
@@ -31,10 +32,6 @@ async def ledger(app_url: str, limits: dict[str, Any]) -> AsyncIterator[Rowlock]
 
 def limited(**limits: Any) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("limits", [limits])
-
-
-async def entries(app: Rowlock) -> list[int]:
-    return [row[0] for row in await fetch(app, "SELECT n FROM ledger ORDER BY n")]
 
 
 async def backend(tx: Any) -> int:

@@ -13,20 +13,10 @@ import pytest
 from rowlock import Context, JobDead, NotAllowed, Rowlock, StoreError
 from rowlock.client.context import loose_context
 from rowlock.testing import run
-from support.contract_tasks import count_jobs, execute, fetch, in_state, row_of, until, working
+from support.contract_tasks import count_jobs, in_state, row_of, until, working
+from support.ledger import entries
 
 Spread = Callable[..., Awaitable[Any]]
-
-
-@pytest.fixture
-async def ledger(app: Rowlock) -> Rowlock:
-    """The app, with a table of the user's own."""
-    await execute(app, "CREATE TABLE ledger (n integer)")
-    return app
-
-
-async def entries(app: Rowlock) -> list[int]:
-    return [row[0] for row in await fetch(app, "SELECT n FROM ledger ORDER BY n")]
 
 
 async def write(ctx: Context, n: int, *, fail: bool = False) -> None:

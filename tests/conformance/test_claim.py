@@ -1,6 +1,7 @@
 """What claim promises: the best ready jobs of known tasks, each to one worker, under a whole lease."""
 
 import asyncio
+import json
 import random
 from collections import Counter
 from datetime import timedelta
@@ -111,7 +112,7 @@ async def test_a_claim_tells_the_worker_all_it_needs(rig: Rig) -> None:
     assert (job.task, job.queue, job.priority, job.args) == ("x", "q", 2, '{"a": 1}')
     assert (job.owner, job.source, job.worker, job.token) == ("ana", "s", "w", (await rig.row(job.id))["lease_token"])
     assert (job.attempt, job.max_attempts, job.releases, job.losses, job.convictions) == (1, 3, 0, 0, 0)
-    assert (job.backoff, job.timeout_seconds) == (backoff, 9.5)
+    assert (json.loads(job.backoff or ""), job.timeout_seconds) == (json.loads(backoff), 9.5)
     assert (job.on_success, job.on_dead, job.on_lost) == (follow_up, follow_up, "dead")
     assert not job.cancel_requested
 

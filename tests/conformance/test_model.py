@@ -1,4 +1,5 @@
-"""Random sequences of operations against a model that is a dict, on SQLite, on PostgreSQL, and on both at once.
+"""Random sequences of operations against a model that is a dict, on SQLite, on PostgreSQL, on both at once, and on
+the SQL functions of PostgreSQL.
 
 The run on both is the differential test: every answer and every column of every row must be equal. The model is
 written from the contract and shares no code with the store.
@@ -7,10 +8,11 @@ written from the contract and shares no code with the store.
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -22,10 +24,11 @@ from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
-from rowlock.store import claim, jobs, leases, open_store
+from rowlock.store import Store, claim, jobs, leases, open_store
 from rowlock.store.claim import Lane
 from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.engines.operation import Operation
+from support.functions import FunctionStore, fake_world
 from support.interleave import rewrite
 from support.rig import KEEP, TABLES, Rig, numbered, settlement
 
@@ -51,6 +54,12 @@ class World:
         self.clock = FakeClock()
         opened = [self.loop.run_until_complete(open_store(url, StoreOptions(clock=self.clock))) for url in urls]
         self.rigs = [Rig(store, self.clock) for store in opened]
+        self.exits = AsyncExitStack()
+
+    def use_functions(self, url: str) -> None:
+        """Do by the SQL functions what there is one for."""
+        self.loop.run_until_complete(self.exits.enter_async_context(fake_world(url)))
+        self.rigs = [Rig(cast(Store, FunctionStore(rig.store, self.clock)), self.clock) for rig in self.rigs]
 
     def ask(self, question: Callable[[Rig], Any]) -> Any:
         answers = [self.loop.run_until_complete(question(rig)) for rig in self.rigs]
@@ -66,6 +75,7 @@ class World:
             self.ask(lambda rig, table=table: rig.fetch(f"DELETE FROM {{t}}{table}"))
 
     def close(self) -> None:
+        self.loop.run_until_complete(self.exits.aclose())
         for rig in self.rigs:
             self.loop.run_until_complete(rig.store.close())
         self.loop.close()
@@ -322,16 +332,18 @@ class Machine(RuleBasedStateMachine):
             )
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres", "both"])
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "both", "functions"])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     urls, server, name = [], None, f"rowlock_model_{uuid.uuid4().hex[:12]}"
-    if request.param != "postgres":
+    if request.param in ("sqlite", "both"):
         file: Path = tmp_path_factory.mktemp("model") / "jobs.db"
         urls.append(f"sqlite:///{file}")
     if request.param != "sqlite":
         server = request.getfixturevalue("postgres_server")
         urls.append(server.create_database(name, template=request.getfixturevalue("template")))
     world = World(*urls)
+    if request.param == "functions":
+        world.use_functions(urls[0])
     yield world
     world.close()
     if server:

@@ -1,16 +1,20 @@
 """Which sources a worker claims from, without a database or a clock: a model of the table stands in for them."""
 
+import heapq
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rowlock.core.claiming import ClaimSourced, Look, Plan
+from rowlock.core import seen_sources
+from rowlock.core.claiming import Claim, ClaimSourced, Look, Plan, Slots
 from rowlock.core.job import Claimed
-from rowlock.core.seen_sources import PLAIN, Head, Range, Taken
+from rowlock.core.seen_sources import Head, Range, SeenSources, Taken
 from rowlock.core.source import Gate, admit, class_of
+from rowlock.core.turn_order import PLAIN
 from rowlock.core.turns import Found, deal
 
 OPEN = Gate(None, None, None, None, True, None, False, False, None, None, 0, None, None, True, True)
@@ -28,6 +32,7 @@ class Table:
     gates: dict[str, Gate] = field(default_factory=dict)
     tokens_at: dict[str, float] = field(default_factory=dict)
     running: Counter[str] = field(default_factory=Counter)
+    running_of_class: Counter[str] = field(default_factory=Counter)
     looks: int = 0
     started: list[tuple[str, int, str]] = field(default_factory=list)
 
@@ -37,7 +42,7 @@ class Table:
         return gate._replace(
             elapsed=elapsed,
             running=self.running[source],
-            class_running=sum(n for name, n in self.running.items() if class_of(name) == class_of(source)),
+            class_running=self.running_of_class[class_of(source)],
             paused_for=None if gate.paused_for is None else gate.paused_for - now,  # kept as the moment of its end
         )
 
@@ -45,18 +50,14 @@ class Table:
         self.looks += 1
         heads = list[Head]()
         for span in ranges:
-            places = sorted(
-                {
-                    (priority, source)
-                    for (task, priority, source), n in self.jobs.items()
-                    if n and source and task == span.task
-                }
-            )
-            places = [p for p in places if (span.low_priority, span.low_source) < p and p[0] < span.high_priority]
-            whole = span.high_priority == 101
+            places = [
+                (priority, source)
+                for (task, priority, source), n in self.jobs.items()
+                if n and source and task == span.task and (span.low_priority, span.low_source) < (priority, source)
+            ]
             heads += [
-                Head(span.queue, span.task, *place, whole and nth == span.most, self.gate(place[1], now))
-                for nth, place in enumerate(places[: span.most], 1)
+                Head(span.queue, span.task, *place, nth == span.most, self.gate(place[1], now))
+                for nth, place in enumerate(heapq.nsmallest(span.most, places), 1)
             ]
         return sorted(heads, key=lambda head: head.priority)
 
@@ -77,6 +78,7 @@ class Table:
             name = (job.task, job.priority, job.source or PLAIN)
             self.jobs[name] -= 1
             self.running[name[2]] += 1
+            self.running_of_class[class_of(name[2])] += 1
             self.started.append(name)
             if job.source and (gate := self.gates.get(job.source)) is not None and gate.rate is not None:
                 self.gates[job.source] = gate._replace(tokens=(gates[job.source].level or 0) - 1)
@@ -133,6 +135,7 @@ class Worker:
         for over in [one for one in self.ends if one[0] <= self.now]:
             self.ends.remove(over)
             self.table.running[over[1]] -= 1
+            self.table.running_of_class[class_of(over[1])] -= 1
             self.plan.freed(over[1], self.now)
 
 
@@ -194,6 +197,118 @@ def test_a_new_source_is_found_behind_10000_closed_ones_after_a_wake_up() -> Non
     worker.plan.woken(worker.now)
     worker.run(until=33.0, look_seconds=0.05)
     assert table.started == [("a", 0, "zeta:new")]
+
+
+# What a worker knows is out of date
+
+
+def seen(source: str, **gate: object) -> Head:
+    return Head("default", "a", 0, source, False, OPEN._replace(**gate))
+
+
+def full(source: str = "api:x") -> SeenSources:
+    """A worker that knows one source with jobs, and has just filled its only slot."""
+    sources = SeenSources([("default", "a")], 5.0)
+    sources.saw(sources.ranges(), [seen(source, concurrency=1, running=0)], 0.0, 0.0)
+    head = seen(source, concurrency=1, running=1)
+    job = NOBODY._replace(task="a", source=source)
+    sources.took([head], Taken([job], False, {("default", "a", 0, source)}, {source: head.gate}), 0.1, 0.2)
+    assert not sources.has_open(0.2)
+    return sources
+
+
+def test_a_look_that_began_before_an_attempt_ended_does_not_close_its_source() -> None:
+    sources = full()
+    sources.freed("api:x", 1.05)
+    sources.saw(sources.ranges(), [seen("api:x", concurrency=1, running=1)], 1.0, 1.1)
+    assert sources.has_open(1.1)
+    sources.saw(sources.ranges(), [seen("api:x", concurrency=1, running=1)], 1.2, 1.3)
+    assert not sources.has_open(1.3), "a look that began later knows better"
+
+
+def test_a_claim_that_began_before_an_attempt_ended_does_not_close_its_source() -> None:
+    sources = full()
+    sources.freed("api:x", 1.05)
+    sources.took([], Taken([]), 1.0, 1.1)
+    gates = {"api:x": OPEN._replace(concurrency=1, running=1)}
+    left = {("default", "a", 0, "api:x")}
+    sources.took([seen("api:x")], Taken([NOBODY], False, left, gates), 1.0, 1.1)
+    assert sources.has_open(1.1)
+
+
+def test_a_full_class_opens_when_an_attempt_of_any_of_its_sources_ends() -> None:
+    sources = SeenSources([("default", "a")], 5.0)
+    gate = {"total": 1, "class_running": 1}
+    sources.saw(
+        sources.ranges(), [seen("api:x", **gate), seen("api:y", **gate), seen("web:z", concurrency=0)], 0.0, 0.0
+    )
+    assert not sources.has_open(0.0)
+    sources.freed("api:x", 1.05)
+    sources.saw(sources.ranges(), [seen("api:x", **gate), seen("api:y", **gate)], 1.0, 1.1)
+    assert {head.source for head in sources.turns(9, 1.1).heads} == {"api:x", "api:y"}
+
+
+def test_a_source_whose_class_is_given_a_total_is_not_claimed_from_again_and_again() -> None:
+    sources = SeenSources([("default", "a")], 5.0)
+    sources.saw(sources.ranges(), [seen("api:x")], 0.0, 0.0)
+    gate = OPEN._replace(total=1, class_running=1)
+    sources.took([seen("api:x")], Taken([], False, {("default", "a", 0, "api:x")}, {"api:x": gate}), 0.1, 0.2)
+    assert not sources.has_open(0.2)
+    assert not sources.has_open(5.0)
+
+
+@pytest.mark.parametrize("locked", [True, False], ids=["another worker claims from it", "its jobs cannot be claimed"])
+def test_a_source_that_gave_nothing_is_tried_again_soon_and_ever_less_often_but_never_given_up(locked: bool) -> None:
+    sources, tried, now = SeenSources([("default", "a")], 5.0), list[float](), 0.0
+    head = seen("api:x", opened=True)
+    while now < 10.0:
+        if now >= sources.look_at:
+            sources.saw(sources.ranges(), [head], now, now)
+        elif sources.turns(1, now) is not None:
+            tried.append(now)
+            sources.took([head], Taken([], False, (), {"api:x": head.gate}, {"api:x"} if locked else ()), now, now)
+        now += 0.01
+    assert tried[1] - tried[0] < 0.2
+    assert 20 <= len(tried) <= 50
+    assert max(after - before for before, after in pairwise(tried)) < 0.6
+
+
+def test_a_source_that_gave_nothing_counts_as_open_again_after_it_gave_a_job() -> None:
+    sources, head = SeenSources([("default", "a")], 5.0), seen("api:x")
+    sources.saw(sources.ranges(), [head], 0.0, 0.0)
+    for now in (0.1, 1.1, 2.1):
+        sources.took([head], Taken([], False, (), {"api:x": head.gate}, {"api:x"}), now, now)
+        assert not sources.has_open(now)
+    left = {("default", "a", 0, "api:x")}
+    sources.took([head], Taken([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
+    assert sources.has_open(3.0)
+
+
+def test_between_the_looks_of_a_long_survey_jobs_without_a_source_are_claimed() -> None:
+    """A survey of 10,000 sources takes a while, and plain jobs are not made to wait for its end."""
+    plan, table, now = Plan(["default"], ["a"], [], 500, 5.0, True, True, lambda: 0.5), closed(10_000), 0.0
+    kinds = list[str]()
+    for _ in range(24):
+        action = plan.next(Slots(5, 0, 0), now)
+        kinds.append(type(action).__name__)
+        now += 0.01
+        if isinstance(action, Look):
+            plan.saw(action, table.look(action.ranges, now), now)
+        elif isinstance(action, Claim):
+            plan.claimed(action, [NOBODY] * action.n, now, now)
+    assert kinds.count("Look") >= 10
+    assert "LookLookLook" not in "".join(kinds)
+
+
+def test_more_sources_than_one_survey_shows_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_sources, "MOST", 300)
+    table = Table()
+    for n in range(1000):
+        table.jobs["a", 0, f"api:{n:05}"] = 1
+    worker = Worker(table, 50, ["a"])
+    while len(table.started) < len(table.jobs) and worker.now < 60:
+        worker.run(until=worker.now + 1.0, seconds=0.01)
+    assert len(table.started) == len(table.jobs)
 
 
 # Round robin

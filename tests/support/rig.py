@@ -31,6 +31,7 @@ TABLES = (
     "tickets",
     "requests",
     "events",
+    "outbox",
 )
 JSON_COLUMNS = ("args", "tags", "backoff", "result")
 
@@ -198,10 +199,19 @@ class Rig:
         return {table: await self.fetch(f"SELECT * FROM {{t}}{table} ORDER BY 1, 2") for table in tables}
 
 
+class Ended(Settlement):
+    """A settlement that remembers from which end and jitter it was decided: the SQL functions decide for themselves."""
+
+    end: AttemptEnd
+    draw: float
+
+
 def settlement(
     job: Claimed, end: AttemptEnd, *, under: str | None = None, draw: float = 0.5, follow_ups: Any = ()
 ) -> Settlement:
-    return Settlement(job.id, under or job.token, decide(job, end, draw), tuple(follow_ups))
+    made = Ended(job.id, under or job.token, decide(job, end, draw), tuple(follow_ups))
+    made.end, made.draw = end, draw
+    return made
 
 
 def plain(column: str, value: Any) -> Any:

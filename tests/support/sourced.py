@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from rowlock.core.lanes import Lane
-from rowlock.core.seen_sources import FRONT, PLAIN, Head, Place, Range, Taken
+from rowlock.core.seen_sources import FRONT, Head, Place, Range, Taken
+from rowlock.core.turn_order import PLAIN
 from rowlock.store import sourced_claim
 from rowlock.store.engines.operation import Operation
 

@@ -8,8 +8,8 @@ from rowlock.client.sources import Sources
 from rowlock.core.claiming import ClaimSourced, Look, Plan
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import Failed
-from rowlock.core.seen_sources import PLAIN
 from rowlock.core.source import Fault
+from rowlock.core.turn_order import PLAIN
 from rowlock.store import jobs, sourced_claim
 from rowlock.store.adding import NewRow
 from rowlock.store.claim import Lane

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -18,10 +19,12 @@ from rowlock.core.clock import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engines.engine import StoreOptions
 from support.clean import CleanDatabases
+from support.functions import FunctionRig, FunctionStore, fake_world
 from support.rig import TABLES, Rig
 from support.server import PostgresDatabases
 
 ENGINES = ["sqlite", "postgres"]
+FUNCTIONS = "functions"  # PostgreSQL through its SQL functions; tests/conformance/conftest.py says for which tests
 _CLEAN: dict[str, CleanDatabases] = {}  # by template
 
 
@@ -112,12 +115,17 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def store(database: str, clock: FakeClock) -> AsyncIterator[Store]:
+async def store(engine: str, database: str, clock: FakeClock) -> AsyncIterator[Store]:
     opened = await open_store(database, StoreOptions(clock=clock))
-    yield opened
-    await opened.close()
+    if engine == FUNCTIONS:
+        async with fake_world(database):
+            yield cast(Store, FunctionStore(opened, clock))
+            await opened.close()
+    else:
+        yield opened
+        await opened.close()
 
 
 @pytest.fixture
 def rig(store: Store, clock: FakeClock) -> Rig:
-    return Rig(store, clock)
+    return (FunctionRig if isinstance(store, FunctionStore) else Rig)(store, clock)

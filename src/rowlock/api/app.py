@@ -16,7 +16,7 @@ from rowlock.api.gate import Gate, host_names
 from rowlock.api.service import Service
 from rowlock.client.client import Client
 from rowlock.client.version import VERSION
-from rowlock.core.errors import ConfigError, StorageFull, StoreUnavailable
+from rowlock.core.errors import ConfigError
 
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
@@ -55,8 +55,8 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     app.add_exception_handler(problems.Refusal, problems.on_refusal)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
     app.add_exception_handler(HTTPException, problems.on_http)
-    app.add_exception_handler(StoreUnavailable, problems.on_unavailable)
-    app.add_exception_handler(StorageFull, problems.on_unavailable)
+    for error in problems.UNUSABLE:
+        app.add_exception_handler(error, problems.on_unavailable)
     app.add_exception_handler(Exception, problems.on_fault)
     hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
     app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix)

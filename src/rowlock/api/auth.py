@@ -11,10 +11,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from rowlock.api.asker import Asker, asker_of
 from rowlock.client.client import Client
+from rowlock.core.options import name
 from rowlock.store import tokens
 from rowlock.store.tokens import Token
 
@@ -40,15 +42,26 @@ class Authenticator:
     async def asker_of(self, connection: HTTPConnection) -> Asker | None:
         """Who sent this request; None when nobody knows."""
         if self._host is not None:
-            answer = self._host(connection)
-            owner = await answer if inspect.isawaitable(answer) else answer
-            return None if owner is None else Asker(owner)
-        kind, _, secret = connection.headers.get("authorization", "").partition(" ")
+            return await self._asker_of_host(self._host, connection)
+        given = connection.headers.getlist("authorization")
+        kind, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         return await self.asker_of_token(secret.strip()) if kind.lower() == "bearer" else None
 
+    async def _asker_of_host(self, host: Authenticate, connection: HTTPConnection) -> Asker | None:
+        """Who it is by the word of the host application, which may also raise its framework's 401 or 403."""
+        try:
+            answer = host(connection)
+            owner = await answer if inspect.isawaitable(answer) else answer
+        except HTTPException as refused:
+            if refused.status_code in (401, 403):
+                return None
+            raise
+        return None if owner is None else Asker(name(owner, "the owner that authenticate() answers"))
+
     async def asker_of_token(self, secret: str) -> Asker | None:
-        """Whose token this is; None when it is nobody's, or no longer good."""
-        if not secret or len(secret) > 8192 or not secret.isascii():
+        """Whose token this is; None when it is nobody's, or no longer good, or where the host application alone says
+        who asks."""
+        if self._host is not None or not secret or len(secret) > 8192 or not secret.isascii():
             return None
         if secret.startswith(tokens.PREFIX):
             token = await self._token(secret)

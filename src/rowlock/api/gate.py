@@ -1,4 +1,5 @@
-"""What every request must pass before a route sees it: the Host header, the size of its body, who sent it, how often.
+"""What every request must pass before a route sees it: the Host and Origin headers, the size of its body, who sent it,
+how often.
 
 This stands in front of all routes, so that no route can forget it.
 """
@@ -15,12 +16,14 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rowlock.api.problems import Refusal, unauthorized
+from rowlock.api.origin import may_come_from
+from rowlock.api.problems import UNUSABLE, Refusal, unauthorized, unavailable
 from rowlock.api.service import Service
 from rowlock.core.config import ApiSettings
 
 access = logging.getLogger("rowlock.api.access")
 
+READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 OPEN = ("/livez", "/readyz", "/api/openapi.json")  # for anybody: they tell nothing of any job
 STRANGERS_PER_MINUTE = 600  # requests without a valid token, from one address
@@ -47,7 +50,8 @@ class Gate:
                 scope["path"] = self._prefix + scope["path"]
         if scope["type"] == "websocket":
             # A socket tells who it is by a ticket or its first message; its route asks for that.
-            await (self._app if self._known_host(scope) else _deny)(scope, receive, send)
+            welcome = self._known_host(scope) and self._known_origin(scope)
+            await (self._app if welcome else _deny)(scope, receive, send)
             return
         started, status = time.monotonic(), 500
 
@@ -62,9 +66,13 @@ class Gate:
 
         try:
             await self._check(scope)
-            await self._app(scope, await read_body(scope, receive, self._settings), answer)
+            body = await read_body(scope, receive, self._settings)
+            if body is not None:
+                await self._app(scope, body, answer)
         except Refusal as refusal:
             await refusal.response()(scope, receive, answer)
+        except UNUSABLE:  # while finding out who asks; what routes raise is answered by the application
+            await unavailable().response()(scope, receive, answer)
         finally:
             if access.isEnabledFor(logging.INFO):
                 milliseconds = (time.monotonic() - started) * 1000
@@ -74,6 +82,8 @@ class Gate:
     async def _check(self, scope: Scope) -> None:
         if not self._known_host(scope):
             raise Refusal("INVALID_HOST", "name this server in api.allowed_hosts to let it be reached by this name")
+        if scope["method"] not in READING and not self._known_origin(scope):
+            raise Refusal("INVALID_ORIGIN", "name the page's origin in api.cors_origins to let it send requests")
         if _route_path(scope) in OPEN:
             return
         asker = await self._service.authenticator.asker_of(HTTPConnection(scope))
@@ -91,10 +101,16 @@ class Gate:
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         return len(given) == 1 and _without_port(given[0]).lower() in self._hosts
 
+    def _known_origin(self, scope: Scope) -> bool:
+        """Whether the page that sent the request may. Without this check, a page of a stranger could open sockets and
+        change jobs with what a browser sends by itself, such as a cookie that the host application trusts."""
+        return may_come_from(HTTPConnection(scope), self._settings.cors_origins)
 
-async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Receive:
+
+async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Receive | None:
     """Read a request's whole body before a route sees it, and refuse one that is too large or too slow; what is
-    returned gives the body once, and then tells when the client leaves."""
+    returned gives the body once, and then tells when the client leaves. None when the client left before the end of the
+    body: what it has sent so far may look like a whole request, and is none."""
     headers = HTTPConnection(scope).headers
     announced = "content-length" in headers or "transfer-encoding" in headers
     if not announced and scope.get("http_version") in ("1.0", "1.1"):
@@ -107,7 +123,7 @@ async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Re
             while more and left >= 0:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    break
+                    return None
                 parts.append(message.get("body", b""))
                 left, more = left - len(parts[-1]), message.get("more_body", False)
     except TimeoutError:
@@ -170,4 +186,4 @@ def _printable(text: str) -> str:
 
 async def _deny(scope: Scope, receive: Receive, send: Send) -> None:
     await receive()
-    await send({"type": "websocket.close", "code": 1008, "reason": "unknown host"})
+    await send({"type": "websocket.close", "code": 1008, "reason": "unknown host or origin"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -13,6 +14,7 @@ from rowlock.api.asker import Asker
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.service import Service, Serving, Who, no_job
 from rowlock.api.shapes import (
+    NO_NUL,
     AttemptShape,
     CancelShape,
     CreatedShape,
@@ -22,10 +24,11 @@ from rowlock.api.shapes import (
     NewJobShape,
     Status,
 )
-from rowlock.core.errors import InvalidArguments, TaskNotFound
+from rowlock.core.errors import InvalidArguments, JobNotFound, TaskNotFound
 from rowlock.core.job import Job
 from rowlock.core.states import LIVE
 from rowlock.store import owned, reads, requests, tokens
+from rowlock.store.ids import valid_id
 from rowlock.store.owned import EVERYONE
 from rowlock.store.reads import JobFilter
 
@@ -88,7 +91,7 @@ async def list_jobs(
     asker: Who,
     page: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     size: Annotated[int, Query(ge=1, le=100)] = 20,
-    job_type: Annotated[str | None, Query(alias="jobType", max_length=200)] = None,
+    job_type: Annotated[str | None, Query(alias="jobType", max_length=200, pattern=NO_NUL)] = None,
     status: Status | None = None,
     cursor: Annotated[str | None, Query(max_length=200)] = None,
 ) -> JobPage:
@@ -135,7 +138,7 @@ async def cancel_job(job_id: JobId, service: Serving, asker: Who) -> CancelShape
         raise no_job()
     if answer == "final":
         raise Refusal("NOT_ALLOWED", "the job has ended already")
-    return CancelShape(job_id=job_id, status=answer.upper())
+    return CancelShape(job_id=valid_id(job_id) or job_id, status=answer.upper())
 
 
 @router.post(
@@ -152,7 +155,7 @@ async def retry_job(job_id: JobId, service: Serving, asker: Who) -> CreatedShape
         raise no_job()
     if answer == "refused":
         raise Refusal("NOT_ALLOWED", "only failed and cancelled jobs can be retried, and only while their key is free")
-    return CreatedShape(job_id=job_id)
+    return CreatedShape(job_id=valid_id(job_id) or job_id)
 
 
 @router.get("/{jobId}/explain", response_model=ExplainShape, responses=documented("JOB_NOT_FOUND"))
@@ -211,7 +214,7 @@ async def _create_once(service: Service, task: Any, body: NewJobShape, owner: st
     service.in_flight.add(request)
     try:
         async with service.client.transaction() as transaction:
-            body_hash = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+            body_hash = hashlib.sha256(json.dumps(body.model_dump(), sort_keys=True).encode()).hexdigest()
             earlier = await transaction.run(requests.begin(owner, key, body_hash, KEY_SECONDS))
             if earlier is None:
                 job_id = await _enqueue(task, body, owner)
@@ -234,10 +237,10 @@ async def _enqueue(task: Any, body: NewJobShape, owner: str | None) -> str:
 
 
 async def _ended(service: Service, asker: Asker, job_id: str, seconds: float) -> Job | None:
-    handle = await service.client.job(job_id)
     try:
+        handle = await service.client.job(job_id)
         await handle.wait(timeout=seconds)
-    except TimeoutError:
+    except (TimeoutError, JobNotFound):  # retention may have removed the job that an earlier request created
         return None
     except Exception:
         pass  # it ended badly: the answer shows how

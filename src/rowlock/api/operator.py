@@ -19,7 +19,7 @@ from pydantic.alias_generators import to_camel
 
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.service import Serving, Who
-from rowlock.api.shapes import Shape
+from rowlock.api.shapes import NO_NUL, Shape
 from rowlock.core.errors import BatchNotFound, InvalidArguments, NotAllowed, ScheduleNotFound
 from rowlock.store import batches, reads, workers
 from rowlock.store.explain import unknown_tasks
@@ -44,7 +44,7 @@ router = APIRouter(
     responses=documented("FORBIDDEN", "INVALID_REQUEST"),
 )
 Limit = Annotated[int, Query(ge=1, le=1000)]
-Name = Annotated[str, Path(min_length=1, max_length=200)]
+Name = Annotated[str, Path(min_length=1, max_length=200, pattern=NO_NUL)]
 BatchId = Annotated[str, Path(alias="batchId", max_length=100)]
 NOT_FOUND = documented("NOT_FOUND")
 REFUSED = documented("NOT_FOUND", "NOT_ALLOWED", "INVALID_ARGUMENTS")
@@ -101,14 +101,16 @@ async def list_workers(service: Serving) -> Rows:
 
 
 @router.get("/sources")
-async def list_sources(service: Serving, limit: Limit = 100, after: Annotated[str, Query(max_length=200)] = "") -> Rows:
+async def list_sources(
+    service: Serving, limit: Limit = 100, after: Annotated[str, Query(max_length=200, pattern=NO_NUL)] = ""
+) -> Rows:
     """Sources and their classes by name: limits, running jobs, breaker."""
     return _rows(await service.client.sources.list(limit, after=after), service.zone)
 
 
 @router.get("/schedules")
 async def list_schedules(
-    service: Serving, limit: Limit = 100, after: Annotated[str, Query(max_length=200)] = ""
+    service: Serving, limit: Limit = 100, after: Annotated[str, Query(max_length=200, pattern=NO_NUL)] = ""
 ) -> Rows:
     """Schedules by name."""
     return _rows(await service.client.schedules.list(limit, after=after), service.zone)
@@ -119,7 +121,7 @@ async def list_batches(
     service: Serving,
     limit: Limit = 50,
     before: Annotated[str, Query(max_length=100)] = LAST_ID,
-    owner: Annotated[str | None, Query(max_length=200)] = None,
+    owner: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
 ) -> Rows:
     """Batches, newest first; for the next page give the last one's id as `before`."""
     if valid_id(before) is None:

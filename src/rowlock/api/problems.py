@@ -11,8 +11,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from rowlock.core.errors import StorageFull, StoreUnavailable
+from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable
 
+UNUSABLE = (StoreUnavailable, StorageFull, SchemaError)  # errors of a database that cannot be used now
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
 
@@ -34,6 +35,7 @@ KINDS: dict[str, Kind] = {
     "PAGE_TOO_DEEP": Kind(400, "The page is too far from the first one"),
     "UNAUTHORIZED": Kind(401, "A valid token is needed"),
     "FORBIDDEN": Kind(403, "The token does not allow this"),
+    "INVALID_ORIGIN": Kind(403, "The request comes from a page of another origin"),
     "JOB_NOT_FOUND": Kind(404, "There is no such job"),
     "TASK_NOT_FOUND": Kind(404, "There is no such public task"),
     "RESULT_NOT_FOUND": Kind(404, "The job has no result"),
@@ -117,10 +119,15 @@ def unauthorized() -> Refusal:
     return Refusal("UNAUTHORIZED", "send Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
 
 
+def unavailable() -> Refusal:
+    """The answer while the database cannot be used."""
+    return Refusal("UNAVAILABLE", headers={"Retry-After": str(RETRY_SECONDS)})
+
+
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The answers of a route to what can go wrong, for its OpenAPI description. Every route has the general ones."""
     found: dict[int | str, dict[str, Any]] = {}
-    general = ("INVALID_HOST", "UNAUTHORIZED", "TOO_MANY_REQUESTS", "UNAVAILABLE", "INTERNAL")
+    general = ("INVALID_HOST", "INVALID_ORIGIN", "UNAUTHORIZED", "TOO_MANY_REQUESTS", "UNAVAILABLE", "INTERNAL")
     for code in (*codes, *general):
         kind = KINDS[code]
         entry = found.setdefault(kind.status, {"model": Problem, "description": kind.title, "content": {}})
@@ -155,10 +162,9 @@ async def on_http(_: Request, error: Exception) -> JSONResponse:
     return Refusal(code, headers=error.headers).response()
 
 
-async def on_unavailable(_: Request, error: Exception) -> JSONResponse:
-    """The database cannot be reached, or its disk is full."""
-    assert isinstance(error, (StoreUnavailable, StorageFull))
-    return Refusal("UNAVAILABLE", headers={"Retry-After": str(RETRY_SECONDS)}).response()
+async def on_unavailable(_: Request, __: Exception) -> JSONResponse:
+    """The database cannot be reached, its disk is full, or it has not been migrated."""
+    return unavailable().response()
 
 
 async def on_fault(_: Request, __: Exception) -> JSONResponse:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 
 from rowlock.api.app import build
+from rowlock.api.strict_http import StrictProtocol
 from rowlock.client.client import Client
 from rowlock.core.config import ApiSettings
 from rowlock.core.errors import ConfigError, StoreError
@@ -76,7 +77,7 @@ def _config(client: Client) -> uvicorn.Config:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=32_768,
-        http="h11",
+        http=StrictProtocol,
         ws="websockets-sansio",
         ws_max_size=65_536,
         ws_ping_interval=20.0,

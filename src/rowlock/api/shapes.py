@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -18,6 +19,8 @@ from rowlock.core.states import FINAL, State
 from rowlock.store.events import Event
 from rowlock.store.explain import Explanation
 from rowlock.store.ids import valid_id
+
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL can neither store nor compare text with a NUL character
 
 
 class Status(StrEnum):
@@ -138,7 +141,7 @@ def job_shape(job: Job, zone: ZoneInfo) -> JobShape:
         progress=100 if job.state is State.SUCCEEDED else job.progress or 0,
         phase=job.phase,
         message=job.message,
-        result=job.result,
+        result=_sendable(job.result),
         result_uri=job.result_uri,
         checksum=job.result_checksum,
         error_code=job.error_code,
@@ -225,6 +228,15 @@ def read_cursor(text: str) -> str:
     if job_id is None:
         raise Refusal("INVALID_CURSOR", "give nextCursor of an earlier answer, or none for the first page")
     return job_id
+
+
+def _sendable(value: Any) -> Any:
+    """A result as it can be sent: JSON may hold half of a surrogate pair, UTF-8 cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    return value
 
 
 def _local(moment: datetime | None, zone: ZoneInfo) -> datetime | None:

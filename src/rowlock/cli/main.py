@@ -9,6 +9,7 @@ import typer
 
 from rowlock.cli import (
     batches,
+    bridge,
     dispatch,
     doctor,
     enqueue,
@@ -60,6 +61,7 @@ app.command()(up.up)
 app.command()(worker.worker)
 app.command()(dispatch.dispatch)
 app.command()(serve.serve)
+app.add_typer(bridge.verbs, name="bridge")
 app.command()(enqueue.enqueue)
 app.add_typer(jobs.verbs, name="jobs")
 app.add_typer(queues.verbs, name="queues")

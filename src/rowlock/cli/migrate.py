@@ -23,18 +23,47 @@ def migrate(
     target: DataTarget,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if migrations are missing")] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the missing migrations as SQL")] = False,
+    roles: Annotated[
+        bool,
+        typer.Option("--roles", help="PostgreSQL: also make the roles rowlock_enqueue, _worker, _read and _admin"),
+    ] = False,
 ) -> None:
     """Apply the missing migrations of Rowlock and of your app. SQLite files migrate when they are opened."""
-    if check and sql:
-        raise InvalidArguments("give --check or --sql, not both")
+    if check and (sql or roles):
+        raise InvalidArguments(f"give --check or {'--sql' if sql else '--roles'}, not both")
     app = target.open()
+    if roles and app.database.startswith("sqlite:"):
+        raise InvalidArguments("--roles is for PostgreSQL: SQLite has no roles, its rights are those of the file")
     if check:
         _check(app, target)
     elif sql:
         _print_script(app)
+        if roles:
+            _print_roles()
     else:
         names = run_async(app.migrate())
+        made = _make_roles(app) if roles else None
+        if made is not None and target.as_json:
+            show_json({"applied": names, "roles": made})
+            return
         _say("applied", names, target)
+        if made is False:
+            print("-- the roles were not made: this role may not (it needs CREATEROLE and the schema). Have this run:")
+            _print_roles()
+        elif made:
+            print("the roles have their rights: rowlock_enqueue, rowlock_worker, rowlock_read, rowlock_admin")
+
+
+def _make_roles(app: Rowlock) -> bool:
+    from rowlock.store.roles import make
+
+    return run_async(make(app.database))
+
+
+def _print_roles() -> None:
+    from rowlock.store.roles import script
+
+    print(script(), end="")
 
 
 def _check(app: Rowlock, target: DataTarget) -> None:

@@ -83,6 +83,8 @@ class Client(Jobs):
         counted: bool = True,
         public: bool = False,
         rules: Mapping[type[BaseException], FailureRule] | None = None,
+        runs_on: Literal["redis"] | None = None,
+        request: Mapping[str, str | Mapping[str, str]] | None = None,
     ) -> TaskDecorator: ...
 
     def task(self, wanted: Any = None, /, **options: Any) -> Any:

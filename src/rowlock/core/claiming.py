@@ -58,6 +58,7 @@ class ClaimSourced(NamedTuple):
     order: list[str]
     plain: list[Lane]
     rest: int
+    began: float
 
 
 class Promote(NamedTuple):
@@ -107,6 +108,7 @@ class Plan:
     _due_again: bool = True  # something has happened that may have made a job due soon
     _full_since: float | None = None
     _no_plain: tuple[float, int] = (-math.inf, MAX_PRIORITY)  # until then, none up to this priority
+    _looked_last: bool = False  # the last claim or look was a look
     _returned: int = 0  # attempts that have returned, ever
     _marks: deque[tuple[float, int]] = field(default_factory=deque)  # (when, how many had returned), at each decision
     _seconds: float = 1.0  # mean run time of late; slow until shown otherwise
@@ -173,13 +175,17 @@ class Plan:
 
     def _next_claim(self, slots: Slots, room: int, now: float) -> Action | None:
         """Jobs with a source come first where some are known to wait, because they may be of a better priority; else
-        last, so that nobody waits for the look."""
+        last, so that no job waits for the look. The looks of a survey and claims of jobs without a source alternate: a
+        survey of thousands of sources takes a while."""
         free = min(slots.free - slots.waiting, self.batch)
-        if self.sources.waiting and (action := self._next_sourced(free, now)) is not None:
+        sourced_first = self.sources.waiting and not (self.sources.surveying and self._looked_last)
+        if sourced_first and (action := self._next_sourced(free, now)) is not None:
+            self._looked_last = isinstance(action, Look)
             return action
         if room > 0 and (now >= min(self._poll_at, self._front_at) or self._then_prompt):
+            self._looked_last = False
             return self._claim(free, room, now)
-        return None if self.sources.waiting else self._next_sourced(free, now)
+        return None if sourced_first else self._next_sourced(free, now)
 
     def _claim(self, free: int, room: int, now: float) -> Action:
         self._passed_over = False
@@ -201,20 +207,21 @@ class Plan:
         if free <= 0 and not self.prefetch:
             return None
         if now >= self.sources.look_at:
-            return Look(self.sources.ranges(max(free, 0)), now)
-        # With all slots taken by jobs that were claimed ahead, a look shows whether claiming ahead must end.
+            # Also with all slots taken by jobs that were claimed ahead: it shows whether claiming ahead must end.
+            return Look(self.sources.ranges(), now)
         turns = self.sources.turns(free, now) if free > 0 else None
         if turns is None:
-            return Look(self.sources.ranges(free), now) if now >= self.sources.look_at else None
+            return None
         heads, n = turns.heads, free
         plain = self._plain_up_to(turns.rest, now)
         # Most of a claim is waiting for its statements. Where priorities differ, or plain jobs have a turn, one claim
         # must decide who comes first.
         alike = not plain and heads[0].priority == heads[-1].priority
         if not self.parallel or n < MANY_SLOTS or len(heads) * TURN < n or not alike:
-            return ClaimSourced([(heads, n)], turns.order, plain, turns.rest)
+            return ClaimSourced([(heads, n)], turns.order, plain, turns.rest, now)
         half = len(heads) // 2
-        return ClaimSourced([(heads[:half], n - n // 2), (heads[half:], n // 2)], turns.order, plain, turns.rest)
+        parts = [(heads[:half], n - n // 2), (heads[half:], n // 2)]
+        return ClaimSourced(parts, turns.order, plain, turns.rest, now)
 
     def _plain_up_to(self, rest: int, now: float) -> list[Lane]:
         """Where to ask for jobs without a source: those of a worse priority than `rest` are not yet next."""
@@ -281,7 +288,7 @@ class Plan:
     def took(self, claim: ClaimSourced, taken: Sequence[Taken], now: float) -> None:
         """A claim of jobs with a source has brought this, part by part."""
         for (heads, _), one in zip(claim.parts, taken, strict=True):
-            self.sources.took(heads, one, now)
+            self.sources.took(heads, one, claim.began, now)
             if one.jobs:
                 self._due_again, self._poll_at = True, -math.inf
             if claim.plain and not one.plain:

@@ -78,6 +78,7 @@ _BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\\\s]+)*/?$"
 _DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
 Database = Annotated[str, _like("sqlite:///|postgres(ql)?://", "must start with sqlite:/// or postgresql://")]
 Server = Annotated[str, _like("postgres(ql)?://", "must start with postgresql://")]
+Redis = Annotated[str, _like("(rediss?|unix)://", "must start with redis://, rediss:// (TLS) or unix://")]
 AppPath = Annotated[str, _like(rf"{_DOTTED}(:{_DOTTED})?\Z", "must be module:attribute or a module")]
 Count = Annotated[int, Before(_number), Field(ge=1, le=10_000)]
 Seconds = Annotated[float, Before(_seconds), Field(gt=0, le=DAY, allow_inf_nan=False)]
@@ -243,6 +244,16 @@ class ResultSettings(_Section):
         return signed
 
 
+class RedisSettings(_Section):
+    """Redis or Valkey, through which tasks with runs_on="redis" reach workers in other languages."""
+
+    url: Redis | None = Field(default=None, repr=False)  # may carry a user and a password
+    prefix: Annotated[str, _like(r"[\w.:{}-]{0,100}\Z", "must be letters, digits and . : _ - {} alone")] = ""
+    lease_seconds: Seconds = 60  # a job that has begun is published again after this long without a message
+    takeover_seconds: Seconds = 30  # work of a bridge that does nothing for this long is taken over by another one
+    unread: Count = 1_000  # requests that are published and of which nothing was heard; then publishing waits
+
+
 class Settings(_Section):
     """Everything that can be set from outside the code."""
 
@@ -257,6 +268,7 @@ class Settings(_Section):
     retention: RetentionSettings = RetentionSettings()
     api: ApiSettings = ApiSettings()
     results: ResultSettings = ResultSettings()
+    redis: RedisSettings = RedisSettings()
 
 
 class Given(NamedTuple):
@@ -274,6 +286,7 @@ SECTIONS: dict[str, type[_Section]] = {
     "retention": RetentionSettings,
     "api": ApiSettings,
     "results": ResultSettings,
+    "redis": RedisSettings,
 }
 KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
     f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields

@@ -1,13 +1,14 @@
-"""What a worker knows about the sources that have ready jobs: where it has looked, which are open, whose turn is next.
+"""What one worker knows about the sources that have ready jobs: which of them are open, and whose turn is next.
 
-A look shows a bounded number of sources in each lane (queue and task), in the order of priority and name, and the next
-look goes on behind them. During the first cycle through all lanes, a source is claimed from only if every lane has been
-looked at up to its place: a better priority, or another source's turn, may lie before it. After a cycle everything is
-known, and further cycles keep that up to date beside the claims.
+A survey goes through all sources that have ready jobs, in looks of a bounded size; claims are made from what it showed.
+A closed source stays known together with the moment at which it opens, so thousands of closed sources cost one survey
+now and then, and delay no claim. Among the open sources of the best priority, the next turn belongs to the one that was
+served longest ago. Jobs without a source have one turn together, under the name "".
 
-Closed sources stay known, with the moment at which they open: thousands of them cost one cycle, and delay nobody. The
-next turn belongs to the source, among those of the best priority, that was served longest ago. Jobs without a source
-have one turn together, under the name "".
+A survey is out of date as soon as it is made: other workers claim and settle meanwhile. That is harmless, because a
+claim counts again under its locks. A source that is wrongly taken for open costs one claim that brings nothing; one
+that is wrongly taken for closed would stand still. So in doubt a source counts as open: where one of its attempts has
+ended here after a look had begun, the look may not have seen that end.
 """
 
 from __future__ import annotations
@@ -16,39 +17,35 @@ import heapq
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import NamedTuple
 
-from rowlock.core.job import MAX_PRIORITY, MIN_PRIORITY, Claimed
-from rowlock.core.source import Admission, Gate, admit, class_of
+from rowlock.core.job import MIN_PRIORITY, Claimed
+from rowlock.core.source import Gate, admit, class_of
+from rowlock.core.turn_order import HeadName, TurnOrder
 
-PLAIN = ""  # stands for the jobs without a source
-FRESH_SECONDS = 0.1  # between looks while jobs are claimed: a better priority is noticed this late
-CLOSED_SECONDS = 1.0  # between looks while all sources are closed; another worker may free a slot of one
+FRESH_SECONDS = 0.1  # between surveys while jobs are claimed: a better priority is noticed this late
+CLOSED_SECONDS = 1.0  # between surveys while all sources are closed; another worker may free a slot of one
+LOOKS_A_SECOND = 1.0  # at most, meanwhile
 SHARE = 4  # looks may take one fifth of the time: each is followed by a pause of four times its length
-BUSY_SECONDS = 0.02  # until a source that another worker had locked is tried again; doubled each time
-FEWEST, MOST = 32, 256  # sources in one look
-FURTHER = 1024  # sources in a look that follows one that found all closed
+BUSY_SECONDS = 0.02  # until a source is tried again after a claim got nothing of it; doubled each time
+LONGEST_BUSY = 0.32
+LOOK, WHOLE_LOOK = 256, 1024  # sources in one look: while jobs can start, and while none can
+MOST = 20_000  # sources in one survey; the next one goes on behind them
 MANY_SLOTS, TURN = 64, 2  # with so many free slots, a turn is up to two jobs where there are more sources than slots
-MOST_OPEN = 1024  # open sources that are remembered; beyond, a source is found again in the next cycle
-MOST_KNOWN = 20_000  # sources and turns that are remembered
 
 LaneName = tuple[str, str]  # queue and task
-HeadName = tuple[str, str, int, str]  # queue, task, priority and source
 Place = tuple[int, str]  # a priority and a source
 FRONT: Place = (MIN_PRIORITY - 1, "")
-END: Place = (MAX_PRIORITY + 1, "")
 
 
 class Range(NamedTuple):
-    """What a look goes through in one lane: from a place, exclusive, up to a priority, exclusive."""
+    """What a look goes through in one lane: the next sources behind a place, in the order of priority and name."""
 
     queue: str
     task: str
     low_priority: int = FRONT[0]
     low_source: str = FRONT[1]
-    high_priority: int = END[0]
-    most: int = MOST  # sources
+    most: int = LOOK  # sources
 
 
 class Head(NamedTuple):
@@ -85,8 +82,9 @@ class _Known:
     """A source with ready jobs."""
 
     gate: Gate
-    heads: dict[tuple[str, str, int], int]  # (queue, task, priority) -> the cycle in which it was seen
-    opens_at: float = math.inf  # inf also: when a slot of it is freed
+    heads: dict[tuple[str, str, int], int] = field(default_factory=dict)  # (queue, task, priority) -> survey
+    open: bool = False
+    opens_at: float = math.inf  # of a closed one; inf: when a slot of it is freed, or an operator opens it
 
 
 @dataclass(slots=True)
@@ -94,28 +92,24 @@ class SeenSources:
     """The sources as far as one worker has seen them."""
 
     lanes: Sequence[LaneName]
-    poll_seconds: float  # between looks when only an operator can open a source
+    poll_seconds: float  # between surveys when only an operator can open a source
     waiting: bool = True  # there are jobs with a source; unknown before the first look
     look_at: float = 0.0
     _known: dict[str, _Known] = field(default_factory=dict)
-    _open: dict[str, None] = field(default_factory=dict)  # the open ones among them, but for their class
-    _full_classes: set[str] = field(default_factory=set)
-    _timers: list[tuple[float, str]] = field(default_factory=list)  # when closed ones open
-    _misses: dict[str, int] = field(default_factory=dict)  # claims in a row that got nothing of a source
-    _served: dict[Place, int] = field(default_factory=dict)  # (priority, source) -> number of its last turn
-    _turn: int = 0  # number of the last turn
-    _lap: int = 0  # number of the last turn before this lap; in the first cycle each source has one turn in a lap
-    _complete: bool = False  # a whole cycle was made, and all that it showed is remembered
-    _overflow: bool = False  # this cycle has shown more than is remembered
-    _places: dict[LaneName, Place] = field(default_factory=dict)  # how far this cycle has come; absent: to its end
-    _cycle: int = 1
-    _cycle_seconds: float = 0.0  # that the looks of this cycle took
-    _cycle_looks: int = 0
-    _last_looks: int = 1  # in the last cycle
-    _next_cycle: float = 0.0  # when another cycle that a wake-up asks for may begin
-    _hurry: bool = True  # no pauses between the looks of this cycle
-    _hurried: bool = True  # this cycle was begun for a wake-up
-    _again: bool = False  # woken during this cycle: make another one
+    _timers: list[tuple[float, str]] = field(default_factory=list)  # heap: when closed sources open
+    _freed: dict[str, float] = field(default_factory=dict)  # source or class -> when an attempt of it last ended here
+    _busy: dict[str, tuple[int, float]] = field(default_factory=dict)  # claims that got nothing of a source, until when
+    _order: TurnOrder = field(default_factory=TurnOrder)
+    # The survey that is under way.
+    surveyed: bool = False  # the first one has come to its end
+    _places: dict[LaneName, Place] = field(default_factory=dict)  # how far it has come; absent: to the lane's end
+    _survey: int = 1
+    _looks: int = 0
+    _seconds: float = 0.0  # that its looks took
+    _shown: int = 0
+    _cut: bool = False  # the last one was ended before it had shown everything
+    _again: bool = False  # woken meanwhile: what it has passed may have changed
+    _rested: float = 0.0  # when the next one may begin that a wake-up asks for
     _looked: float = -math.inf
 
     def __post_init__(self) -> None:
@@ -124,23 +118,28 @@ class SeenSources:
     # --- told
 
     def woken(self, now: float) -> None:
-        """Jobs may have come, or sources may have opened: make a whole cycle soon."""
-        begun = self._cycle_looks > 0
-        self._hurry, self._again = True, begun
-        soonest = now if begun else self._next_cycle
-        self.look_at = min(self.look_at, max(now, soonest, 0.0 if self.waiting else self._looked + FRESH_SECONDS))
+        """Jobs may have come, or sources may have opened: make a survey soon."""
+        if self._looks:
+            self._again = True
+        else:
+            self.look_at = min(self.look_at, max(now, self._rested, 0.0 if self.waiting else self._next_without()))
 
     def polled(self, now: float) -> None:
         """Jobs without a source were asked for: where none with a source is known, look for them as well."""
         if not self.waiting:
-            self.look_at = min(self.look_at, max(now, self._looked + FRESH_SECONDS))
+            self.look_at = min(self.look_at, max(now, self._next_without()))
+
+    def _next_without(self) -> float:
+        return self._looked + FRESH_SECONDS
 
     def freed(self, source: str, now: float) -> None:
-        """An attempt of this source has ended."""
-        self._full_classes.discard(class_of(source))
+        """An attempt of this source has ended, and its outcome is written."""
+        group = class_of(source)
+        self._freed[source] = self._freed[group] = now
+        self._order.full_classes.discard(group)
         known = self._known.get(source)
-        if known is not None and known.opens_at == math.inf:
-            self._open_at(source, known, now, now)
+        if known is not None and not known.open and known.opens_at == math.inf:
+            self._open(source, known)
 
     # --- asked
 
@@ -150,223 +149,146 @@ class SeenSources:
 
     def has_open(self, now: float) -> bool:
         """Whether a job of some source could start, as far as is known."""
-        self._open_due(now)
-        return self._startable()
+        while self._timers and self._timers[0][0] <= now:
+            at, source = heapq.heappop(self._timers)
+            known = self._known.get(source)
+            if known is not None and not known.open and known.opens_at == at:
+                self._open(source, known)
+        return self.surveyed and self._order.has_next
 
-    def _startable(self) -> bool:
-        return any(class_of(source) not in self._full_classes for source in self._open)
+    @property
+    def surveying(self) -> bool:
+        """Whether a survey is under way."""
+        return self._looks > 0
 
     @property
     def all_closed(self) -> bool:
         """Whether there are jobs with a source, and none of them may start."""
-        return self.waiting and self._cycle > 1 and not self._startable()
+        return self.waiting and self.surveyed and not self._order.has_next
 
-    def ranges(self, n: int) -> list[Range]:
-        """Where to look for `n` free slots: on behind the last look, and at better priorities from their front."""
-        further = self._cycle_looks > 0 and not self._open
-        most = FURTHER if further else min(max(2 * n, FEWEST), MOST)
-        ranges = [Range(*lane, *place, END[0], most) for lane, place in self._places.items()]
-        levels = [name[2] for source in self._open for name in self._known[source].heads]
-        if levels and self._cycle_looks:
-            best = min(levels)
-            ranges += [Range(*lane, high_priority=best, most=FEWEST) for lane in self.lanes if best > MIN_PRIORITY]
-        return ranges
+    def ranges(self) -> list[Range]:
+        """Where the next look goes: on behind the last one."""
+        sources = LOOK if self.surveyed and self._order.has_next else WHOLE_LOOK
+        most = max(32, sources // max(1, len(self._places)))
+        return [Range(*lane, *place, most) for lane, place in self._places.items()]
 
     def turns(self, n: int, now: float) -> Turns | None:
         """Whose turn it is, for `n` free slots; None if nobody's is known."""
-        self._open_due(now)
-        candidates = self._in_turn()
-        if not candidates:
+        if not self.has_open(now):
             return None
-        turn = TURN if n >= MANY_SLOTS and len(candidates) >= n else 1
-        chosen, slots = dict[str, None](), n
-        for _, _, source, _ in candidates:
-            if slots <= 0:
-                break
-            if source not in chosen:
-                chosen[source] = None
-                slots -= 1 if turn == 1 else max(1, min(turn, admit(self._known[source].gate).room))
-        unseen = MAX_PRIORITY if self._complete else min(self._places.values(), default=END)[0]
-        rest = min([unseen, *(c[0] for c in candidates if c[2] not in chosen)])
-        heads = [
-            Head(name[0], name[1], priority, source, False, self._known[source].gate)
-            for priority, _, source, name in candidates
-            if source in chosen and priority <= rest
-        ]
-        best = candidates[0][0]
-        plain = (best, self._served.get((best, PLAIN), 0), PLAIN, None)
-        ordered = sorted([plain, *candidates], key=_TURN_ORDER)
-        order = dict.fromkeys(c[2] for c in ordered if c[2] in chosen or c[2] == PLAIN)
-        return Turns(heads, list(order), rest)
+        turn = TURN if n >= MANY_SLOTS and len(self._order) >= n else 1
+        choice = self._order.choose(n, lambda source: max(1, min(turn, admit(self._known[source].gate).room)))
+        heads = [Head(*one.name, False, self._known[one.source].gate) for one in choice.turns]
+        return Turns(heads, choice.sources, choice.rest)
 
-    def _in_turn(self) -> list[tuple[int, int, str, tuple[str, str, int]]]:
-        """The heads that may be claimed from, best priority first, longest waiting first."""
-        horizon = END if self._complete else min(self._places.values(), default=END)
-        known, served = self._known, self._served
-        candidates = [
-            (name[2], served.get((name[2], source), 0), source, name)
-            for source in self._open
-            if class_of(source) not in self._full_classes
-            for name in known[source].heads
-            if (name[2], source) <= horizon
-        ]
-        candidates.sort(key=_TURN_ORDER)
-        if not candidates and not self._complete and self._startable():
-            self.look_at = -math.inf  # what is open lies behind a place that was not looked at
-        if self._complete or not candidates:
-            return candidates
-        first = [candidate for candidate in candidates if candidate[1] <= self._lap]
-        second = [candidate for candidate in candidates if candidate[1] > self._lap]
-        if first and not (second and second[0][0] < first[0][0]):
-            return first
-        if not first and self._places:
-            self.look_at = -math.inf  # the sources behind have their turn before these have a second one
-            return []
-        self._lap = self._turn
-        return candidates
+    def _open(self, source: str, known: _Known) -> None:
+        known.open, has_total = True, known.gate.total is not None
+        for name in known.heads:
+            self._order.open((*name, source), has_total=has_total)
+
+    def _close(self, source: str, known: _Known) -> None:
+        known.open = False
+        for name in known.heads:
+            self._order.close((*name, source))
 
     # --- what looks and claims brought
 
     def saw(self, ranges: Sequence[Range], heads: Sequence[Head], began: float, now: float) -> None:
         """Take in what a look showed."""
-        self._cycle_looks += 1
         self._looked = now
-        if self._cycle_looks == 1:
-            self._cycle_seconds, self._hurried, self.waiting = 0.0, self._hurry, bool(heads)
-        self._cycle_seconds += now - began
-        self.waiting = self.waiting or bool(heads)
-        walked = [span for span in ranges if span.high_priority == END[0]]
-        for span in walked:
+        self._looks += 1
+        self._seconds += now - began
+        self._shown += len(heads)
+        for span in ranges:
             self._places.pop((span.queue, span.task), None)
         for head in heads:
-            self._note(head, now)
+            known = self._known.get(head.source)
+            if known is None:
+                known = self._known[head.source] = _Known(head.gate)
+            known.heads[head.queue, head.task, head.priority] = self._survey
+            self._stands(head.source, known, head.gate, began, now)
             if head.end:
                 self._places[head.queue, head.task] = (head.priority, head.source)
-        if not self._places:
-            self._end_cycle(now)
-        self.look_at = self._next_look(now - began, now)
+        self.waiting = bool(self._known)
+        if self._places and self._shown < MOST:
+            self.look_at = now + (SHARE * (now - began) if self.has_open(now) else 0.0)
+        else:
+            self._end_survey(now)
 
-    def _next_look(self, seconds: float, now: float) -> float:
-        begun, has_open = self._cycle_looks > 0, self.has_open(now)
-        if begun and not self._complete and not self._in_turn():
-            return now
-        if self._hurry and not has_open:
-            return now if begun else max(now, self._next_cycle)
-        if has_open:  # jobs that can start come before further looks
-            return now + max(FRESH_SECONDS, SHARE * seconds)
+    def _stands(self, source: str, known: _Known, gate: Gate, began: float, now: float) -> None:
+        """Take in how a source stood at some moment since `began`."""
+        known.gate, group = gate, class_of(source)
+        admission = admit(gate)
+        if admission.why == "class" and self._freed.get(group, -math.inf) < began:
+            self._order.full_classes.add(group)
+        elif admission.room > 0:
+            self._order.full_classes.discard(group)
+        opens_at = now
+        if admission.room <= 0 and admission.why != "class":
+            opens_at = math.inf if admission.wait is None else now + admission.wait
+        if opens_at == math.inf and self._freed.get(source, -math.inf) >= began:
+            opens_at = now
+        opens_at = max(opens_at, self._busy[source][1] if source in self._busy else now)
+        if opens_at <= now:
+            self._open(source, known)
+        else:
+            self._close(source, known)
+            if opens_at < math.inf and opens_at != known.opens_at:
+                heapq.heappush(self._timers, (opens_at, source))
+            known.opens_at = opens_at
+
+    def _end_survey(self, now: float) -> None:
+        """What a survey did not show has no more ready jobs."""
+        for source, known in [*self._known.items()]:
+            for name in [name for name, survey in known.heads.items() if survey < self._survey]:
+                self._drop(source, known, name)
+        self._timers = [(one.opens_at, s) for s, one in self._known.items() if not one.open and one.opens_at < math.inf]
+        heapq.heapify(self._timers)
+        self._busy = {source: busy for source, busy in self._busy.items() if busy[1] > now - LONGEST_BUSY}
+        self._freed = {name: at for name, at in self._freed.items() if at > now - self._seconds - CLOSED_SECONDS}
+        self.waiting, self.surveyed = bool(self._known), True
+        self._cut = bool(self._places)
+        self._rested = now if self._looks == 1 else now + SHARE * self._seconds
+        self.look_at = self._next_survey(now)
+        if not self._cut:
+            self._places = dict.fromkeys(self.lanes, FRONT)
+        self._survey, self._looks, self._seconds, self._shown, self._again = self._survey + 1, 0, 0.0, 0, False
+
+    def _next_survey(self, now: float) -> float:
+        if self.has_open(now):  # jobs that can start come before further looks
+            return now + max(CLOSED_SECONDS if self._cut else FRESH_SECONDS, SHARE * self._seconds)
+        if self._again or self._cut:
+            return self._rested
         if not self.waiting:
             return math.inf
-        if not self._complete:  # more sources than are remembered, all of them closed
-            return now + CLOSED_SECONDS * self._last_looks
-        slots_elsewhere = self._full_classes or any(one.opens_at == math.inf for one in self._known.values())
-        return now + (CLOSED_SECONDS if begun or slots_elsewhere else max(CLOSED_SECONDS, self.poll_seconds))
+        slots_elsewhere = self._order.full_classes or any(one.opens_at == math.inf for one in self._known.values())
+        pause = max(CLOSED_SECONDS, self._looks / LOOKS_A_SECOND, SHARE * self._seconds)
+        return now + (pause if slots_elsewhere else max(pause, self.poll_seconds))
 
-    def _note(self, head: Head, now: float) -> None:
-        source = head.source
-        known = self._known.get(source)
-        if known is None:
-            known = self._known[source] = _Known(head.gate, {}, 0.0)
-        known.gate = head.gate
-        known.heads[head.queue, head.task, head.priority] = self._cycle
-        admission, misses = admit(head.gate), self._misses.get(source, 0)
-        if misses > 1 and admission.room > 0:  # it seemed open before, and a claim got nothing
-            if known.opens_at == 0.0:
-                self._open_at(source, known, now + min(BUSY_SECONDS * 2**misses, CLOSED_SECONDS), now)
-        else:
-            self._admit(source, known, admission, now)
-        if len(self._known) > MOST_KNOWN:
-            self._drop(next(iter(self._known)))
-
-    def _admit(self, source: str, known: _Known, admission: Admission, now: float) -> None:
-        if admission.why == "class":
-            self._full_classes.add(class_of(source))
-        elif admission.room > 0:
-            self._full_classes.discard(class_of(source))
-        if admission.room > 0 or admission.why == "class":
-            self._open_at(source, known, now, now)
-        else:
-            self._open_at(source, known, math.inf if admission.wait is None else now + admission.wait, now)
-
-    def _open_at(self, source: str, known: _Known, at: float, now: float) -> None:
-        if at <= now:
-            known.opens_at = at
-            self._open[source] = None
-            return
-        self._open.pop(source, None)
-        if at < math.inf and abs(at - known.opens_at) > 0.01:  # else its timer is set: another look has shown it again
-            heapq.heappush(self._timers, (at, source))
-            known.opens_at = at
-        elif at == math.inf:
-            known.opens_at = at
-
-    def _open_due(self, now: float) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            at, source = heapq.heappop(timers)
-            known = self._known.get(source)
-            if known is not None and known.opens_at == at:
-                self._open[source] = None
-
-    def _end_cycle(self, now: float) -> None:
-        """Every lane was looked at to its end: what was not seen has no more jobs."""
-        for source in [*self._known]:
-            heads = self._known[source].heads
-            for name in [name for name, cycle in heads.items() if cycle < self._cycle]:
-                del heads[name]
-            if not heads:
-                self._forget(source)
-        self._complete = not self._overflow
-        if self._hurried:  # others do not delay the answer to a wake-up: it may be the first in a long time
-            self._next_cycle = now + (SHARE * self._cycle_seconds if self._cycle_looks > 1 else 0.0)
-        self._places = dict.fromkeys(self.lanes, FRONT)
-        self._last_looks, self._cycle_looks = self._cycle_looks, 0
-        self._cycle, self._lap = self._cycle + 1, self._turn
-        self._hurry, self._again, self._overflow = self._again, False, False
-
-    def took(self, heads: Sequence[Head], taken: Taken, now: float) -> None:
-        """Take in what a claim brought."""
-        for job in taken.jobs:
-            self._turn += 1
-            place = (job.priority, job.source or PLAIN)
-            self._served.pop(place, None)
-            self._served[place] = self._turn
-            self._misses.pop(place[1], None)
-        while len(self._served) > MOST_KNOWN:
-            del self._served[next(iter(self._served))]
+    def took(self, heads: Sequence[Head], taken: Taken, began: float, now: float) -> None:
+        """Take in what a claim that was sent at `began` brought."""
+        self._order.started(taken.jobs)
         served, may_have_more = {job.source for job in taken.jobs}, {name[3] for name in taken.left}
-        for source in {head.source: None for head in heads}:
-            known = self._known.get(source)
-            if known is None:
+        for source in dict.fromkeys(head.source for head in heads):
+            if (known := self._known.get(source)) is None:
                 continue
-            known.gate = taken.gates.get(source, known.gate)
-            admission = admit(known.gate)
-            if source in taken.locked:
-                misses = self._misses[source] = self._misses.get(source, 0) + 1
-                self._open_at(source, known, now + min(BUSY_SECONDS * 2**misses, CLOSED_SECONDS), now)
-            elif admission.room <= 0:
-                self._admit(source, known, admission, now)
-            elif source not in served and source not in may_have_more:
-                self._misses[source] = self._misses.get(source, 0) + 1
+            if source in served:
+                self._busy.pop(source, None)
+            elif source in taken.locked or source not in may_have_more or not taken.jobs:
+                misses = self._busy.get(source, (0, 0.0))[0] + 1
+                self._busy[source] = (misses, now + min(BUSY_SECONDS * 2**misses, LONGEST_BUSY))
+                self.look_at = min(self.look_at, self._busy[source][1])
+            self._stands(source, known, taken.gates.get(source, known.gate), began, now)
         for head in heads:
-            known = self._known.get(head.source)
-            name = (head.queue, head.task, head.priority)
+            known, name = self._known.get(head.source), (head.queue, head.task, head.priority)
             if known is not None and head.source not in taken.locked and (*name, head.source) not in taken.left:
-                known.heads.pop(name, None)
-                if not known.heads:
-                    self._forget(head.source)
-        if len(self._open) > MOST_OPEN and not self._complete:
-            for job in taken.jobs:
-                self._drop(job.source or PLAIN)
-        if self._hurry and self._cycle_looks > 0 and not self._startable():
-            self.look_at = min(self.look_at, now)  # the claim has come between the looks of this cycle
+                self._drop(head.source, known, name)
+        if self._cut and not self.has_open(now):
+            self.look_at = min(self.look_at, self._rested)
 
-    def _drop(self, source: str) -> None:
-        self._overflow = True
-        self._forget(source)
-
-    def _forget(self, source: str) -> None:
-        self._known.pop(source, None)
-        self._open.pop(source, None)
-
-
-_TURN_ORDER = itemgetter(0, 1, 2)
+    def _drop(self, source: str, known: _Known, name: tuple[str, str, int]) -> None:
+        """This head has no more ready jobs."""
+        known.heads.pop(name, None)
+        self._order.close((*name, source))
+        if not known.heads:
+            del self._known[source]

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from rowlock.core.job import Claimed
 from rowlock.core.lanes import Lane
-from rowlock.core.seen_sources import PLAIN, Head, HeadName, Range, Taken
+from rowlock.core.seen_sources import Head, Range, Taken
 from rowlock.core.source import UNLIMITED, Admission, Gate, admit, class_of
+from rowlock.core.turn_order import PLAIN, HeadName
 from rowlock.core.turns import Dealt, Found, deal
 from rowlock.store.claim import in_claim_order, take_picked
 from rowlock.store.engines.operation import Call, Row, Steps, dialect, operation

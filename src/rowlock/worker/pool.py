@@ -80,7 +80,9 @@ class WorkerPool:
         for lifespan in app.lifespans:
             resources |= await self._exits.enter_async_context(asynccontextmanager(lifespan)())
         wakeups = await self._listen() if settings.wakeups else None
-        self._registration = Registration(app, settings, self.id, wakeups.address if wakeups else None, claims)
+        served = app.registry.here() if claims else ()
+        address = wakeups.address if wakeups else None
+        self._registration = Registration(settings, self.id, address, served, settings.pool_size)
         self._wire(resources, can_be_woken=wakeups is not None)
         self._exits.push_async_callback(self._sign_off)
         await self._registration.write(store)
@@ -98,7 +100,7 @@ class WorkerPool:
     def _wire(self, resources: Mapping[str, Any], can_be_woken: bool) -> None:
         """Make the parts, each with those that it needs."""
         app, settings, store = self.app, self.settings, self._store
-        tasks = app.registry.all()
+        tasks = app.registry.here()
         in_process = [name for name, task in tasks.items() if task.runs_in == "process"]
         self.log = JobLog(self.id, frozenset(name for name, task in tasks.items() if not task.options.counted))
         self._loops = Loops(store.outage)

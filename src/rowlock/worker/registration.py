@@ -6,8 +6,8 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Collection
 
-from rowlock.client.client import Client
 from rowlock.client.version import VERSION
 from rowlock.core.config import WorkerSettings
 from rowlock.store import workers
@@ -21,13 +21,13 @@ def worker_id() -> str:
 
 
 class Registration:
-    """The row of one worker. One that does not claim says that it serves no task."""
+    """The row of one worker, with the tasks that it serves."""
 
     def __init__(
-        self, app: Client, settings: WorkerSettings, worker: str, wake_address: str | None, claims: bool
+        self, settings: WorkerSettings, worker: str, wake_address: str | None, tasks: Collection[str], slots: int
     ) -> None:
-        self._app, self._settings, self._worker = app, settings, worker
-        self._wake_address, self._claims = wake_address, claims
+        self._settings, self._worker = settings, worker
+        self._wake_address, self._tasks, self._slots = wake_address, sorted(tasks), slots
 
     async def write(self, store: Store) -> None:
         """Say that this worker is here: at its start, and whenever somebody has removed its row."""
@@ -39,8 +39,8 @@ class Registration:
                 os.getpid(),
                 VERSION,
                 settings.queues,
-                sorted(self._app.registry.all()) if self._claims else [],
-                settings.pool_size,
+                self._tasks,
+                self._slots,
                 self._wake_address,
                 settings.lease_seconds,
             )

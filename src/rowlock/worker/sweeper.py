@@ -11,18 +11,25 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
 from rowlock.store import aside, batches, claim, jobs, leases, retention, workers
 from rowlock.store.engines.engine import Store
-from rowlock.worker.heartbeat import Heart, boottime
+from rowlock.worker.heartbeat import boottime
 
 log = logging.getLogger("rowlock.worker")
 
 BATCH = 100
 TIDY_SECONDS = 600.0
+
+
+class InTouch(Protocol):
+    """Something that talks to the database more often than a lease can run out."""
+
+    in_touch_since: float  # since when it has reached the database each time
 
 
 class Sweeper:
@@ -33,7 +40,7 @@ class Sweeper:
         store: Store,
         settings: WorkerSettings,
         keep: jobs.Keep,
-        heart: Heart,
+        heart: InTouch,
         on_reclaimed: Callable[[list[leases.Reclaimed]], None],
     ) -> None:
         self._store, self._settings, self._keep = store, settings, keep

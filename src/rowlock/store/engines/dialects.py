@@ -89,6 +89,7 @@ POSTGRES = Dialect(
             f"((({{now}} + least(greatest({x}, 0), {LONGEST}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)"
         ),
         "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
+        "lock_key": lambda _: "FOR KEY SHARE",
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
         "among": lambda x: f"= ANY(ARRAY({x}))",
         "computed": lambda x: x,
@@ -133,6 +134,7 @@ SQLITE = Dialect(
         "time": lambda x: f"coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch'), {x})",
         "drop_on": lambda x: f"date({{now}} + min(max({x}, 0), {LONGEST}), 'unixepoch', '+1 day')",
         "lock": lambda _: "",
+        "lock_key": lambda _: "",
         "skip_locked": lambda _: "",
         "among": lambda x: f"IN ({x})",
         "computed": lambda x: f"+{x}",

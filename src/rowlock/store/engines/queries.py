@@ -19,6 +19,8 @@ Tokens, all of them:
     {rows:g(id uuid, …)}     a batch parameter `g` (a list of tuples) as a table
     {row:g(id uuid, …)}      the parameters `id`, … as a table of one row
     {lock(j)} {skip_locked(j)}  row locks, where the engine has them; () without an alias
+    {lock_key()}             a row lock that waits for {lock()} and is waited for by it, but not by others of its kind
+                             nor by updates, where the engine has row locks
     {among(q)}               is one of the rows of query q, in a way that keeps the index whatever the statistics say
     {computed(x)}            the column x as an expression. SQLite compares two columns by other rules than those of an
                              index, and then uses only the index's first column, or another index

@@ -1,24 +1,22 @@
 -- Batches, in the order of store/batches.py. What is counted is the sum over a few rows, so that workers do not wait for
 -- each other; a batch's own row is written only when its state changes.
 
+-- part: counted(n | batch)
+-- What is counted of a batch; NULL if nothing ever was.
+(SELECT sum(n.{n}) FROM {t}batch_counts n WHERE n.batch_id = {batch}.id)
+
 -- name: make_batch
 -- A new batch, open for jobs.
 INSERT INTO {t}batches (id, name, owner, on_end, created_at) VALUES (:batch_id, :name, :owner, :on_end, {now});
 
--- name: batch_open [postgres]
--- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since. Locked against whoever holds it (hold_batches, lock_batches) to seal, cancel, end or reopen
--- it, but not against others that add, nor against start_batches: the caller's transaction may stay open for long, and a
--- claim must not wait for it.
+-- name: batch_open
+-- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since. Locked
+-- against whoever holds it (hold_batches, lock_batches) to seal, cancel, end or reopen it, but not against others that
+-- add, nor against start_batches: the caller's transaction may stay open for long, and a claim must not wait for it.
 SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
        cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
-FROM rowlock.batches WHERE id = :batch_id
-FOR KEY SHARE;
-
--- name: batch_open [sqlite]
--- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since.
-SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
-       cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
-FROM rowlock_batches WHERE id = :batch_id;
+FROM {t}batches WHERE id = :batch_id
+{lock_key()};
 
 -- name: batch_of
 -- The batch of a running attempt, which may add to it as long as it holds its lease. Not locked.
@@ -31,7 +29,7 @@ WHERE id = :job_id AND lease_token = :token AND state = 'running';
 SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM {t}batch_counts n
-WHERE n.batch_id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+WHERE n.batch_id {part:one_of(asked)}
 GROUP BY n.batch_id
 HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
 
@@ -55,7 +53,7 @@ SET total = {t}batch_counts.total + excluded.total,
 -- name: start_batches
 -- The first of their jobs was claimed.
 UPDATE {t}batches SET state = 'running', started_at = coalesce(started_at, {now})
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND state = 'queued';
+WHERE id {part:one_of(asked)} AND state = 'queued';
 
 -- name: seal_batch
 -- No more jobs from outside.
@@ -78,9 +76,9 @@ LIMIT :n;
 -- Of these batches, the sealed ones whose jobs are all final.
 SELECT CAST(b.id AS text) AS id
 FROM {t}batches b
-WHERE b.id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+WHERE b.id {part:one_of(asked)}
   AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL
-  AND (SELECT coalesce(sum(n.total - n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) <= 0;
+  AND coalesce({part:counted(total - n.processed | b)}, 0) <= 0;
 
 -- name: open_batches
 -- Batches that are not over, after :batch_id.
@@ -92,7 +90,7 @@ LIMIT :n;
 -- name: lock_batches
 -- Batches that are about to end, locked in order.
 SELECT CAST(b.id AS text) AS id FROM {t}batches b
-WHERE b.id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND b.finished_at IS NULL
+WHERE b.id {part:one_of(asked)} AND b.finished_at IS NULL
 ORDER BY b.id
 {lock()};
 
@@ -100,31 +98,30 @@ ORDER BY b.id
 -- Batches that are about to be sealed or cancelled, or whose jobs an operator retries, over or not, locked in order. An
 -- UPDATE alone would not wait for those that add.
 SELECT CAST(b.id AS text) AS id FROM {t}batches b
-WHERE b.id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+WHERE b.id {part:one_of(asked)}
 ORDER BY b.id
 {lock()};
 
 -- name: leave_batch
 -- The batch of these jobs is gone.
-UPDATE {t}jobs_live SET batch_id = NULL WHERE id {among(SELECT gone.id FROM {rows:gone(id uuid)})};
+UPDATE {t}jobs_live SET batch_id = NULL WHERE id {part:one_of(gone)};
 
 -- name: end_batches
 -- Write the end of batches that are locked and complete; answers their `on_end`. The state says the worst that holds:
 -- somebody has cancelled the batch, jobs are dead or expired, jobs were cancelled; only else have all of them succeeded.
 UPDATE {t}batches
 SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-                 WHEN (SELECT sum(n.failed) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN 'failed'
-                 WHEN (SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0
-                 THEN 'cancelled'
+                 WHEN {part:counted(failed | {t}batches)} > 0 THEN 'failed'
+                 WHEN {part:counted(cancelled | {t}batches)} > 0 THEN 'cancelled'
                  ELSE 'succeeded' END,
     started_at = coalesce(started_at, {now}), finished_at = {now}, reopened_at = NULL, ended_once = TRUE
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+WHERE id {part:one_of(asked)}
 RETURNING CAST(id AS text) AS id, on_end;
 
 -- name: fresh_ends
 -- Of these batches, the ones whose end will be their first.
 SELECT CAST(id AS text) AS id FROM {t}batches
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND NOT ended_once;
+WHERE id {part:one_of(asked)} AND NOT ended_once;
 
 -- name: reopen_batches
 -- An operator retries jobs of batches that were over. A batch that somebody has cancelled stays so as long as it has a
@@ -132,36 +129,31 @@ WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND NOT ended_once;
 UPDATE {t}batches
 SET state = 'running', finished_at = NULL, reopened_at = {now},
     cancelled_at = CASE
-        WHEN (SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN cancelled_at
+        WHEN {part:counted(cancelled | {t}batches)} > 0 THEN cancelled_at
         END
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND finished_at IS NOT NULL;
+WHERE id {part:one_of(asked)} AND finished_at IS NOT NULL;
 
--- name: read_batch
--- One batch with its counters.
+-- part: batches
+-- Batches with their counters.
 SELECT CAST(b.id AS text) AS id, b.name, b.owner, b.state, b.sealed_at IS NOT NULL AS sealed,
        {time(b.created_at)} AS created_at, {time(b.started_at)} AS started_at, {time(b.finished_at)} AS finished_at,
-       (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS total,
-       (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS processed,
-       (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS failed,
-       (SELECT coalesce(sum(n.cancelled), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS cancelled,
-       (SELECT coalesce(sum(n.expired), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS expired,
+       coalesce({part:counted(total | b)}, 0) AS total,
+       coalesce({part:counted(processed | b)}, 0) AS processed,
+       coalesce({part:counted(failed | b)}, 0) AS failed,
+       coalesce({part:counted(cancelled | b)}, 0) AS cancelled,
+       coalesce({part:counted(expired | b)}, 0) AS expired,
        (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
         ORDER BY n.last_error_at DESC LIMIT 1) AS last_error
 FROM {t}batches b
+
+-- name: read_batch
+-- One batch with its counters.
+{part:batches}
 WHERE b.id = :batch_id;
 
 -- name: list_batches
 -- The newest batches before :batch_id, with their counters.
-SELECT CAST(b.id AS text) AS id, b.name, b.owner, b.state, b.sealed_at IS NOT NULL AS sealed,
-       {time(b.created_at)} AS created_at, {time(b.started_at)} AS started_at, {time(b.finished_at)} AS finished_at,
-       (SELECT coalesce(sum(n.total), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS total,
-       (SELECT coalesce(sum(n.processed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS processed,
-       (SELECT coalesce(sum(n.failed), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS failed,
-       (SELECT coalesce(sum(n.cancelled), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS cancelled,
-       (SELECT coalesce(sum(n.expired), 0) FROM {t}batch_counts n WHERE n.batch_id = b.id) AS expired,
-       (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
-        ORDER BY n.last_error_at DESC LIMIT 1) AS last_error
-FROM {t}batches b
+{part:batches}
 WHERE b.id < :batch_id
   AND CASE WHEN CAST(:owner AS text) IS NULL THEN TRUE ELSE b.owner = :owner END
   AND CASE WHEN CAST(:state AS text) IS NULL THEN TRUE ELSE b.state = :state END

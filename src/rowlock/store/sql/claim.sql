@@ -191,7 +191,7 @@ LIMIT :n;
 -- Of these jobs, those that are claimable and that nobody else has locked.
 SELECT CAST(j.id AS text) AS id
 FROM {t}jobs_live j
-WHERE j.id {among(SELECT picked.id FROM {rows:picked(id uuid)})} AND j.ready
+WHERE j.id {part:one_of(picked)} AND j.ready
 {skip_locked()};
 
 -- name: work_left

@@ -5,6 +5,11 @@
 SELECT (SELECT id FROM {t}events ORDER BY id LIMIT 1) AS oldest,
        (SELECT id FROM {t}events ORDER BY id DESC LIMIT 1) AS newest;
 
+-- part: event
+-- The columns of an event.
+id, CAST(job_id AS text) AS job_id, owner, type, task, state, attempt, progress, phase, message, result_uri,
+result_checksum, error_code, error_message, {time(at)} AS at
+
 -- name: new_events [postgres]
 -- Events after :id and those of the missing ids that can be seen by now, oldest first, each with the numbers of the
 -- transactions that run: one row with these numbers alone where there is no event. It must be one statement. Its
@@ -14,13 +19,11 @@ SELECT running.running_from, running.running_to, found.*
 FROM (SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) AS running_from,
              CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS running_to) running
 LEFT JOIN (
-    (SELECT id, CAST(job_id AS text) AS job_id, owner, type, task, state, attempt, progress, phase, message, result_uri,
-           result_checksum, error_code, error_message, {time(at)} AS at
+    (SELECT {part:event}
      FROM rowlock.events
      WHERE id = ANY(ARRAY(SELECT CAST(missing.id AS bigint) FROM {rows:missing(id text)})))
     UNION ALL
-    (SELECT id, CAST(job_id AS text) AS job_id, owner, type, task, state, attempt, progress, phase, message, result_uri,
-           result_checksum, error_code, error_message, {time(at)} AS at
+    (SELECT {part:event}
      FROM rowlock.events
      WHERE id > :id
      ORDER BY id
@@ -29,16 +32,14 @@ ORDER BY found.id;
 
 -- name: new_events [sqlite]
 -- Events after :id, oldest first. One transaction writes at a time: no id is missing.
-SELECT 0 AS running_from, 0 AS running_to, id, CAST(job_id AS text) AS job_id, owner, type, task, state, attempt, progress, phase, message, result_uri,
-       result_checksum, error_code, error_message, {time(at)} AS at
+SELECT 0 AS running_from, 0 AS running_to, {part:event}
 FROM (SELECT 1) LEFT JOIN rowlock_events ON id > :id AND :missing IS NOT NULL
 ORDER BY id
 LIMIT :n;
 
 -- name: events_after
 -- Events after :id, oldest first.
-SELECT id, CAST(job_id AS text) AS job_id, owner, type, task, state, attempt, progress, phase, message, result_uri,
-       result_checksum, error_code, error_message, {time(at)} AS at
+SELECT {part:event}
 FROM {t}events
 WHERE id > :id
 ORDER BY id
@@ -46,8 +47,7 @@ LIMIT :n;
 
 -- name: events_of_owner
 -- Events of one owner after :id, oldest first.
-SELECT id, CAST(job_id AS text) AS job_id, owner, type, task, state, attempt, progress, phase, message, result_uri,
-       result_checksum, error_code, error_message, {time(at)} AS at
+SELECT {part:event}
 FROM {t}events
 WHERE owner = :owner AND id > :id
 ORDER BY id

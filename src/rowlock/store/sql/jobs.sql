@@ -2,66 +2,62 @@
 -- A batch is joined as `FROM {rows} CROSS JOIN jobs`: SQLite then keeps that order, one index probe for each row of the
 -- batch, instead of reading the batch again for each running job.
 
--- name: enqueue [postgres]
--- Insert many jobs that share their options, and wake workers only if one is idle.
--- NOTIFY takes a database-wide lock at commit; unconditional, it halves what ten producers can insert.
+-- part: one_of(asked)
+-- Is one of these ids.
+{among(SELECT {asked}.id FROM {rows:{asked}(id uuid)})}
+
+-- part: insert(columns | values | given)
+-- New jobs that share their options, of the table `given`.
+INSERT INTO {t}jobs_live (
+    id, args, {columns}, task, ready, run_after, {options(@)}, created_at, updated_at)
+SELECT added.id, added.args, {values}, :task, coalesce(:run_after, {after(:delay)}) <= {now},
+       coalesce(:run_after, {after(:delay)}), {options(:@)}, {now}, {now}
+FROM {given}
+
+-- part: and_notify(insert)
+-- Wake workers only if one is idle: NOTIFY takes a database-wide lock at commit; unconditional, it halves what ten
+-- producers can insert.
 WITH added AS (
-    INSERT INTO rowlock.jobs_live (
-        id, args, source, task, ready, run_after, {options(@)}, created_at, updated_at)
-    SELECT added.id, added.args, :source, :task, coalesce(:run_after, {after(:delay)}) <= {now},
-           coalesce(:run_after, {after(:delay)}), {options(:@)}, {now}, {now}
-    FROM {rows:added(id uuid, args json)}
+    {insert}
 )
 SELECT pg_notify('rowlock', 'work')
-WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});
+WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
+
+-- part: insert_many
+-- Many jobs that differ in their arguments alone.
+{part:insert(source | :source | {rows:added(id uuid, args json)})}
+
+-- name: enqueue [postgres]
+-- Insert many jobs that share their options, and notify.
+{part:and_notify({part:insert_many})};
 
 -- name: enqueue [sqlite]
 -- Insert many jobs that share their options.
-INSERT INTO rowlock_jobs_live (
-    id, args, source, task, ready, run_after, {options(@)}, created_at, updated_at)
-SELECT added.id, added.args, :source, :task, coalesce(:run_after, {after(:delay)}) <= {now},
-       coalesce(:run_after, {after(:delay)}), {options(:@)}, {now}, {now}
-FROM {rows:added(id uuid, args json)};
+{part:insert_many};
+
+-- part: insert_one
+-- A single job: without arrays, which would cost it a quarter of its time on PostgreSQL, or JSON to take apart.
+{part:insert(source | :source | {row:added(id uuid, args json)})}
 
 -- name: enqueue_one [postgres]
--- The enqueue of a single job: without arrays, which would cost it a quarter of its time.
-WITH added AS (
-    INSERT INTO rowlock.jobs_live (
-        id, args, source, task, ready, run_after, {options(@)}, created_at, updated_at)
-    SELECT added.id, added.args, :source, :task, coalesce(:run_after, {after(:delay)}) <= {now},
-           coalesce(:run_after, {after(:delay)}), {options(:@)}, {now}, {now}
-    FROM {row:added(id uuid, args json)}
-)
-SELECT pg_notify('rowlock', 'work')
-WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});
+-- Insert one job, and notify.
+{part:and_notify({part:insert_one})};
 
 -- name: enqueue_one [sqlite]
--- The enqueue of a single job: without a JSON array to take apart.
-INSERT INTO rowlock_jobs_live (
-    id, args, source, task, ready, run_after, {options(@)}, created_at, updated_at)
-SELECT added.id, added.args, :source, :task, coalesce(:run_after, {after(:delay)}) <= {now},
-       coalesce(:run_after, {after(:delay)}), {options(:@)}, {now}, {now}
-FROM {row:added(id uuid, args json)};
+-- Insert one job.
+{part:insert_one};
+
+-- part: insert_rows
+-- Jobs that each have their own key or source.
+{part:insert(source, unique_key | added.source, added.unique_key | {rows:added(id uuid, args json, unique_key text, source text)})}
 
 -- name: enqueue_rows [postgres]
--- The enqueue of jobs that each have their own key or source.
-WITH added AS (
-    INSERT INTO rowlock.jobs_live (
-        id, args, source, unique_key, task, ready, run_after, {options(@)}, created_at, updated_at)
-    SELECT added.id, added.args, added.source, added.unique_key, :task, coalesce(:run_after, {after(:delay)}) <= {now},
-           coalesce(:run_after, {after(:delay)}), {options(:@)}, {now}, {now}
-    FROM {rows:added(id uuid, args json, unique_key text, source text)}
-)
-SELECT pg_notify('rowlock', 'work')
-WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});
+-- Insert jobs that each have their own key or source, and notify.
+{part:and_notify({part:insert_rows})};
 
 -- name: enqueue_rows [sqlite]
--- The enqueue of jobs that each have their own key or source.
-INSERT INTO rowlock_jobs_live (
-    id, args, source, unique_key, task, ready, run_after, {options(@)}, created_at, updated_at)
-SELECT added.id, added.args, added.source, added.unique_key, :task, coalesce(:run_after, {after(:delay)}) <= {now},
-       coalesce(:run_after, {after(:delay)}), {options(:@)}, {now}, {now}
-FROM {rows:added(id uuid, args json, unique_key text, source text)};
+-- Insert jobs that each have their own key or source.
+{part:insert_rows};
 
 -- name: take_id
 -- Reserve a client-chosen job id. It waits for a concurrent twin and takes over if that one rolls back.
@@ -80,8 +76,31 @@ SELECT 1 FROM {t}job_keys WHERE job_id = :job_id AND scope <> 'id'
 LIMIT 1;
 
 -- name: give_id_back
--- The same again, when the job is not made after all.
+-- Undo take_id: the job was not created.
 DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
+
+-- part: unchanged
+-- The columns that a job keeps whenever its row moves from one table to the other.
+task, queue, priority, args, owner, source, tags, batch_id, schedule_id, tick, unique_key, unique_mode, attempt,
+backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, created_at, started_at
+
+-- part: unchanged_at_its_end
+-- The other columns that it keeps when it ends. A retry sets them anew.
+max_attempts, run_after, expires_at, cancel_requested_at, phase, message, result_uri, result_checksum
+
+-- part: finish(state | counts | token | progress | result | error | keep)
+-- Copy jobs `j` into jobs_finished: the one list of its columns.
+INSERT INTO {t}jobs_finished (
+    id, {part:unchanged}, {part:unchanged_at_its_end},
+    state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
+    last_worker, finished_at, updated_at, drop_on)
+SELECT j.id, {part:unchanged}, {part:unchanged_at_its_end},
+       {state}, {counts}, {token}, {progress}, {result}, {error},
+       locked_by, {now}, {now}, {drop_on(coalesce(keep_seconds, {keep}))}
+
+-- part: fence(mine)
+-- The lease of the job `j` is the one that `mine` names.
+j.id = {mine}.id AND j.lease_token = {mine}.token AND j.state = 'running'
 
 -- name: succeed [postgres]
 -- Plain successes, the hot path: fence, move and outcome in one statement.
@@ -92,30 +111,15 @@ WITH held AS MATERIALIZED (
     SELECT found.*, done.result AS outcome
     FROM {rows:done(id uuid, token uuid, result json)}
     CROSS JOIN LATERAL (
-        SELECT j.*
-        FROM rowlock.jobs_live j
-        WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
-        LIMIT 1
-        FOR UPDATE
+        SELECT j.* FROM rowlock.jobs_live j WHERE {part:fence(done)} LIMIT 1 FOR UPDATE
     ) found
 ), gone AS (
     -- By id, not by ctid: a row that was updated while its lock was waited for has a version that this statement's
     -- snapshot does not see, and only a search that begins at the old one finds it.
     DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
 ), kept AS (
-    INSERT INTO rowlock.jobs_finished (
-        id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
-        unique_key, unique_mode, attempt, max_attempts,
-        releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token,
-        cancel_requested_at, progress, phase, message, result, result_uri, result_checksum,
-        on_success, on_dead, on_lost, keep_seconds, last_worker, created_at, started_at, finished_at, updated_at, drop_on)
-    SELECT id, task, queue, 'succeeded', priority, args, owner, source, tags, batch_id, schedule_id, tick,
-           unique_key, unique_mode, attempt, max_attempts,
-           releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, lease_token,
-           cancel_requested_at, 100, phase, message, outcome, result_uri, result_checksum,
-           on_success, on_dead, on_lost, keep_seconds, locked_by, created_at, started_at, {now}, {now},
-           {drop_on(coalesce(keep_seconds, :keep))}
-    FROM held
+    {part:finish('succeeded' | releases, losses, convictions | lease_token | 100 | outcome | NULL, NULL | :keep)}
+    FROM held j
     RETURNING 1
 )
 -- Only how many: the ids that come back would cost as much as all that is sent.
@@ -123,21 +127,10 @@ SELECT count(*) AS moved FROM kept;
 
 -- name: succeed [sqlite]
 -- Plain successes, the hot path: fence and copy. The writer lock keeps the rows as they are until they are removed.
-INSERT INTO rowlock_jobs_finished (
-    id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
-    unique_key, unique_mode, attempt, max_attempts,
-    releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token,
-    cancel_requested_at, progress, phase, message, result, result_uri, result_checksum,
-    on_success, on_dead, on_lost, keep_seconds, last_worker, created_at, started_at, finished_at, updated_at, drop_on)
-SELECT j.id, task, queue, 'succeeded', priority, args, owner, source, tags, batch_id, schedule_id, tick,
-       unique_key, unique_mode, attempt, max_attempts,
-       releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, lease_token,
-       cancel_requested_at, 100, phase, message, done.result, result_uri, result_checksum,
-       on_success, on_dead, on_lost, keep_seconds, locked_by, created_at, started_at, {now}, {now},
-       {drop_on(coalesce(keep_seconds, :keep))}
+{part:finish('succeeded' | releases, losses, convictions | lease_token | 100 | done.result | NULL, NULL | :keep)}
 FROM {rows:done(id uuid, token uuid, result json)}
 CROSS JOIN rowlock_jobs_live j
-WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running';
+WHERE {part:fence(done)};
 
 -- name: succeed_remove [sqlite]
 -- The other half of the move, under the same fence.
@@ -146,7 +139,7 @@ WHERE rowid IN (
     SELECT j.rowid
     FROM {rows:done(id uuid, token uuid, result json)}
     CROSS JOIN rowlock_jobs_live j
-    WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running');
+    WHERE {part:fence(done)});
 
 -- name: changed [sqlite]
 -- How many rows the statement before it changed.
@@ -159,15 +152,15 @@ SELECT j.id, j.lease_token AS token, j.cancel_requested_at IS NOT NULL AS cancel
        coalesce(j.source_epoch, 0) AS source_epoch
 FROM {rows:mine(id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
-WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
+WHERE {part:fence(mine)}
 ORDER BY j.id
 {lock(j)};
 
 -- name: settled_tokens
 -- Which token last settled these jobs: tells a repeated settle from a lost lease.
-SELECT id, settled_token FROM {t}jobs_live WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
+SELECT id, settled_token FROM {t}jobs_live WHERE id {part:one_of(asked)}
 UNION ALL
-SELECT id, settled_token FROM {t}jobs_finished WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
+SELECT id, settled_token FROM {t}jobs_finished WHERE id {part:one_of(asked)};
 
 -- name: record_attempts
 -- History of the attempts that did not succeed, taken from the rows before their leases are cleared.
@@ -194,24 +187,15 @@ WHERE {t}jobs_live.id = back.id;
 -- What must be told of the end of these jobs, before they go: their batches and keys.
 SELECT id, CAST(batch_id AS text) AS batch_id, unique_mode
 FROM {t}jobs_live
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND (batch_id IS NOT NULL OR unique_mode IS NOT NULL);
+WHERE id {part:one_of(asked)} AND (batch_id IS NOT NULL OR unique_mode IS NOT NULL);
 
 -- name: finish_copy
 -- Into jobs_finished with the final state. The caller holds the rows and removes them right after.
-INSERT INTO {t}jobs_finished (
-    id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
-    unique_key, unique_mode, attempt, max_attempts,
-    releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token,
-    cancel_requested_at, progress, phase, message, result, result_uri, result_checksum, error_code, error_message,
-    on_success, on_dead, on_lost, keep_seconds, last_worker, created_at, started_at, finished_at, updated_at, drop_on)
-SELECT j.id, task, queue, final.state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
-       unique_key, unique_mode, attempt, max_attempts,
-       releases + final.released, losses + final.lost, convictions + final.convicted, backoff, timeout_seconds,
-       run_after, expires_at, CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END,
-       cancel_requested_at, CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END, phase, message,
-       final.result, result_uri, result_checksum, final.error_code, final.error_message,
-       on_success, on_dead, on_lost, keep_seconds, locked_by, created_at, started_at, {now}, {now},
-       {drop_on(coalesce(keep_seconds, final.keep))}
+{part:finish(final.state
+    | releases + final.released, losses + final.lost, convictions + final.convicted
+    | CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END
+    | CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END
+    | final.result | final.error_code, final.error_message | final.keep)}
 FROM {rows:final(id uuid, state text, result json, error_code text, error_message text, released int, lost int, convicted int, keep float, by_holder int)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = final.id;
@@ -245,13 +229,13 @@ WHERE state = 'running' AND id IN (SELECT asked.id FROM {rows:asked(id uuid)});
 
 -- name: final_states
 -- Where finished jobs stand.
-SELECT id, state FROM {t}jobs_finished WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
+SELECT id, state FROM {t}jobs_finished WHERE id {part:one_of(asked)};
 
 -- name: lock_finished
 -- Dead and cancelled jobs for an operator's retry, with what must be taken back for them, locked in id order.
 SELECT id, task, owner, state, unique_key, unique_mode, CAST(batch_id AS text) AS batch_id, error_code
 FROM {t}jobs_finished
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND state IN ('dead', 'cancelled')
+WHERE id {part:one_of(asked)} AND state IN ('dead', 'cancelled')
 ORDER BY id
 {lock()};
 
@@ -259,18 +243,12 @@ ORDER BY id
 -- Back to the live table with id, attempt and history; `max_attempts` is raised so that :tries are left. Convictions
 -- are forgotten: the operator has presumably mended what took the worker down.
 INSERT INTO {t}jobs_live (
-    id, task, queue, state, ready, priority, args, owner, source, tags, batch_id, schedule_id, tick,
-    unique_key, unique_mode, attempt, max_attempts,
-    releases, losses, convictions, backoff, timeout_seconds, run_after, settled_token,
-    on_success, on_dead, on_lost, keep_seconds, created_at, started_at, updated_at)
-SELECT j.id, task, queue, 'queued', TRUE, priority, args, owner, source, tags, batch_id, schedule_id, tick,
-       unique_key, unique_mode, attempt,
-       {greatest(max_attempts, attempt - releases - losses + :tries)},
-       releases, losses, 0, backoff, timeout_seconds, {now}, settled_token,
-       on_success, on_dead, on_lost, keep_seconds, created_at, started_at, {now}
+    id, {part:unchanged}, state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
+SELECT j.id, {part:unchanged}, 'queued', TRUE, {greatest(max_attempts, attempt - releases - losses + :tries)},
+       releases, losses, 0, {now}, settled_token, {now}
 FROM {t}jobs_finished j
-WHERE j.id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
+WHERE j.id {part:one_of(asked)};
 
 -- name: revive_remove
 -- The other half of the move back.
-DELETE FROM {t}jobs_finished WHERE id {among(SELECT gone.id FROM {rows:gone(id uuid)})};
+DELETE FROM {t}jobs_finished WHERE id {part:one_of(gone)};

@@ -22,14 +22,14 @@ WHERE scope = :scope AND key {among(SELECT wanted.key FROM {rows:wanted(key text
 
 -- name: let_go
 -- Keys that hold only while their job is queued, at its first claim.
-DELETE FROM {t}job_keys WHERE mode = 'while_queued' AND job_id {among(SELECT gone.id FROM {rows:gone(id uuid)})};
+DELETE FROM {t}job_keys WHERE mode = 'while_queued' AND job_id {part:one_of(gone)};
 
 -- name: keys_done
 -- Keys that hold until their job is done, when it has succeeded. `forever` stays, and so does a window.
 DELETE FROM {t}job_keys
-WHERE mode IN ('until_done', 'while_queued') AND job_id {among(SELECT gone.id FROM {rows:gone(id uuid)})};
+WHERE mode IN ('until_done', 'while_queued') AND job_id {part:one_of(gone)};
 
 -- name: keys_given_up
 -- Keys of jobs that ended dead or cancelled: the same work may be asked for again.
 DELETE FROM {t}job_keys
-WHERE mode IN ('until_done', 'while_queued', 'forever') AND job_id {among(SELECT gone.id FROM {rows:gone(id uuid)})};
+WHERE mode IN ('until_done', 'while_queued', 'forever') AND job_id {part:one_of(gone)};

@@ -11,7 +11,7 @@ WHERE id IN (
     SELECT j.id
     FROM {rows:mine(id uuid, token uuid)}
     CROSS JOIN {t}jobs_live j
-    WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
+    WHERE {part:fence(mine)}
     ORDER BY j.id
     {skip_locked(j)})
 RETURNING id;
@@ -28,7 +28,7 @@ RETURNING id;
 SELECT j.id, j.cancel_requested_at IS NOT NULL AS cancel_requested
 FROM {rows:mine(id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
-WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running';
+WHERE {part:fence(mine)};
 
 -- name: progress
 -- Latest progress of running jobs, under the fence.

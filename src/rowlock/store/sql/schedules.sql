@@ -56,13 +56,17 @@ RETURNING id;
 SELECT id, origin, retired_at IS NOT NULL AS retired, rule, zone
 FROM {t}schedules WHERE id {among(SELECT asked.id FROM {rows:asked(id text)})};
 
+-- part: readable
+-- The rule of the schedule is none that the dispatcher who asks could not read.
+NOT (zone || ' ' || rule || ' ' || id
+     {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
+            FROM {rows:unread(id text, rule text, zone text)})})
+
 -- name: next_due
 -- The seconds until the next tick is due, apart from schedules whose rule the one who asks could not read.
 SELECT {seconds_until(next_tick)} AS seconds FROM {t}schedules
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL
-  AND NOT (zone || ' ' || rule || ' ' || id
-           {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
-                  FROM {rows:unread(id text, rule text, zone text)})})
+  AND {part:readable}
 ORDER BY next_tick
 LIMIT 1;
 
@@ -73,9 +77,7 @@ SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seco
        {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick, {time({now})} AS now
 FROM {t}schedules s
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= {now}
-  AND NOT (zone || ' ' || rule || ' ' || id
-           {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
-                  FROM {rows:unread(id text, rule text, zone text)})})
+  AND {part:readable}
 ORDER BY s.next_tick
 LIMIT :n
 {skip_locked()};
@@ -84,9 +86,7 @@ LIMIT :n
 -- The schedules that lock_due would take, for a dispatcher that must deal with each of them alone.
 SELECT id, rule, zone FROM {t}schedules
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= {now}
-  AND NOT (zone || ' ' || rule || ' ' || id
-           {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
-                  FROM {rows:unread(id text, rule text, zone text)})})
+  AND {part:readable}
 ORDER BY next_tick
 LIMIT :n;
 

@@ -5,32 +5,29 @@
 -- statement the snapshot would be older than the lock.
 
 -- name: look
--- The sources with ready jobs in each range, by priority and name, and how each source stands: a loose scan of the turns
--- index, one probe for each source, whatever the number of its jobs. Reads only.
-WITH RECURSIVE head (queue, task, high_priority, most, nth, priority, source) AS (
+-- The next sources with ready jobs in each lane, by priority and name, and how each source stands: a loose scan of the
+-- turns index, one probe for each source, whatever the number of its jobs. Reads only.
+WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
     -- Before the first source of each range. A paused queue has none.
-    SELECT span.queue, span.task, span.high_priority, span.most, 0, span.low_priority, span.low_source
-    FROM {rows:span(queue text, task text, low_priority int, low_source text, high_priority int, most int)}
+    SELECT span.queue, span.task, span.most, 0, span.low_priority, span.low_source
+    FROM {rows:span(queue text, task text, low_priority int, low_source text, most int)}
     WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = span.queue AND q.paused_at IS NOT NULL)
     UNION ALL
-    SELECT head.queue, head.task, head.high_priority, head.most, head.nth + 1, CAST(following.priority AS int),
-           following.source
+    SELECT head.queue, head.task, head.most, head.nth + 1, CAST(following.priority AS int), following.source
     FROM head {one_job(following, coalesce(
         -- The next source of this priority.
         (SELECT j.id FROM {t}jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = {computed(head.queue)} AND j.task = {computed(head.task)}
            AND j.priority = {computed(head.priority)} AND j.source > {computed(head.source)}
-           AND j.priority < {computed(head.high_priority)}
          ORDER BY j.priority, j.source, j.id LIMIT 1),
         -- None: the first source of the next priority.
         (SELECT j.id FROM {t}jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = {computed(head.queue)} AND j.task = {computed(head.task)}
-           AND j.priority > {computed(head.priority)} AND j.priority < {computed(head.high_priority)}
+           AND j.priority > {computed(head.priority)}
          ORDER BY j.priority, j.source, j.id LIMIT 1)))}
     WHERE head.nth < head.most
 )
-SELECT named.queue, named.task, named.priority, named.source,
-       named.nth = named.most AND named.high_priority = 101, {gate}
+SELECT named.queue, named.task, named.priority, named.source, named.nth = named.most, {gate}
 FROM head named
 {one_source(s, named.source)}
 {one_source(c, {class(named.source)})}
@@ -147,7 +144,7 @@ WHERE {part:not_paused(lane)};
 -- Claim these jobs, which the caller has locked, at the moment for which their sources were asked.
 UPDATE {t}jobs_live
 {part:leased(:at)}, source_epoch = :epoch
-WHERE id {among(SELECT picked.id FROM {rows:picked(id uuid)})} AND ready
+WHERE id {part:one_of(picked)} AND ready
 
 -- name: take [postgres]
 -- Claim and answer in one.

@@ -5,19 +5,25 @@
 INSERT INTO {t}tokens (id, hash, hint, owner, scope, job_id, created_at, expires_at)
 VALUES (:id, :hash, :hint, :owner, :scope, :job_id, {now}, {after(:ttl)});
 
--- name: find_token
--- The token with this hash, if it is good now.
+-- part: tokens
+-- What is known about tokens, in the order of tokens.Token.
 SELECT CAST(id AS text) AS id, hint, owner, scope, CAST(job_id AS text) AS job_id, {time(created_at)} AS created_at,
        {time(expires_at)} AS expires_at, {time(revoked_at)} AS revoked_at
-FROM {t}tokens
-WHERE hash = :hash AND revoked_at IS NULL AND coalesce(expires_at > {now}, TRUE);
+FROM {t}tokens t
+
+-- part: good(token)
+-- This token is neither revoked nor expired.
+{token}.revoked_at IS NULL AND coalesce({token}.expires_at > {now}, TRUE)
+
+-- name: find_token
+-- The token with this hash, if it is good now.
+{part:tokens}
+WHERE hash = :hash AND {part:good(t)};
 
 -- name: list_tokens
 -- Every token that people made, newest first. Tokens of single jobs are left out: there may be very many, and they end
 -- by themselves.
-SELECT CAST(id AS text) AS id, hint, owner, scope, CAST(job_id AS text) AS job_id, {time(created_at)} AS created_at,
-       {time(expires_at)} AS expires_at, {time(revoked_at)} AS revoked_at
-FROM {t}tokens
+{part:tokens}
 WHERE job_id IS NULL
 ORDER BY created_at DESC, id DESC
 LIMIT :n;
@@ -33,12 +39,12 @@ RETURNING CAST(id AS text) AS id, hint;
 SELECT CAST(t.id AS text) AS id
 FROM {rows:asked(id uuid)}
 CROSS JOIN {t}tokens t
-WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > {now}, TRUE);
+WHERE t.id = asked.id AND {part:good(t)};
 
 -- name: any_token
 -- Whether there is a token at all that is good now.
-SELECT 1 AS found FROM {t}tokens
-WHERE revoked_at IS NULL AND job_id IS NULL AND coalesce(expires_at > {now}, TRUE)
+SELECT 1 AS found FROM {t}tokens t
+WHERE job_id IS NULL AND {part:good(t)}
 LIMIT 1;
 
 -- name: prune_tokens

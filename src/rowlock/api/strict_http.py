@@ -1,0 +1,48 @@
+"""Refuses requests that two servers could read differently.
+
+A proxy and this server must agree where each request ends. h11 is generous where RFC 9112 lets a server be: it takes
+lines that end without a carriage return, folded header lines, a length beside chunks, and one length given twice. A
+request that uses any of these is answered with 400, and its connection is closed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+BARE_LF = re.compile(rb"(?<!\r)\n")
+FOLDED = re.compile(rb"\r\n[ \t]")
+FRAMING = re.compile(rb"\r\n(content-length|transfer-encoding)[ \t]*:", re.IGNORECASE)
+LIST = re.compile(rb"\r\ncontent-length:[^\r\n]*,", re.IGNORECASE)
+OLD = re.compile(rb"\A[^\r\n]* HTTP/1\.0\r\n")
+
+
+class StrictConnection(h11.Connection):
+    """A connection that looks at the head of each request before h11 reads it."""
+
+    def next_event(self) -> Any:
+        """The next event, as h11 has it."""
+        if self.their_state is h11.IDLE:  # what has come and is not read yet begins with the head of a request
+            head, end, _ = self.trailing_data[0].partition(b"\r\n\r\n")
+            if not acceptable(head + end):
+                raise h11.RemoteProtocolError("ambiguous request head", error_status_hint=400)
+        return super().next_event()
+
+
+class StrictProtocol(H11Protocol):
+    """uvicorn's protocol over such a connection."""
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self.conn = StrictConnection(h11.SERVER, config.h11_max_incomplete_event_size)
+
+
+def acceptable(head: bytes) -> bool:
+    """Whether the head of a request, or the part of it that has come, can be read in one way only."""
+    if BARE_LF.search(head) or FOLDED.search(head) or LIST.search(head):
+        return False
+    framing = [name.lower() for name in FRAMING.findall(head)]
+    return len(framing) < 2 and not (b"transfer-encoding" in framing and OLD.match(head))

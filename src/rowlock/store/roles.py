@@ -1,0 +1,119 @@
+"""Roles of PostgreSQL with the least rights that the SQL functions need: `rowlock migrate --roles`.
+
+The functions run with the rights of their caller, so each role has rights on tables too, by column where it writes or
+reads only some of them. Roles belong to the whole cluster and need CREATEROLE; where that is missing, an administrator
+runs what `script` answers.
+"""
+
+from __future__ import annotations
+
+from rowlock.store.engines.engine import redact
+
+# What each role may call. Names with an underscore are parts of the others, called with the caller's rights too.
+CHECKS = ("_refuse", "_shown", "_is_name", "_uuid", "_backoff", "_clock")
+ENQUEUE_PARTS = (
+    *CHECKS, "new_id", "_is_source", "_moment", "_follow_up", "_options", "_insert", "_take_keys", "_join_batch",
+    "_enqueue", "_job_row",
+)  # fmt: skip
+SETTLE_PARTS = (
+    "_cut", "_delay", "_readable", "_decide", "_draw", "_add_follow_up", "_end_batches", "_finish", "_make_sources",
+    "_tell_sources", "_settle", "_lease_part", "_elements", "_seconds", "_plain_end",
+)  # fmt: skip
+CLAIM_PARTS = (
+    "_new_token", "_seen", "_check_worker", "_promote", "_ready_tasks", "_heads", "_admit", "_take", "_sweep_if_needed",
+)  # fmt: skip
+ENQUEUE = ("enqueue", "enqueue_many", *ENQUEUE_PARTS)
+WORKER = (
+    "claim", "claim_next_pending_job", "heartbeat", "progress", "progress_many", "complete", "complete_many", "fail",
+    "fail_many", "release", "release_many", "sweep", *ENQUEUE, *SETTLE_PARTS, *CLAIM_PARTS,
+)  # fmt: skip
+FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "rowlock_enqueue": ENQUEUE,
+    "rowlock_worker": WORKER,
+    "rowlock_read": (),
+    "rowlock_admin": ("cancel", "cancel_many", *WORKER),
+}
+
+READABLE = (
+    "jobs", "jobs_live", "jobs_finished", "attempts", "batches", "batch_counts", "queues", "workers", "dispatchers",
+    "schedules", "ticks", "sources", "tasks", "events", "set_aside", "migrations",
+)  # fmt: skip
+SECRET = ("tokens", "tickets", "requests")
+CHANGE = "SELECT, INSERT, UPDATE, DELETE"
+# What each role may do with a table: a privilege, with columns where it is about some of them only.
+TABLES: dict[str, dict[str, str]] = {
+    "rowlock_enqueue": {
+        "jobs_live": "SELECT (id), INSERT",
+        "jobs_finished": "SELECT (id)",
+        "job_keys": "SELECT, INSERT, DELETE",
+        "tasks": "SELECT",
+        "workers": "SELECT (idle, expires_at)",
+        # A row is locked against its end while jobs are added, and PostgreSQL asks for the right to update something.
+        "batches": "SELECT (id, name, sealed_at, finished_at, cancelled_at, reopened_at), UPDATE (name)",
+        "batch_counts": "SELECT, INSERT, UPDATE (total)",
+    },
+    "rowlock_worker": {
+        "jobs_live": CHANGE,
+        "jobs_finished": "SELECT, INSERT",
+        "attempts": "SELECT, INSERT",
+        "job_keys": "SELECT, INSERT, DELETE",
+        "tasks": "SELECT",
+        "queues": "SELECT",
+        "set_aside": "SELECT",
+        "workers": "SELECT, INSERT, UPDATE",
+        "batches": "SELECT, UPDATE",
+        "batch_counts": "SELECT, INSERT, UPDATE",
+        "sources": "SELECT, INSERT, UPDATE",
+        # Triggers write them, with the rights of the caller.
+        "events": "INSERT",
+        "event_listeners": "SELECT",
+    },
+    "rowlock_read": dict.fromkeys(READABLE, "SELECT"),
+    "rowlock_admin": {
+        **dict.fromkeys((*READABLE, *SECRET, "job_keys", "event_listeners", "app_migrations"), CHANGE),
+        "jobs": "SELECT",
+        "migrations": "SELECT",
+        "app_migrations": "SELECT",
+    },
+}
+
+
+def script() -> str:
+    """SQL that makes the roles and gives them their rights; it may be run again."""
+    parts = ["-- Roles belong to the whole cluster: run this as a role with CREATEROLE that owns the schema rowlock."]
+    for role in FUNCTIONS:
+        parts.append(
+            f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}')"
+            f" THEN CREATE ROLE {role} NOLOGIN; END IF;"
+            " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;"
+        )
+    parts.append(f"GRANT USAGE ON SCHEMA rowlock TO {', '.join(FUNCTIONS)};")
+    parts.append("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA rowlock FROM PUBLIC;")
+    for role, names in FUNCTIONS.items():
+        if names:
+            called = ", ".join(f"rowlock.{name}" for name in names)
+            parts.append(f"GRANT EXECUTE ON FUNCTION {called} TO {role};")
+    for role, rights in TABLES.items():
+        parts += [f"GRANT {right} ON rowlock.{table} TO {role};" for table, right in rights.items()]
+    return "\n".join(parts) + "\n"
+
+
+async def make(url: str) -> bool:
+    """Make the roles with their rights; False when this role may not, and nothing was changed."""
+    import asyncpg
+
+    from rowlock.store.engines.connector import dial, place
+    from rowlock.store.engines.postgres_errors import TROUBLE, translate
+
+    try:
+        connection = await dial(url, timeout=10, statement_cache_size=0)  # a pooler may be in between
+        try:
+            async with connection.transaction():
+                await connection.execute(script())
+            return True
+        except asyncpg.InsufficientPrivilegeError:
+            return False
+        finally:
+            await connection.close()
+    except TROUBLE as error:
+        raise translate(error, f"cannot make roles in {redact(url)}", place(url)) from error

@@ -1,0 +1,978 @@
+-- What a worker in any language does with jobs that it holds: rowlock.complete, fail, release, heartbeat, progress; and
+-- rowlock.cancel. Claims follow in the next migration.
+--
+-- They keep the rules of the Python store, which tests/conformance compares. Each statement of a VOLATILE function has a
+-- snapshot of its own under READ COMMITTED: what is counted after a lock has been taken is exact.
+-- Lock order as in store/jobs.py: jobs by id, then batches, then sources.
+
+-- How an attempt ended, as a worker or the sweep says it (core/outcome.py).
+CREATE TYPE rowlock._ending AS (
+    nth             integer,            -- the first of two endings of one lease counts
+    job_id          uuid,
+    token           uuid,
+    outcome         text,
+    result          json,
+    result_uri      text,
+    result_checksum text,
+    error_code      text,
+    error_message   text,
+    after           double precision,   -- seconds until the next attempt; NULL: as the backoff says
+    permanent       boolean,
+    backoff         jsonb,
+    fault           text,
+    retry_after     double precision
+);
+
+-- What follows from it (core/policy.py: Transition), with what must be told to others of its job.
+CREATE TYPE rowlock._step AS (
+    id              uuid,
+    token           uuid,
+    state           text,
+    outcome         text,
+    delay           double precision,
+    result          json,
+    result_uri      text,
+    result_checksum text,
+    error_code      text,
+    error_message   text,
+    released        integer,
+    lost            integer,
+    convicted       integer,
+    fault           text,
+    retry_after     double precision,
+    attempt         integer,
+    worker          text,
+    locked_at       timestamptz,
+    source          text,
+    source_epoch    integer,
+    batch_id        uuid,
+    unique_mode     text,
+    follow_up       json
+);
+
+-- Text of at most so many bytes, as core/error_text.py cuts it.
+CREATE FUNCTION rowlock._cut(value text, most integer) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN octet_length(value) <= most THEN value
+                -- A character has up to four bytes. Exact where all are ASCII, shorter else: no character is cut in two.
+                ELSE left(value, CASE WHEN octet_length(left(value, most - 20)) <= most - 20 THEN most - 20
+                                      ELSE (most - 20) / 4 END) || ' …(cut)' END
+$$;
+
+-- Seconds before the next try after `tries` tries; a backoff that cannot be used is the default one.
+CREATE FUNCTION rowlock._delay(backoff jsonb, tries integer, draw double precision) RETURNS double precision
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    usable jsonb := coalesce(
+        CASE WHEN jsonb_typeof(backoff) = 'object' THEN rowlock._backoff(backoff) END,
+        '{"kind": "exponential", "base": 10}');
+    base   double precision := CAST(usable ->> 'base' AS double precision);
+BEGIN
+    IF usable ->> 'kind' = 'fixed' THEN
+        RETURN base * (1 + 0.2 * draw);
+    END IF;
+    RETURN least(
+        coalesce(CAST(usable ->> 'cap' AS double precision), 86400),
+        -- The exponent is capped, so that attempt 60 does not overflow.
+        base * power(coalesce(CAST(usable ->> 'factor' AS double precision), 2), least(greatest(tries, 1) - 1, 20))
+    ) * (0.5 + 0.5 * draw);
+END;
+$$;
+
+-- JSON of a row that any program may have written; NULL where it cannot be read.
+CREATE FUNCTION rowlock._readable(value json) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CAST(value AS jsonb);
+EXCEPTION WHEN data_exception THEN
+    RETURN NULL;
+END;
+$$;
+
+-- core/policy.py: decide. A holder's word is weighed as if nobody had asked for a cancel, of which it may not have heard;
+-- then a job that is to be cancelled does not go back to waiting.
+CREATE FUNCTION rowlock._decide(j rowlock.jobs_live, e rowlock._ending, by_holder boolean) RETURNS rowlock._step
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s      rowlock._step;
+    draw   double precision := CASE WHEN e.outcome <> 'succeeded' THEN rowlock._draw() END;
+    used   integer := j.attempt - j.releases - j.losses;
+    cancel boolean := j.cancel_requested_at IS NOT NULL;
+BEGIN
+    s.id := j.id;
+    s.token := e.token;
+    s.outcome := e.outcome;
+    s.delay := 0;
+    s.released := 0;
+    s.lost := 0;
+    s.convicted := 0;
+    s.error_code := e.error_code;
+    s.error_message := e.error_message;
+    s.attempt := j.attempt;
+    s.worker := j.locked_by;
+    s.locked_at := j.locked_at;
+    s.source := j.source;
+    s.source_epoch := coalesce(j.source_epoch, 0);
+    s.batch_id := j.batch_id;
+    s.unique_mode := j.unique_mode;
+    CASE e.outcome
+        WHEN 'succeeded' THEN
+            s.state := 'succeeded';
+            s.result := e.result;
+            s.result_uri := coalesce(e.result_uri, j.result_uri);
+            s.result_checksum := CASE WHEN e.result_uri IS NULL THEN j.result_checksum ELSE e.result_checksum END;
+        WHEN 'failed', 'timed_out' THEN
+            s.fault := e.fault;
+            s.retry_after := e.retry_after;
+            IF e.permanent OR used >= j.max_attempts THEN
+                s.state := 'dead';
+            ELSE
+                s.state := 'retryable';
+                s.delay := coalesce(
+                    e.after * (1 + 0.2 * draw),
+                    rowlock._delay(coalesce(e.backoff, rowlock._readable(j.backoff)), used, draw));
+                s.delay := greatest(s.delay, e.retry_after * (1 + 0.2 * draw));
+            END IF;
+        WHEN 'released' THEN
+            s.state := 'queued';
+            s.delay := e.after;
+            s.released := 1;
+        WHEN 'cancelled' THEN
+            s.state := 'cancelled';
+            s.error_code := 'CANCELLED';
+            s.error_message := NULL;
+        WHEN 'lost' THEN
+            -- A holder says it of a job whose child process died, which convicts the job; the sweep of one whose worker
+            -- stopped beating.
+            s.lost := 1;
+            s.convicted := CAST(by_holder AS integer);
+            s.error_code := CASE WHEN by_holder THEN 'CHILD_DIED' ELSE 'WORKER_LOST' END;
+            s.error_message := coalesce(
+                e.error_message,
+                CASE WHEN by_holder
+                     THEN format('attempt %s ended with the death of its quarantine process', j.attempt)
+                     ELSE format('%s stopped beating during attempt %s', j.locked_by, j.attempt) END);
+            IF cancel AND NOT by_holder THEN
+                s.state := 'cancelled';
+                s.error_code := 'CANCELLED';
+            ELSIF by_holder AND j.convictions + 1 >= 2 THEN
+                s.state := 'dead';
+                s.error_code := 'POISON';
+            ELSIF coalesce(j.on_lost, '') = 'dead' OR j.losses + 1 >= 10 THEN
+                s.state := 'dead';
+            ELSE
+                s.state := 'retryable';
+                -- Jitter: the jobs of one dead worker must not all start again at the same moment.
+                s.delay := draw * power(2, least(j.losses, 6));
+            END IF;
+    END CASE;
+    IF cancel AND s.state IN ('queued', 'retryable') THEN
+        s.state := 'cancelled';
+        s.outcome := 'cancelled';
+        s.delay := 0;
+        s.error_code := 'CANCELLED';
+        s.error_message := NULL;
+        s.released := 0;
+        s.lost := 0;
+        s.convicted := 0;
+        s.fault := NULL;
+        s.retry_after := NULL;
+    END IF;
+    s.follow_up := CASE s.state WHEN 'succeeded' THEN j.on_success WHEN 'dead' THEN j.on_dead END;
+    RETURN s;
+END;
+$$;
+
+-- The follow-up of a finished job, or of a batch. One that cannot be understood was written by another program; the job
+-- ends all the same.
+CREATE FUNCTION rowlock._add_follow_up(stored json, owner text, args jsonb, ended text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    o     jsonb;
+    other text;
+BEGIN
+    o := CAST(stored AS jsonb);
+    SELECT min(k) INTO other FROM jsonb_object_keys(o) k
+    WHERE k NOT IN ('task', 'bare', 'queue', 'priority', 'max_attempts', 'backoff', 'timeout_seconds', 'source',
+                    'on_success', 'on_dead', 'on_lost', 'keep_seconds', 'owner', 'tags', 'batch_id', 'unique', 'window',
+                    'delay', 'run_after', 'expires_at');
+    IF other IS NOT NULL THEN
+        RAISE EXCEPTION 'no option %', quote_ident(other);
+    END IF;
+    PERFORM rowlock._insert(
+        o ->> 'task',
+        CASE WHEN owner IS NULL THEN o ELSE jsonb_build_object('owner', owner) || o END,
+        ARRAY[CAST(ROW(
+            rowlock.new_id(), CAST(CASE WHEN o -> 'bare' = 'true' THEN '{}' ELSE args END AS json), NULL, o ->> 'source')
+            AS rowlock._new_row)]);
+EXCEPTION
+    WHEN lock_not_available OR deadlock_detected OR query_canceled OR serialization_failure THEN
+        RAISE;  -- nothing that the row has caused
+    WHEN OTHERS THEN
+        RAISE WARNING 'rowlock: % has a follow-up that cannot be understood, and gets none: %', ended, SQLERRM;
+END;
+$$;
+
+-- End batches of these that are sealed and whose jobs are all final. One that somebody holds is left to the next sweep:
+-- a transaction that adds jobs to it may stay open for long.
+CREATE FUNCTION rowlock._end_batches(ids uuid[]) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    at    timestamptz := rowlock._clock();
+    held  uuid[];
+    ended integer := 0;
+    batch record;
+BEGIN
+    held := ARRAY(
+        SELECT b.id FROM rowlock.batches b
+        WHERE b.id = ANY (ids) AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL
+          AND (SELECT coalesce(sum(c.total - c.processed), 0) FROM rowlock.batch_counts c WHERE c.batch_id = b.id) <= 0
+        ORDER BY b.id
+        FOR UPDATE SKIP LOCKED);
+    IF cardinality(held) = 0 THEN
+        RETURN 0;
+    END IF;
+    FOR batch IN
+        -- Counted once more behind the lock: a retry, or a job that was added, may have come in between. The state says
+        -- the worst that holds.
+        WITH counts AS (
+            SELECT c.batch_id, sum(c.total) AS total, sum(c.processed) AS processed, sum(c.failed) AS failed,
+                   sum(c.cancelled) AS cancelled, sum(c.expired) AS expired
+            FROM rowlock.batch_counts c WHERE c.batch_id = ANY (held) GROUP BY c.batch_id
+        ), ending AS (
+            SELECT b.id, b.ended_once, coalesce(c.total, 0) AS total, coalesce(c.processed, 0) AS processed,
+                   coalesce(c.failed, 0) AS failed, coalesce(c.cancelled, 0) AS cancelled, coalesce(c.expired, 0) AS expired,
+                   CASE WHEN b.cancelled_at IS NOT NULL THEN 'cancelled' WHEN c.failed > 0 THEN 'failed'
+                        WHEN c.cancelled > 0 THEN 'cancelled' ELSE 'succeeded' END AS state
+            FROM rowlock.batches b LEFT JOIN counts c ON c.batch_id = b.id
+            WHERE b.id = ANY (held) AND coalesce(c.total, 0) <= coalesce(c.processed, 0)
+        )
+        UPDATE rowlock.batches b
+        SET state = e.state, started_at = coalesce(b.started_at, at), finished_at = at, reopened_at = NULL,
+            ended_once = TRUE
+        FROM ending e
+        WHERE b.id = e.id
+        RETURNING b.id, b.name, b.owner, b.on_end, e.ended_once AS again, e.state, e.total, e.processed, e.failed,
+                  e.cancelled, e.expired
+    LOOP
+        ended := ended + 1;
+        CONTINUE WHEN batch.on_end IS NULL OR batch.again;
+        PERFORM rowlock._add_follow_up(
+            batch.on_end, batch.owner,
+            jsonb_build_object('batch', jsonb_build_object(
+                'batch_id', batch.id, 'name', batch.name, 'owner', batch.owner, 'state', batch.state,
+                'total', batch.total, 'processed', batch.processed, 'failed', batch.failed,
+                'succeeded', batch.processed - batch.failed - batch.cancelled, 'dead', batch.failed - batch.expired,
+                'cancelled', batch.cancelled, 'expired', batch.expired,
+                'last_error', (
+                    SELECT c.last_error FROM rowlock.batch_counts c
+                    WHERE c.batch_id = batch.id AND c.last_error IS NOT NULL
+                    ORDER BY c.last_error_at DESC LIMIT 1))),
+            format('batch %s', batch.id));
+    END LOOP;
+    RETURN ended;
+END;
+$$;
+
+-- Move jobs that the caller has locked to jobs_finished, and tell their keys and batches.
+CREATE FUNCTION rowlock._finish(steps rowlock._step[], by_holder boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    at   timestamptz := rowlock._clock();
+    ids  uuid[] := ARRAY(SELECT s.id FROM unnest(steps) s);
+    one  rowlock._step;
+    told record;
+BEGIN
+    WITH gone AS (
+        DELETE FROM rowlock.jobs_live j WHERE j.id = ANY (ids) RETURNING j.*
+    )
+    INSERT INTO rowlock.jobs_finished (
+        id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+        unique_key, unique_mode, attempt, max_attempts, releases, losses, convictions, backoff, timeout_seconds,
+        run_after, expires_at, settled_token, cancel_requested_at, progress, phase, message,
+        result, result_uri, result_checksum, error_code, error_message, on_success, on_dead, on_lost, keep_seconds,
+        last_worker, created_at, started_at, finished_at, updated_at, drop_on)
+    SELECT g.id, g.task, g.queue, s.state, g.priority, g.args, g.owner, g.source, g.tags, g.batch_id, g.schedule_id,
+           g.tick, g.unique_key, g.unique_mode, g.attempt, g.max_attempts, g.releases + s.released,
+           g.losses + s.lost, g.convictions + s.convicted, g.backoff, g.timeout_seconds, g.run_after, g.expires_at,
+           CASE WHEN by_holder THEN g.lease_token ELSE g.settled_token END, g.cancel_requested_at,
+           CASE WHEN s.state = 'succeeded' THEN 100 ELSE g.progress END, g.phase, g.message,
+           s.result, CASE WHEN s.state = 'succeeded' THEN s.result_uri ELSE g.result_uri END,
+           CASE WHEN s.state = 'succeeded' THEN s.result_checksum ELSE g.result_checksum END,
+           s.error_code, s.error_message, g.on_success, g.on_dead, g.on_lost, g.keep_seconds, g.locked_by,
+           g.created_at, g.started_at, at, at,
+           -- Kept for 7 days if it succeeded, else for 30, unless its task says otherwise; a hundred years at most.
+           CAST((at + least(greatest(coalesce(
+               g.keep_seconds, CASE WHEN s.state = 'succeeded' THEN 604800 ELSE 2592000 END), 0), 3155760000)
+               * interval '1 second') AT TIME ZONE 'UTC' AS date) + 1
+    FROM gone g JOIN unnest(steps) s ON s.id = g.id;
+
+    -- Keys that end with their job. `forever` holds on after a success, a window always.
+    ids := ARRAY(SELECT s.id FROM unnest(steps) s WHERE s.unique_mode IS NOT NULL AND s.state = 'succeeded');
+    IF cardinality(ids) > 0 THEN
+        DELETE FROM rowlock.job_keys k WHERE k.job_id = ANY (ids) AND k.mode IN ('until_done', 'while_queued');
+    END IF;
+    ids := ARRAY(SELECT s.id FROM unnest(steps) s WHERE s.unique_mode IS NOT NULL AND s.state <> 'succeeded');
+    IF cardinality(ids) > 0 THEN
+        DELETE FROM rowlock.job_keys k
+        WHERE k.job_id = ANY (ids) AND k.mode IN ('until_done', 'while_queued', 'forever');
+    END IF;
+
+    -- Counters of batches, in this connection's own row of each, in the order of ids.
+    IF EXISTS (SELECT 1 FROM unnest(steps) s WHERE s.batch_id IS NOT NULL) THEN
+        INSERT INTO rowlock.batch_counts (
+            batch_id, shard, processed, failed, cancelled, expired, last_error, last_error_at)
+        SELECT c.batch_id, pg_backend_pid() % 16, count(*), count(*) FILTER (WHERE c.failed),
+               count(*) FILTER (WHERE c.state = 'cancelled' AND NOT c.expired), count(*) FILTER (WHERE c.expired),
+               (array_agg(c.error ORDER BY c.nth DESC) FILTER (WHERE c.failed AND c.error IS NOT NULL))[1],
+               CASE WHEN bool_or(c.failed AND c.error IS NOT NULL) THEN at END
+        FROM (
+            SELECT s.batch_id, s.state, row_number() OVER () AS nth,
+                   s.state = 'cancelled' AND coalesce(s.error_code = 'EXPIRED', FALSE) AS expired,
+                   s.state = 'dead' OR s.state = 'cancelled' AND coalesce(s.error_code = 'EXPIRED', FALSE) AS failed,
+                   nullif(concat_ws(': ', s.error_code, s.error_message), '') AS error
+            FROM unnest(steps) s WHERE s.batch_id IS NOT NULL
+        ) c
+        GROUP BY c.batch_id
+        ORDER BY c.batch_id
+        ON CONFLICT (batch_id, shard) DO UPDATE
+        SET processed = batch_counts.processed + excluded.processed, failed = batch_counts.failed + excluded.failed,
+            cancelled = batch_counts.cancelled + excluded.cancelled, expired = batch_counts.expired + excluded.expired,
+            last_error = coalesce(excluded.last_error, batch_counts.last_error),
+            last_error_at = coalesce(excluded.last_error_at, batch_counts.last_error_at);
+    END IF;
+
+    FOREACH one IN ARRAY steps LOOP
+        CONTINUE WHEN one.follow_up IS NULL;
+        SELECT f.task, f.owner, f.args INTO told FROM rowlock.jobs_finished f WHERE f.id = one.id;
+        PERFORM rowlock._add_follow_up(
+            one.follow_up, told.owner,
+            jsonb_build_object('finished', jsonb_build_object(
+                'job_id', one.id, 'task', told.task, 'owner', told.owner, 'state', one.state, 'attempt', one.attempt,
+                'args', rowlock._readable(told.args), 'result', rowlock._readable(one.result),
+                'error_code', one.error_code, 'error_message', one.error_message)),
+            format('job %s', one.id));
+    END LOOP;
+    IF EXISTS (SELECT 1 FROM unnest(steps) s WHERE s.batch_id IS NOT NULL) THEN
+        PERFORM rowlock._end_batches(ARRAY(SELECT DISTINCT s.batch_id FROM unnest(steps) s WHERE s.batch_id IS NOT NULL));
+    END IF;
+END;
+$$;
+
+-- Rows for sources and classes that have none yet.
+CREATE FUNCTION rowlock._make_sources(names text[]) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO rowlock.sources (name, created_at)
+    SELECT wanted.name, rowlock._clock()
+    FROM (SELECT n AS name FROM unnest(names) n UNION SELECT split_part(n, ':', 1) FROM unnest(names) n) wanted
+    WHERE NOT EXISTS (SELECT 1 FROM rowlock.sources s WHERE s.name = wanted.name)
+    ORDER BY wanted.name
+    ON CONFLICT (name) DO NOTHING;
+$$;
+
+-- What outcomes say about sources: store/health.py and core/source.py: after.
+CREATE FUNCTION rowlock._tell_sources(steps rowlock._step[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    at     timestamptz := rowlock._clock();
+    bad    text[];      -- sources of which not all is well
+    this   text;
+    s      rowlock._step;
+    h      record;
+    c      record;
+    before double precision;
+    paused double precision;
+    kinds  text[];
+    error  text;
+    refusal text;
+BEGIN
+    bad := ARRAY(
+        SELECT DISTINCT t.source FROM unnest(steps) t
+        WHERE t.source IS NOT NULL AND (t.fault IS NOT NULL OR t.retry_after IS NOT NULL) ORDER BY 1);
+    IF cardinality(bad) > 0 THEN
+        PERFORM rowlock._make_sources(bad);
+    END IF;
+    -- All rows that will be written, locked in one order. A success is written at most once a second.
+    PERFORM 1 FROM rowlock.sources x
+    WHERE x.name = ANY (ARRAY(SELECT t.source FROM unnest(steps) t WHERE t.source IS NOT NULL))
+      AND (x.name = ANY (bad) OR x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL
+           OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second')
+    ORDER BY x.name
+    FOR UPDATE;
+
+    FOREACH this IN ARRAY bad LOOP
+        SELECT x.* INTO h FROM rowlock.sources x WHERE x.name = this;
+        SELECT x.* INTO c FROM rowlock.sources x WHERE x.name = split_part(this, ':', 1);
+        before := extract(epoch FROM h.paused_until) - extract(epoch FROM at);
+        paused := before;
+        kinds := '{}';
+        error := NULL;
+        refusal := NULL;
+        FOREACH s IN ARRAY steps LOOP
+            CONTINUE WHEN s.source IS DISTINCT FROM this;
+            IF s.retry_after > coalesce(paused, 0) THEN
+                paused := s.retry_after;
+            END IF;
+            kinds := kinds || CASE WHEN s.state = 'succeeded' THEN 'success' ELSE coalesce(s.fault, 'none') END;
+            IF s.fault = 'source' THEN
+                error := nullif(concat_ws(': ', s.error_code, s.error_message), '');
+            ELSIF s.fault = 'refusal' THEN
+                refusal := s.error_code;
+            END IF;
+            -- What was claimed before the breaker last opened or closed says nothing any more.
+            CONTINUE WHEN s.source_epoch <> h.epoch;
+            IF s.state = 'succeeded' THEN
+                h.failure_streak := 0;
+                h.refusals := 0;
+                IF h.opened_at IS NOT NULL THEN
+                    h.opened_at := NULL;
+                    h.opens := 0;
+                    h.epoch := h.epoch + 1;
+                    -- A pause that is not over was made meanwhile, by an operator or the source, and stays.
+                    paused := CASE WHEN paused > 0 THEN paused END;
+                END IF;
+            ELSIF s.fault = 'source' THEN
+                h.failure_streak := h.failure_streak + 1;
+                IF h.opened_at IS NOT NULL
+                    OR h.failure_streak >= coalesce(h.failure_threshold, c.failure_threshold, 5)
+                THEN
+                    paused := greatest(
+                        least(coalesce(h.cooldown_seconds, c.cooldown_seconds, 300)
+                              * power(coalesce(h.cooldown_factor, c.cooldown_factor, 1), least(h.opens, 50)), 86400),
+                        coalesce(paused, 0));
+                    h.opened_at := coalesce(h.opened_at, at);
+                    h.opens := h.opens + 1;
+                    h.epoch := h.epoch + 1;
+                END IF;
+            ELSIF s.fault = 'refusal' THEN
+                h.refusals := h.refusals + 1;
+                h.enabled := h.enabled AND NOT coalesce(h.refusals >= coalesce(h.block_after, c.block_after), FALSE);
+            END IF;
+        END LOOP;
+        UPDATE rowlock.sources x
+        SET failure_streak = h.failure_streak, opens = h.opens, refusals = h.refusals, enabled = h.enabled,
+            opened_at = h.opened_at, epoch = h.epoch,
+            -- A breaker that changed forgets its probe; a pause that did not change keeps its moment.
+            probe_job = CASE WHEN x.epoch = h.epoch THEN x.probe_job END,
+            probe_token = CASE WHEN x.epoch = h.epoch THEN x.probe_token END,
+            paused_until = CASE WHEN paused IS DISTINCT FROM before THEN at + paused * interval '1 second'
+                                ELSE x.paused_until END,
+            paused_at = CASE WHEN paused IS DISTINCT FROM before THEN at ELSE x.paused_at END,
+            last_success_at = CASE WHEN 'success' = ANY (kinds) THEN at ELSE x.last_success_at END,
+            last_failure_at = CASE WHEN 'source' = ANY (kinds) THEN at ELSE x.last_failure_at END,
+            last_error = coalesce(error, x.last_error),
+            refused_at = CASE WHEN 'refusal' = ANY (kinds) THEN at ELSE x.refused_at END,
+            refusal_code = coalesce(refusal, x.refusal_code)
+        WHERE x.name = this;
+    END LOOP;
+
+    -- Sources of which all is well: successes end a streak and close a breaker that is half open.
+    UPDATE rowlock.sources x
+    SET failure_streak = 0, refusals = 0, last_success_at = at,
+        epoch = x.epoch + CASE WHEN x.opened_at IS NULL THEN 0 ELSE 1 END,
+        paused_until = CASE WHEN x.opened_at IS NULL OR x.paused_until > at THEN x.paused_until END,
+        opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
+    WHERE x.name = ANY (ARRAY(SELECT t.source FROM unnest(steps) t WHERE t.state = 'succeeded' AND t.source IS NOT NULL))
+      AND x.name <> ALL (bad)
+      AND EXISTS (
+          SELECT 1 FROM unnest(steps) t
+          WHERE t.state = 'succeeded' AND t.source = x.name AND t.source_epoch = x.epoch)
+      AND (x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL
+           OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second');
+END;
+$$;
+
+-- End attempts under the fence. Answers for each: applied, duplicate (this very token has settled it already) or lost.
+CREATE FUNCTION rowlock._settle(ends rowlock._ending[], by_holder boolean) RETURNS TABLE (job_id uuid, answer text)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    at    timestamptz := rowlock._clock();
+    steps rowlock._step[];
+    part  rowlock._step[];
+BEGIN
+    -- The fence, in the order of ids. LATERAL with LIMIT, because a plain join may be planned, while the table is empty,
+    -- as a product of both sides, and then cached.
+    steps := ARRAY(
+        SELECT rowlock._decide(held.j, e.e, by_holder)
+        FROM (SELECT DISTINCT ON (u.job_id, u.token) CAST(u AS rowlock._ending) AS e FROM unnest(ends) u
+              ORDER BY u.job_id, u.token, u.nth) e
+        CROSS JOIN LATERAL (
+            SELECT j FROM rowlock.jobs_live j
+            WHERE j.id = (e.e).job_id AND j.lease_token = (e.e).token AND j.state = 'running'
+            LIMIT 1
+            FOR UPDATE
+        ) held);
+    IF cardinality(steps) > 0 THEN
+        INSERT INTO rowlock.attempts (job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message)
+        SELECT s.id, s.attempt, s.outcome, s.worker, s.locked_at, at, s.error_code, s.error_message
+        FROM unnest(steps) s
+        WHERE s.outcome <> 'succeeded' AND s.attempt > 0
+        ON CONFLICT (job_id, attempt) DO NOTHING;
+
+        part := ARRAY(SELECT s FROM unnest(steps) s WHERE s.state IN ('queued', 'retryable'));
+        IF cardinality(part) > 0 THEN
+            -- Only the holder's own token is left behind: a zombie whose lease was ended must be told `lost`.
+            UPDATE rowlock.jobs_live j
+            SET state = s.state, ready = s.delay <= 0, run_after = at + s.delay * interval '1 second',
+                releases = j.releases + s.released, losses = j.losses + s.lost, convictions = j.convictions + s.convicted,
+                error_code = s.error_code, error_message = s.error_message,
+                settled_token = CASE WHEN by_holder THEN j.lease_token ELSE j.settled_token END,
+                lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL,
+                progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = at
+            FROM unnest(part) s
+            WHERE j.id = s.id AND j.id = ANY (ARRAY(SELECT p.id FROM unnest(part) p));
+        END IF;
+        part := ARRAY(SELECT s FROM unnest(steps) s WHERE s.state NOT IN ('queued', 'retryable'));
+        IF cardinality(part) > 0 THEN
+            PERFORM rowlock._finish(part, by_holder);
+        END IF;
+        IF EXISTS (SELECT 1 FROM unnest(steps) s
+                   WHERE s.source IS NOT NULL
+                     AND (s.state = 'succeeded' OR s.fault IS NOT NULL OR s.retry_after IS NOT NULL)) THEN
+            PERFORM rowlock._tell_sources(steps);
+        END IF;
+    END IF;
+    RETURN QUERY
+        SELECT e.job_id,
+               CASE WHEN s.id IS NOT NULL THEN 'applied'
+                    WHEN EXISTS (SELECT 1 FROM rowlock.jobs_live j WHERE j.id = e.job_id AND j.settled_token = e.token)
+                      OR EXISTS (SELECT 1 FROM rowlock.jobs_finished f
+                                 WHERE f.id = e.job_id AND f.settled_token = e.token) THEN 'duplicate'
+                    ELSE 'lost' END
+        FROM unnest(ends) e LEFT JOIN unnest(steps) s ON s.id = e.job_id AND s.token = e.token;
+END;
+$$;
+
+-- The lease of an ending, or of a beat, from JSON; both parts must be there.
+CREATE FUNCTION rowlock._lease_part(doing text, given jsonb, part text) RETURNS uuid
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found uuid := rowlock._uuid(given ->> part);
+BEGIN
+    IF found IS NULL THEN
+        PERFORM rowlock._refuse(
+            format('%s: each element needs %s, a UUID; not %s', doing, part, rowlock._shown(CAST(given AS text))),
+            'Write it like {"job_id": "…", "token": "…"}, as rowlock.claim answered them.');
+    END IF;
+    RETURN found;
+END;
+$$;
+
+-- The elements of an array that one of the functions for many jobs was given.
+CREATE FUNCTION rowlock._elements(doing text, jobs jsonb, known text[]) RETURNS SETOF jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    other text;
+BEGIN
+    IF coalesce(jsonb_typeof(jobs), 'null') <> 'array' THEN
+        PERFORM rowlock._refuse(
+            format('%s: a JSON array is needed, not %s', doing, rowlock._shown(CAST(jobs AS text))),
+            'Write it like [{"job_id": "…", "token": "…"}].');
+    END IF;
+    IF jsonb_array_length(jobs) > 1000 THEN
+        PERFORM rowlock._refuse(
+            format('%s: %s jobs are too many for one call', doing, jsonb_array_length(jobs)),
+            'Give at most 1000; a hundred at a time is enough.', 'RL003');
+    END IF;
+    SELECT min(k) INTO other
+    FROM jsonb_array_elements(jobs) one
+    CROSS JOIN LATERAL jsonb_object_keys(CASE WHEN jsonb_typeof(one) = 'object' THEN one ELSE '{}' END) k
+    WHERE k <> ALL (known);
+    IF other IS NOT NULL THEN
+        PERFORM rowlock._refuse(
+            format('%s: no option %s', doing, quote_ident(other)),
+            'There are ' || array_to_string(known, ', ') || '.', 'RL002');
+    END IF;
+    RETURN QUERY SELECT * FROM jsonb_array_elements(jobs);
+END;
+$$;
+
+-- A number of seconds among the options; NULL if it is not given.
+CREATE FUNCTION rowlock._seconds(doing text, given jsonb, option text) RETURNS double precision
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    value jsonb := given -> option;
+BEGIN
+    IF value IS NULL OR value = 'null' THEN
+        RETURN NULL;
+    END IF;
+    IF jsonb_typeof(value) <> 'number' OR CAST(value #>> '{}' AS numeric) NOT BETWEEN 0 AND 3200000000 THEN
+        PERFORM rowlock._refuse(
+            format('%s: %s must be a number of seconds from 0 to 3200000000 (100 years); not %s', doing, option,
+                   rowlock._shown(CAST(value AS text))),
+            'Give seconds as a JSON number.');
+    END IF;
+    RETURN CAST(value #>> '{}' AS double precision);
+END;
+$$;
+
+-- Successes: an array of {"job_id", "token", "result", "result_uri", "result_checksum"}, of which the last three may be
+-- missing. Answers for each job: applied, duplicate (it was applied before, under this token) or lost (the lease is not
+-- held any more, and nothing was changed).
+CREATE FUNCTION rowlock.complete_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ends rowlock._ending[] := '{}';
+    one  jsonb;
+    e    rowlock._ending;
+BEGIN
+    FOR one IN
+        SELECT * FROM rowlock._elements(
+            'complete', jobs, ARRAY['job_id', 'token', 'result', 'result_uri', 'result_checksum'])
+    LOOP
+        e := NULL;
+        e.nth := cardinality(ends) + 1;
+        e.job_id := rowlock._lease_part('complete', one, 'job_id');
+        e.token := rowlock._lease_part('complete', one, 'token');
+        e.outcome := 'succeeded';
+        e.result := CAST(one -> 'result' AS json);
+        e.result_uri := one ->> 'result_uri';
+        e.result_checksum := one ->> 'result_checksum';
+        IF octet_length(CAST(e.result AS text)) > 65536 THEN
+            PERFORM rowlock._refuse(
+                format('complete: the result of job %s has %s bytes, more than 65536', e.job_id,
+                       octet_length(CAST(e.result AS text))),
+                'Store it elsewhere and give its address as result_uri.', 'RL003');
+        END IF;
+        IF (e.result_uri IS NULL) <> (e.result_checksum IS NULL) OR octet_length(e.result_uri) > 4096
+            OR e.result_checksum !~ '^(sha256:)?[0-9a-fA-F]{64}$'
+        THEN
+            PERFORM rowlock._refuse(
+                format('complete: the result address of job %s needs an address and a checksum, not %s and %s', e.job_id,
+                       rowlock._shown(e.result_uri), rowlock._shown(e.result_checksum)),
+                'Give result_uri (up to 4096 bytes) and result_checksum (sha256: and 64 hex digits), or neither.');
+        END IF;
+        e.result_checksum := CASE WHEN e.result_checksum ~ '^sha256:' THEN e.result_checksum
+                                  ELSE 'sha256:' || lower(e.result_checksum) END;
+        ends := ends || e;
+    END LOOP;
+    RETURN QUERY SELECT * FROM rowlock._settle(ends, TRUE);
+END;
+$$;
+
+CREATE FUNCTION rowlock.complete(
+    job_id uuid, token uuid, result jsonb DEFAULT NULL, result_uri text DEFAULT NULL, result_checksum text DEFAULT NULL
+) RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.answer
+    FROM rowlock.complete_many(jsonb_build_array(
+        jsonb_build_object('job_id', job_id, 'token', token)
+        || CASE WHEN result IS NULL THEN '{}' ELSE jsonb_build_object('result', result) END
+        || CASE WHEN result_uri IS NULL AND result_checksum IS NULL THEN '{}'
+                ELSE jsonb_build_object('result_uri', result_uri, 'result_checksum', result_checksum) END)) c
+$$;
+
+-- Failures: an array of {"job_id", "token", "error"} and options: code, permanent (no further try), after (seconds) or
+-- backoff instead of the job's own, fault ("source" counts against the job's source, "refusal" too), retry_after (for how
+-- long that source asked for no requests), outcome ("failed", "timed_out", "cancelled", or "lost" when the child process
+-- died that ran this job alone). Answers as complete_many does.
+CREATE FUNCTION rowlock.fail_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ends rowlock._ending[] := '{}';
+    one  jsonb;
+    e    rowlock._ending;
+BEGIN
+    FOR one IN
+        SELECT * FROM rowlock._elements('fail', jobs, ARRAY[
+            'job_id', 'token', 'error', 'code', 'permanent', 'after', 'backoff', 'fault', 'retry_after', 'outcome'])
+    LOOP
+        e := NULL;
+        e.nth := cardinality(ends) + 1;
+        e.job_id := rowlock._lease_part('fail', one, 'job_id');
+        e.token := rowlock._lease_part('fail', one, 'token');
+        e.outcome := coalesce(one ->> 'outcome', 'failed');
+        e.error_code := rowlock._cut(
+            coalesce(one ->> 'code', CASE WHEN e.outcome = 'timed_out' THEN 'TIMEOUT' ELSE 'ERROR' END), 100);
+        e.error_message := rowlock._cut(one ->> 'error', 8192);
+        e.permanent := coalesce(one -> 'permanent' = 'true', FALSE);
+        e.after := rowlock._seconds('fail', one, 'after');
+        e.retry_after := rowlock._seconds('fail', one, 'retry_after');
+        -- A job that takes too long says that about its source.
+        e.fault := coalesce(one ->> 'fault', CASE WHEN e.outcome = 'timed_out' THEN 'source' END);
+        e.backoff := rowlock._backoff(nullif(one -> 'backoff', 'null'));
+        IF e.outcome NOT IN ('failed', 'timed_out', 'cancelled', 'lost') THEN
+            PERFORM rowlock._refuse(
+                format('fail: outcome must be failed, timed_out, cancelled or lost; not %s', rowlock._shown(e.outcome)),
+                'A success is written by rowlock.complete, a job that is given back by rowlock.release.');
+        END IF;
+        IF e.fault NOT IN ('source', 'refusal') THEN
+            PERFORM rowlock._refuse(
+                format('fail: fault must be source or refusal; not %s', rowlock._shown(e.fault)),
+                'Leave it out when the failure says nothing about the source of the job.');
+        END IF;
+        IF jsonb_typeof(one -> 'permanent') NOT IN ('boolean', 'null') THEN
+            PERFORM rowlock._refuse(
+                format('fail: permanent must be true or false; not %s', rowlock._shown(CAST(one -> 'permanent' AS text))),
+                'true means: no further try.');
+        END IF;
+        IF e.backoff IS NULL AND one -> 'backoff' <> 'null' THEN
+            PERFORM rowlock._refuse(
+                format('fail: backoff must be like {"kind": "fixed", "base": 60} or {"kind": "exponential", "base": 10,'
+                       ' "cap": 86400, "factor": 2}; not %s', rowlock._shown(CAST(one -> 'backoff' AS text))),
+                'Leave it out to use the backoff that the job was enqueued with.');
+        END IF;
+        ends := ends || e;
+    END LOOP;
+    RETURN QUERY SELECT * FROM rowlock._settle(ends, TRUE);
+END;
+$$;
+
+CREATE FUNCTION rowlock.fail(job_id uuid, token uuid, error text DEFAULT NULL, options jsonb DEFAULT '{}') RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT f.answer
+    FROM rowlock.fail_many(jsonb_build_array(
+        jsonb_build_object('job_id', job_id, 'token', token, 'error', error) || coalesce(options, '{}'))) f
+$$;
+
+-- Give jobs back, at no try: an array of {"job_id", "token"} with delay (seconds) and reason if wanted. A job whose cancel
+-- was asked for is cancelled instead. Answers as complete_many does.
+CREATE FUNCTION rowlock.release_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ends rowlock._ending[] := '{}';
+    one  jsonb;
+    e    rowlock._ending;
+BEGIN
+    FOR one IN
+        SELECT * FROM rowlock._elements('release', jobs, ARRAY['job_id', 'token', 'delay', 'reason'])
+    LOOP
+        e := NULL;
+        e.nth := cardinality(ends) + 1;
+        e.job_id := rowlock._lease_part('release', one, 'job_id');
+        e.token := rowlock._lease_part('release', one, 'token');
+        e.outcome := 'released';
+        e.after := coalesce(rowlock._seconds('release', one, 'delay'), 0);
+        e.error_message := rowlock._cut(coalesce(one ->> 'reason', 'released'), 8192);
+        ends := ends || e;
+    END LOOP;
+    RETURN QUERY SELECT * FROM rowlock._settle(ends, TRUE);
+END;
+$$;
+
+CREATE FUNCTION rowlock.release(
+    job_id uuid, token uuid, delay double precision DEFAULT 0, reason text DEFAULT NULL
+) RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.answer
+    FROM rowlock.release_many(jsonb_build_array(
+        jsonb_build_object('job_id', job_id, 'token', token, 'delay', delay, 'reason', reason))) r
+$$;
+
+-- Who is at work, for operators. Written at most once in ten seconds; leases never depend on it.
+CREATE FUNCTION rowlock._seen(worker text, tasks text[], queues text[], lease double precision) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    at timestamptz := rowlock._clock();
+BEGIN
+    IF EXISTS (SELECT 1 FROM rowlock.workers w WHERE w.id = worker AND w.seen_at BETWEEN at - interval '10 seconds' AND at)
+    THEN
+        RETURN;
+    END IF;
+    INSERT INTO rowlock.workers (
+        id, hostname, pid, version, queues, tasks, pool_size, started_at, seen_at, expires_at)
+    VALUES (worker, coalesce(host(inet_client_addr()), 'local'), pg_backend_pid(), 'sql',
+            to_json(coalesce(queues, '{}')), to_json(coalesce(tasks, '{}')), 1, at, at,
+            at + greatest(lease, 60) * interval '1 second')
+    ON CONFLICT (id) DO UPDATE
+    SET seen_at = excluded.seen_at, expires_at = excluded.expires_at,
+        queues = CASE WHEN _seen.queues IS NULL THEN workers.queues ELSE excluded.queues END,
+        tasks = CASE WHEN _seen.tasks IS NULL THEN workers.tasks ELSE excluded.tasks END;
+END;
+$$;
+
+CREATE FUNCTION rowlock._check_worker(doing text, worker text, lease double precision) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT rowlock._is_name(worker) THEN
+        PERFORM rowlock._refuse(
+            format('%s: worker must have 1–200 characters without control characters, not %s', doing,
+                   rowlock._shown(worker)),
+            'Make up a name when the worker starts, such as host name, process id and time.');
+    END IF;
+    IF lease IS NULL OR NOT lease BETWEEN 1 AND 86400 THEN
+        PERFORM rowlock._refuse(
+            format('%s: lease_seconds must be from 1 to 86400, not %s', doing, rowlock._shown(CAST(lease AS text))),
+            'Beat at least four times in this time.');
+    END IF;
+END;
+$$;
+
+-- Renew leases: an array of {"job_id", "token"}. Answers for each: held, cancel (still held, and asked to stop) or lost
+-- (stop: another worker may have it), and until when it holds. A row that somebody has locked is passed over, not waited
+-- for, and is not a lost one.
+CREATE FUNCTION rowlock.heartbeat(worker text, leases jsonb, lease_seconds double precision DEFAULT 60)
+RETURNS TABLE (job_id uuid, answer text, lease_expires_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    at   timestamptz := rowlock._clock();
+    mine jsonb := CASE WHEN jsonb_typeof(leases) = 'object' THEN jsonb_build_array(leases) ELSE leases END;
+    ids  uuid[];
+    keys uuid[];
+BEGIN
+    PERFORM rowlock._check_worker('heartbeat', worker, heartbeat.lease_seconds);
+    SELECT array_agg(rowlock._lease_part('heartbeat', one, 'job_id')), array_agg(rowlock._lease_part('heartbeat', one, 'token'))
+    INTO ids, keys
+    FROM rowlock._elements('heartbeat', mine, ARRAY['job_id', 'token']) one;
+    UPDATE rowlock.jobs_live j
+    SET heartbeat_at = at, lease_expires_at = at + heartbeat.lease_seconds * interval '1 second'
+    WHERE j.id = ANY (ARRAY(
+        SELECT found.id
+        FROM (SELECT * FROM unnest(ids, keys) AS u (id, token) ORDER BY u.id) mine
+        CROSS JOIN LATERAL (
+            SELECT l.id FROM rowlock.jobs_live l
+            WHERE l.id = mine.id AND l.lease_token = mine.token AND l.state = 'running'
+            LIMIT 1
+            FOR UPDATE SKIP LOCKED
+        ) found));
+    PERFORM rowlock._seen(worker, NULL, NULL, heartbeat.lease_seconds);
+    -- Reads past row locks.
+    RETURN QUERY
+        SELECT mine.id,
+               CASE WHEN held.id IS NULL THEN 'lost' WHEN held.cancel_requested_at IS NOT NULL THEN 'cancel' ELSE 'held' END,
+               held.lease_expires_at
+        FROM unnest(ids, keys) AS mine (id, token)
+        LEFT JOIN LATERAL (
+            SELECT j.id, j.cancel_requested_at, j.lease_expires_at FROM rowlock.jobs_live j
+            WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
+            LIMIT 1
+        ) held ON TRUE;
+END;
+$$;
+
+-- Latest progress of running jobs: an array of {"job_id", "token", "progress", "phase", "message"}; progress is 0 to 100.
+-- Answers for each: held, cancel or lost, as heartbeat does.
+CREATE FUNCTION rowlock.progress_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    at   timestamptz := rowlock._clock();
+    ids  uuid[];
+    keys uuid[];
+    held uuid[];
+    bad  text;
+BEGIN
+    SELECT array_agg(rowlock._lease_part('progress', one, 'job_id')), array_agg(rowlock._lease_part('progress', one, 'token')),
+           min(CAST(one -> 'progress' AS text)) FILTER (
+               WHERE one -> 'progress' <> 'null'
+                 AND NOT coalesce(one @@ '$.progress >= 0 && $.progress <= 100 && $.progress.type() == "number"', FALSE))
+    INTO ids, keys, bad
+    FROM rowlock._elements('progress', jobs, ARRAY['job_id', 'token', 'progress', 'phase', 'message']) one;
+    IF bad IS NOT NULL THEN
+        PERFORM rowlock._refuse(
+            format('progress: progress must be a number from 0 to 100, not %s', rowlock._shown(bad)),
+            'Give percent, or null to tell a phase or a message alone.');
+    END IF;
+    held := ARRAY(
+        SELECT found.id
+        FROM (SELECT * FROM unnest(ids, keys) AS u (id, token) ORDER BY u.id) mine
+        CROSS JOIN LATERAL (
+            SELECT j.id FROM rowlock.jobs_live j
+            WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
+            LIMIT 1
+            FOR UPDATE
+        ) found);
+    UPDATE rowlock.jobs_live j
+    SET progress = told.progress, phase = told.phase, message = told.message, updated_at = at
+    FROM (
+        -- Of two reports under one lease the last is it.
+        SELECT DISTINCT ON (u.one ->> 'job_id', u.one ->> 'token')
+               CAST(u.one ->> 'job_id' AS uuid) AS id, CAST(u.one ->> 'token' AS uuid) AS token,
+               CAST(CAST(u.one ->> 'progress' AS numeric) AS smallint) AS progress,
+               rowlock._cut(u.one ->> 'phase', 8192) AS phase, rowlock._cut(u.one ->> 'message', 8192) AS message
+        FROM jsonb_array_elements(jobs) WITH ORDINALITY AS u (one, nth)
+        ORDER BY u.one ->> 'job_id', u.one ->> 'token', u.nth DESC
+    ) told
+    WHERE j.id = told.id AND j.lease_token = told.token AND j.id = ANY (held);
+    RETURN QUERY
+        SELECT mine.id,
+               CASE WHEN h.id IS NULL THEN 'lost' WHEN h.cancel_requested_at IS NOT NULL THEN 'cancel' ELSE 'held' END
+        FROM unnest(ids, keys) AS mine (id, token)
+        LEFT JOIN LATERAL (
+            SELECT j.id, j.cancel_requested_at FROM rowlock.jobs_live j
+            WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
+            LIMIT 1
+        ) h ON TRUE;
+END;
+$$;
+
+CREATE FUNCTION rowlock.progress(
+    job_id uuid, token uuid, progress integer DEFAULT NULL, phase text DEFAULT NULL, message text DEFAULT NULL
+) RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT p.answer
+    FROM rowlock.progress_many(jsonb_build_array(jsonb_build_object(
+        'job_id', job_id, 'token', token, 'progress', progress, 'phase', phase, 'message', message))) p
+$$;
+
+-- Cancel waiting jobs at once and ask running ones to stop. Answers for each: cancelled, cancelling (its worker is asked),
+-- final (too late) or missing.
+CREATE FUNCTION rowlock.cancel_many(job_ids uuid[]) RETURNS TABLE (job_id uuid, answer text)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    at      timestamptz := rowlock._clock();
+    ids     uuid[] := ARRAY(SELECT DISTINCT u FROM unnest(job_ids) u WHERE u IS NOT NULL ORDER BY u);
+    waiting rowlock._step[] := '{}';
+    running uuid[] := '{}';
+    workers text[] := '{}';
+    j       rowlock.jobs_live;
+    s       rowlock._step;
+BEGIN
+    FOR j IN
+        SELECT l.* FROM rowlock.jobs_live l WHERE l.id = ANY (ids) ORDER BY l.id FOR UPDATE
+    LOOP
+        IF j.state = 'running' THEN
+            running := running || j.id;
+            workers := workers || j.locked_by;
+        ELSE
+            s := rowlock._plain_end(j, 'CANCELLED', NULL);
+            waiting := waiting || s;
+        END IF;
+    END LOOP;
+    IF cardinality(waiting) > 0 THEN
+        PERFORM rowlock._finish(waiting, FALSE);
+    END IF;
+    IF cardinality(running) > 0 THEN
+        UPDATE rowlock.jobs_live l SET cancel_requested_at = coalesce(l.cancel_requested_at, at), updated_at = at
+        WHERE l.id = ANY (running);
+        PERFORM pg_notify('rowlock', 'cancel:' || w) FROM (SELECT DISTINCT u AS w FROM unnest(workers) u) asked;
+    END IF;
+    RETURN QUERY
+        SELECT asked.id,
+               CASE WHEN asked.id = ANY (running) THEN 'cancelling'
+                    WHEN f.state = 'cancelled' THEN 'cancelled'
+                    WHEN f.state IS NOT NULL THEN 'final'
+                    ELSE 'missing' END
+        FROM unnest(ids) AS asked (id)
+        LEFT JOIN LATERAL (SELECT x.state FROM rowlock.jobs_finished x WHERE x.id = asked.id LIMIT 1) f ON TRUE
+        ORDER BY asked.id;
+END;
+$$;
+
+CREATE FUNCTION rowlock.cancel(job_id uuid) RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((SELECT c.answer FROM rowlock.cancel_many(ARRAY[job_id]) c), 'missing')
+$$;
+
+-- The end of a job that waits: nobody holds it, so no attempt ends with it.
+CREATE FUNCTION rowlock._plain_end(j rowlock.jobs_live, code text, message text) RETURNS rowlock._step
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s rowlock._step;
+BEGIN
+    s.id := j.id;
+    s.state := 'cancelled';
+    s.outcome := 'cancelled';
+    s.error_code := code;
+    s.error_message := message;
+    s.released := 0;
+    s.lost := 0;
+    s.convicted := 0;
+    s.batch_id := j.batch_id;
+    s.unique_mode := j.unique_mode;
+    RETURN s;
+END;
+$$;

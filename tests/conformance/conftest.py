@@ -1,0 +1,36 @@
+"""The engines of the suite: SQLite, PostgreSQL, and PostgreSQL through its SQL functions where there are functions."""
+
+from pathlib import Path
+
+import pytest
+
+from support.stores import ENGINES, FUNCTIONS
+
+# Modules about operations that have a function.
+WITH_FUNCTIONS = {
+    "test_enqueue", "test_claim", "test_settle", "test_beat", "test_progress", "test_cancel", "test_keys",
+    "test_key_work", "test_batches", "test_batch_counts", "test_batch_end", "test_batch_adding", "test_follow_ups",
+    "test_sources", "test_sources_breaker", "test_transitions", "test_retry", "test_reclaim", "test_expire",
+}  # fmt: skip
+# The functions take jsonb, which keeps no NUL and no -0.0; and they refuse to make a row that cannot be stored.
+EXCEPT = (
+    "test_arguments_come_back_as_they_were_given",
+    "test_a_follow_up_that_cannot_be_stored_undoes_the_whole_sweep",
+)
+
+
+@pytest.fixture(params=[*ENGINES, FUNCTIONS])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where no function is in play, the third engine is the second one."""
+    items[:] = [item for item in items if not _is_second_engine_again(item)]
+
+
+def _is_second_engine_again(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    if call is None or call.params.get("engine") != FUNCTIONS:
+        return False
+    return Path(str(item.path)).stem not in WITH_FUNCTIONS or item.name.startswith(EXCEPT)

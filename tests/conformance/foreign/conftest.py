@@ -1,0 +1,41 @@
+"""One migrated PostgreSQL database for each file; each test has its own task name."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from support.foreign import KINDS, migrate
+from support.server import PostgresDatabases
+
+
+@pytest.fixture(scope="module")
+def url(postgres_server: PostgresDatabases) -> Iterator[str]:
+    """One migrated database for this file; each test has its own task name."""
+    name = f"rowlock_foreign_{uuid.uuid4().hex[:12]}"
+    address = postgres_server.create_database(name)
+    asyncio.run(migrate(address))
+    with psycopg.connect(address) as connection:
+        connection.execute("CREATE TABLE orders (task text)")
+    yield address
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def outside(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """Another connection, which sees only what is committed."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def task() -> str:
+    return f"task-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    return KINDS[request.param]

@@ -1,0 +1,87 @@
+"""The caller's own connection without a transaction to join: whole or nothing, or refused."""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import django.db
+import django.db.transaction
+import psycopg
+import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.job import NewJob
+from rowlock.store import jobs
+from rowlock.store.engines.foreign import run_on, run_on_sync
+from rowlock.store.engines.operation import Call, Operation, Steps, operation
+from support.foreign import django_default, django_postgres, ids_of, new_id, sqlalchemy_url
+
+
+@operation()
+def half(job_id: str) -> Steps[None]:
+    """An operation that dies between its two statements."""
+    yield Call("take_id", key=job_id, job_id=job_id)
+    raise RuntimeError("half way")
+
+
+async def alone_on_asyncpg(url: str, op: Operation[Any]) -> Any:
+    connection = await asyncpg.connect(url)
+    try:
+        return await run_on(connection, op)
+    finally:
+        await connection.close()
+
+
+async def alone_on_psycopg_async(url: str, op: Operation[Any]) -> Any:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        return await run_on(connection, op)
+
+
+def alone_on_psycopg(url: str, op: Operation[Any]) -> Any:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return run_on_sync(connection, op)
+
+
+def alone_on_django(url: str, op: Operation[Any]) -> Any:
+    with django_default(django_postgres(url)):
+        return run_on_sync(django.db.connection, op)
+
+
+ALONE = {
+    "asyncpg": lambda url, op: asyncio.run(alone_on_asyncpg(url, op)),
+    "psycopg-async": lambda url, op: asyncio.run(alone_on_psycopg_async(url, op)),
+    "psycopg": alone_on_psycopg,
+    "django": alone_on_django,
+}
+
+
+@pytest.mark.parametrize("alone", ALONE.values(), ids=ALONE)
+def test_in_autocommit_an_operation_is_whole_or_nothing(alone, url, outside, task) -> None:
+    chosen, single = new_id(), new_id()
+    with pytest.raises(RuntimeError, match="half way"):
+        alone(url, half(chosen))
+    assert alone(url, jobs.enqueue_once(chosen, "{}", NewJob(task))) is True
+    alone(url, jobs.enqueue([(single, "{}")], NewJob(task)))
+    assert ids_of(outside, task) == {chosen, single}
+
+
+def test_psycopgs_own_block_on_an_autocommit_connection_is_joined(url, outside, task) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        with connection.transaction():
+            run_on_sync(connection, jobs.enqueue_once(new_id(), "{}", NewJob(task)))
+            raise psycopg.Rollback
+    assert ids_of(outside, task) == set()
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_sqlalchemys_autocommit_is_refused(driver, url, outside, task) -> None:
+    async def refused() -> None:
+        engine = create_async_engine(sqlalchemy_url(url, driver), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        async with engine.connect() as connection:
+            with pytest.raises(InvalidArguments, match="AUTOCOMMIT"):
+                await run_on(connection, jobs.enqueue([(new_id(), "{}")], NewJob(task)))
+
+    asyncio.run(refused())
+    assert ids_of(outside, task) == set()

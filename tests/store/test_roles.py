@@ -1,0 +1,187 @@
+"""The roles of `rowlock migrate --roles`: the whole matrix of role, function and table, and what each role can do."""
+
+import json
+import re
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from rowlock.store import open_store, roles
+from rowlock.store.engines.engine import StoreOptions
+from support.owned import owner_url, take_a_table_away
+
+__all__ = ["owner_url"]  # a fixture
+
+PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
+# Inlined into the statements that call them, which a search_path of their own would prevent; all names are qualified.
+WITHOUT_PATH = {"_clock", "_draw", "_new_token", "_shown", "_refuse", "refuse_unreadable"}
+
+
+@pytest.fixture
+def engine() -> str:
+    return "postgres"
+
+
+@pytest.fixture
+async def sql(database: str) -> Any:
+    assert await roles.make(database)
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+        connection.execute("RESET ROLE")
+        connection.execute(
+            f"DROP OWNED BY {', '.join(roles.FUNCTIONS)}"
+        )  # rights in this database, which is used again
+
+
+def test_each_role_may_call_its_functions_and_no_other(sql: Any) -> None:
+    """PUBLIC may call none. A new function that no list names is found here."""
+    found = sql.execute(
+        "SELECT p.proname, r.role FROM pg_proc p CROSS JOIN unnest(%s::text[]) AS r (role)"
+        " WHERE p.pronamespace = 'rowlock'::regnamespace AND has_function_privilege(r.role, p.oid, 'EXECUTE')",
+        [["public", *roles.FUNCTIONS]],
+    ).fetchall()
+    assert sorted(found) == sorted((name, role) for role, names in roles.FUNCTIONS.items() for name in names)
+    triggers = ("tell_", "refuse_unreadable")
+    all_names = [name for (name,) in sql.execute(
+        "SELECT proname FROM pg_proc WHERE pronamespace = 'rowlock'::regnamespace").fetchall()]  # fmt: skip
+    called = [name for name in all_names if not name.startswith(triggers)]
+    assert sorted(called) == sorted(roles.FUNCTIONS["rowlock_admin"]), (
+        "a function that nobody may call, or two of one name"
+    )
+
+
+def test_each_role_has_its_rights_on_tables_and_no_other(sql: Any) -> None:
+    found = sql.execute(
+        """SELECT r.role, c.relname, p.privilege,
+                  has_table_privilege(r.role, c.oid, p.privilege),
+                  CASE WHEN p.privilege IN ('SELECT', 'INSERT', 'UPDATE', 'REFERENCES') THEN
+                      ARRAY(SELECT a.attname::text FROM pg_attribute a
+                            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                              AND has_column_privilege(r.role, c.oid, a.attnum, p.privilege) ORDER BY 1) END
+           FROM pg_class c CROSS JOIN unnest(%s::text[]) AS r (role) CROSS JOIN unnest(%s::text[]) AS p (privilege)
+           WHERE c.relnamespace = 'rowlock'::regnamespace AND c.relkind IN ('r', 'p', 'v')""",
+        [["public", *roles.TABLES], list(PRIVILEGES)],
+    ).fetchall()
+    given: dict[tuple[str, str, str], bool | list[str]] = {}
+    for role, table, privilege, whole, columns in found:
+        if whole or columns:
+            given[role, table, privilege] = True if whole else columns
+    wanted: dict[tuple[str, str, str], bool | list[str]] = {}
+    for role, rights in roles.TABLES.items():
+        for table, text in rights.items():
+            for privilege, columns in re.findall(r"(SELECT|INSERT|UPDATE|DELETE)(?: \(([^)]*)\))?", text):
+                wanted[role, table, privilege] = sorted(columns.split(", ")) if columns else True
+    assert given == wanted
+    secrets = [key for key in given if key[1] in roles.SECRET and key[0] != "rowlock_admin"]
+    assert secrets == []
+
+
+def test_functions_run_with_the_rights_of_their_caller_and_a_fixed_path(sql: Any) -> None:
+    rows = sql.execute(
+        "SELECT proname, prosecdef, proconfig FROM pg_proc WHERE pronamespace = 'rowlock'::regnamespace"
+    ).fetchall()
+    assert [name for name, definer, _ in rows if definer] == []
+    free = {name for name, _, config in rows if not any("search_path=pg_catalog" in text for text in config or [])}
+    assert free == WITHOUT_PATH
+
+
+def denied(sql: Any, statement: str, *values: Any) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        sql.execute(statement, values)
+
+
+def enqueue(sql: Any, task: str = "t", **options: Any) -> Any:
+    return sql.execute("SELECT rowlock.enqueue(%s, '{}', %s)", [task, json.dumps(options)]).fetchone()[0]
+
+
+def make_batch(sql: Any) -> str:
+    batch = str(uuid4())
+    sql.execute(
+        "INSERT INTO rowlock.batches (id, name, on_end, created_at) VALUES (%s, 'b', '{\"task\": \"end\"}', now())",
+        [batch],
+    )
+    return batch
+
+
+def test_the_web_tier_makes_jobs_and_reads_their_state_and_can_do_nothing_else(sql: Any) -> None:
+    batch = make_batch(sql)
+    sql.execute("SET ROLE rowlock_enqueue")
+    job_id = enqueue(sql, key="k", batch_id=batch, source="api:x", owner="ana", on_success="u", tags=["a"])
+    assert enqueue(sql, key="k") != job_id  # no owner: another scope
+    assert enqueue(sql, key="k", owner="ana") == job_id
+    enqueue(sql, job_id=str(uuid4()), delay=60, unique="window", window=60, key="w")
+    for statement in (
+        "SELECT * FROM rowlock.claim('w')",
+        "SELECT rowlock.cancel(gen_random_uuid())",
+        "SELECT rowlock.sweep()",
+        "SELECT state FROM rowlock.jobs",
+        "SELECT args FROM rowlock.jobs_live",
+        "UPDATE rowlock.jobs_live SET priority = 1",
+        "DELETE FROM rowlock.jobs_live",
+        "SELECT * FROM rowlock.tokens",
+    ):
+        denied(sql, statement)
+    sql.execute("SET ROLE rowlock_read")
+    assert sql.execute("SELECT state FROM rowlock.jobs WHERE id = %s", [job_id]).fetchall() == [("queued",)]
+    for statement in (
+        "SELECT rowlock.enqueue('t')",
+        "SELECT * FROM rowlock.claim('w')",
+        "INSERT INTO rowlock.queues (name) VALUES ('q')",
+        "SELECT * FROM rowlock.tokens",
+    ):
+        denied(sql, statement)
+
+
+def test_a_worker_can_do_all_that_a_worker_does_and_cancel_nothing(sql: Any) -> None:
+    batch = make_batch(sql)
+    for n in range(3):
+        enqueue(
+            sql, source="domain:x", batch_id=batch, owner="ana", key=str(n), on_success="u", on_dead="u", max_attempts=1
+        )
+    enqueue(sql, "v", delay=0.01, expires_at="2031-01-01T00:00:00Z")
+    enqueue(sql, "v", expires_at="2001-01-01T00:00:00Z")
+    sql.execute("UPDATE rowlock.batches SET sealed_at = now()")
+    sql.execute("SET ROLE rowlock_worker")
+
+    def ends(verb: str, job: Any, *more: Any) -> str:
+        answer: str = sql.execute(f"SELECT rowlock.{verb}(%s, %s{', %s' * len(more)})", [*job, *more]).fetchone()[0]
+        return answer
+
+    jobs = sql.execute("SELECT job_id, token FROM rowlock.claim('w', '{t,v}', 10)").fetchall()
+    assert len(jobs) == 3  # two of the source, and one whose latest start has not passed
+    sourced = [job for job in jobs if sql.execute(
+        "SELECT source FROM rowlock.jobs_live WHERE id = %s", [job[0]]).fetchone()[0]]  # fmt: skip
+    leases = json.dumps([{"job_id": str(job_id), "token": str(token)} for job_id, token in jobs])
+    beaten = sql.execute("SELECT answer FROM rowlock.heartbeat('w', %s)", [leases]).fetchall()
+    assert beaten == [("held",)] * 3
+    assert ends("progress", sourced[0], 50) == "held"
+    assert ends("complete", sourced[0], "1") == "applied"
+    assert ends("fail", sourced[1], "no", '{"fault": "source"}') == "applied"
+    (last,) = sql.execute("SELECT job_id, token FROM rowlock.claim_next_pending_job('w')").fetchall()
+    assert ends("release", last) == "applied"
+    sql.execute("SELECT * FROM rowlock.sweep()")
+    for statement in (
+        "SELECT rowlock.cancel(gen_random_uuid())",
+        "DELETE FROM rowlock.jobs_finished",
+        "UPDATE rowlock.jobs_finished SET result = '1'",
+        "SELECT * FROM rowlock.tokens",
+        "SELECT * FROM rowlock.events",
+        "DELETE FROM rowlock.sources",
+    ):
+        denied(sql, statement)
+    sql.execute("SET ROLE rowlock_admin")
+    waiting = enqueue(sql)
+    assert sql.execute("SELECT rowlock.cancel(%s)", [waiting]).fetchone() == ("cancelled",)
+    denied(sql, "TRUNCATE rowlock.jobs_live")
+    denied(sql, "DROP TABLE rowlock.jobs_live")
+
+
+async def test_an_owner_who_may_not_make_roles_migrates_all_the_same(owner_url: str) -> None:
+    store = await open_store(owner_url, StoreOptions(migrate=True))
+    await store.close()
+    take_a_table_away(owner_url)
+    assert await roles.make(owner_url) is False
+    with psycopg.connect(owner_url) as connection:
+        assert connection.execute("SELECT rowlock.enqueue('t')").fetchone() is not None
