@@ -16,7 +16,7 @@ from rowlock.core.errors import Permanent, Retry, SourceError
 from rowlock.core.source import Fault
 
 LONGEST_RETRY_AFTER = 86_400.0
-WRAPPED = 5  # causes that are followed
+WRAPPED = 5  # links of an exception's chain of causes that are followed
 REFUSALS = {"ROBOTS", "CAPTCHA", "BLOCKED", "FORBIDDEN"}
 BROKEN = {"TIMEOUT", "CONNECTION", "CONNECTION_ERROR", "SOURCE_ERROR", "RATE_LIMITED"}
 # Names in the class hierarchies of the standard library, httpx, aiohttp, requests, urllib3 and botocore.
@@ -116,7 +116,7 @@ def _retry_after(error: BaseException) -> float | None:
                 told = _header(headers, "Date")
                 now = parsedate_to_datetime(told).timestamp() if told else time.time()
                 delay = parsedate_to_datetime(value).timestamp() - now
-        except Exception:  # it is the text of a server: whatever is in it, it must not end anything here
+        except Exception:  # a server may send any text; a bad one counts as no header
             return None
         return min(max(delay, 0.0), LONGEST_RETRY_AFTER) or None
     return None

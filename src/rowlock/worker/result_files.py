@@ -1,7 +1,7 @@
 """Removes files of results that no job names any more: files go when their jobs go, never before.
 
-Retention may drop a whole day of jobs in one statement, so that nobody knows their ids. This looks from the other side:
-at some folders of jobs in each round, and asks the database which of these jobs there are and which file each names.
+Retention may drop a whole day of jobs in one statement, without reading their ids. So this starts at the files: it takes
+some jobs that have files in each round, and asks the database which of these jobs there are and which file each names.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rowlock.store.engines.engine import Store
 log = logging.getLogger("rowlock.worker")
 
 ROUND_SECONDS = 600.0
-FOLDERS = 500  # that one round looks at
+FOLDERS = 500  # of jobs that one round checks
 YOUNG_SECONDS = 3600.0  # a younger file may be of an attempt that is about to settle
 
 
 class ResultTidy:
-    """One worker's look at what is stored."""
+    """Checks the stored results, a part in each round."""
 
     def __init__(self, store: Store, results: Results, abandoned_seconds: float) -> None:
         self._store, self._results, self._abandoned = store, results, abandoned_seconds
