@@ -1,7 +1,7 @@
 """Removes files of results that no job names any more: files go when their jobs go, never before.
 
-Retention may drop a whole day of jobs in one statement, without reading their ids. So this starts at the files: it takes
-some jobs that have files in each round, and asks the database which of these jobs there are and which file each names.
+Retention may drop a whole day of jobs in one statement, without reading their ids. So this starts at the files: in each
+round it takes some jobs that have files, and asks the database which of them there are and which file each names.
 """
 
 from __future__ import annotations
