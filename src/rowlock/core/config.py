@@ -202,6 +202,29 @@ class JwtSettings(_Section):
         return self
 
 
+def _mapping(value: object) -> object:
+    """A mapping, also as JSON: an environment variable has none."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('must be JSON such as {"enabled": true}') from None
+
+
+class WebhookSettings(_Section):
+    """Requests that the API's clients may have sent when their jobs end. Off unless enabled: the addresses come from
+    strangers, and the worker is the one who calls them."""
+
+    enabled: bool = False
+    hosts: Annotated[tuple[str, ...], Before(_names)] = ()  # that may be called, *.example.com too; none: all public
+    allow_private: bool = False  # also call the loopback and private networks: for tests, never beside strangers
+    queue: str = Field(default="default", min_length=1, max_length=200)  # that a worker with this setting serves
+    max_attempts: Count = 12
+    retry_seconds: Seconds = 5  # before the second attempt; then twice as long each time, up to six hours
+    timeout_seconds: Seconds = 15  # of one attempt
+
+
 BasePath = Annotated[str, _like(r"(/[\w.~-]+)*\Z", "must be empty or such as /rowlock, without a slash at its end")]
 
 
@@ -223,6 +246,7 @@ class ApiSettings(_Section):
     jobs_per_owner: Annotated[int, Before(_number), Field(ge=1, le=1_000_000)] = 10_000  # not finished
     requests_per_minute: Annotated[int, Before(_number), Field(ge=1, le=10_000_000)] = 6_000  # of one token
     connections_per_owner: Count = 20  # WebSockets and event streams
+    webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
 
 
 class ResultSettings(_Section):
