@@ -307,3 +307,11 @@ def test_a_missing_library_is_named_with_how_to_install_it(monkeypatch: pytest.M
     app = Rowlock(settings=load_settings(env={}, flags={"results.url": "s3://films"}))
     with pytest.raises(ConfigError, match=r"rowlock\[s3\]"):
         _ = app.results
+
+
+def test_programs_that_need_a_folder_are_told_that_there_is_none(bucket: Bucket, tmp_path: Path) -> None:
+    flags = {"database": f"sqlite:///{tmp_path}/jobs.db"}
+    app = Rowlock(settings=load_settings(env={}, flags={**flags, **bucket.settings}))
+    with pytest.raises(ConfigError, match="results in a folder"):
+        _ = app.result_folder
+    assert Rowlock(settings=load_settings(env={}, flags=flags)).result_folder.path

@@ -87,6 +87,17 @@ class Database:
             self._results = (settings, _open_results(settings, os.path.join(self._folder or "", settings.path)))
         return self._results[1]
 
+    @property
+    def result_folder(self) -> ResultFolder:
+        """The local folder of results, for what works with paths alone: programs that Redis streams connect."""
+        found = self.results
+        if not isinstance(found, ResultFolder):
+            raise ConfigError(
+                'tasks with runs_on="redis" need results in a folder: their workers are given a path below results.path;'
+                " take results.url away"
+            )
+        return found
+
     # --- opening and closing
 
     def store_options(self, **changes: Any) -> StoreOptions:
