@@ -93,8 +93,8 @@ class Database:
         found = self.results
         if not isinstance(found, ResultFolder):
             raise ConfigError(
-                'tasks with runs_on="redis" need results in a folder: their workers are given a path below results.path;'
-                " take results.url away"
+                'tasks with runs_on="redis" need results in a folder: their workers are given a path below'
+                " results.path; take results.url away"
             )
         return found
 
