@@ -396,7 +396,7 @@ async def test_a_file_that_cannot_be_opened_now_is_not_called_gone(files: Api, m
 
     monkeypatch.setattr("rowlock.client.results._open", none_left)
     status, problem, headers = await files.ask("GET", f"/api/jobs/{job['jobId']}/result", ana)
-    assert (status, problem["code"], "retry-after" in headers) == (503, "UNAVAILABLE", True)
+    assert (status, problem["code"], "retry-after" in headers) == (503, "RESULTS_UNAVAILABLE", True)
 
 
 async def test_a_download_goes_on_when_its_file_is_removed_and_its_job_is_gone(files: Api) -> None:
