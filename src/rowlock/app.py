@@ -11,13 +11,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rowlock.client.client import Client
+from rowlock.client.context import Context
 from rowlock.client.jobs import job_id_of
 from rowlock.core.errors import ConfigError
+from rowlock.store.webhooks import TASK
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from rowlock.api.auth import Authenticate
+    from rowlock.bridge.bridge import Bridge
     from rowlock.worker.dispatcher import Dispatcher
     from rowlock.worker.lease import Lease
     from rowlock.worker.pool import WorkerPool
@@ -56,6 +59,19 @@ class Rowlock(Client):
 
         await run_dispatcher(self)
 
+    def bridge(self) -> AbstractAsyncContextManager[Bridge]:
+        """A bridge in this process: publishes jobs of tasks with runs_on="redis" and writes down their results. Any
+        number may run."""
+        from rowlock.bridge.bridge import bridging
+
+        return bridging(self)
+
+    async def run_bridge(self) -> None:
+        """Publish and listen until a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT; or until cancelled)."""
+        from rowlock.bridge.bridge import run_bridge
+
+        await run_bridge(self)
+
     def asgi(self, authenticate: Authenticate | None = None) -> FastAPI:
         """The job API as an ASGI application, to mount in one of yours under any prefix. `authenticate(request)`
         answers the owner who sent a request, or None; without it the API asks for tokens."""
@@ -64,6 +80,16 @@ class Rowlock(Client):
         except ImportError as error:
             raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
         return build(self, authenticate)
+
+    def add_own_tasks(self) -> None:
+        """The task that delivers webhooks, where they are enabled: one more task costs each claim a look."""
+        if self.settings.api.webhooks.enabled and TASK not in self.registry.all():
+
+            @self.task(TASK, counted=False)
+            async def webhook(ctx: Context, url: str, owner: str, event: dict[str, Any]) -> None:
+                from rowlock.api.delivery import deliver  # needs rowlock[webhooks]
+
+                await deliver(self, ctx.job_id, url, owner, event)
 
     async def claim(
         self, job_id: str, *, worker: str | None = None, lease_seconds: float | timedelta | None = None

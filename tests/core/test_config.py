@@ -71,8 +71,26 @@ def test_defaults_are_those_of_the_design() -> None:
             "jobs_per_owner": 10_000,
             "requests_per_minute": 6_000,
             "connections_per_owner": 20,
+            "webhooks": {
+                "enabled": False,
+                "hosts": (),
+                "allow_private": False,
+                "queue": "default",
+                "max_attempts": 12,
+                "retry_seconds": 5,
+                "timeout_seconds": 15,
+            },
         },
-        "results": {"path": "rowlock-results", "file_bytes": 10_000_000_000},
+        "results": {
+            "path": "rowlock-results",
+            "file_bytes": 10_000_000_000,
+            "url": None,
+            "endpoint": None,
+            "region": None,
+            "signed_urls": False,
+            "signed_seconds": 300,
+        },
+        "redis": {"url": None, "prefix": "", "lease_seconds": 60, "takeover_seconds": 30, "unread": 1_000},
     }
 
 
@@ -276,7 +294,7 @@ def test_an_unknown_key_gets_the_nearest_known_one(file: str, start: str, meant:
     assert mistake(file) == f"{start}: no such setting; did you mean {meant}?"
 
 
-@pytest.mark.parametrize("key", ["redis", "alerts"])
+@pytest.mark.parametrize("key", ["alerts"])
 def test_keys_of_later_parts_are_not_accepted_in_silence(key: str) -> None:
     assert f"{key} = {{…}} (rowlock.yaml:1): no such setting" in mistake(f"{key}: {{a: 1}}")
 
@@ -284,7 +302,7 @@ def test_keys_of_later_parts_are_not_accepted_in_silence(key: str) -> None:
 def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
     assert mistake("worker: {zzz: 1}").endswith("wakeups")
     first = "there are database, pooler, direct_url, app, sources, schedules, worker, transactions, retention"
-    there_are = f"{first}, api, results"
+    there_are = f"{first}, api, results, redis"
     assert mistake("zzz: 1").endswith(there_are)
     assert mistake(env={"ROWLOCK_ZZZ": "1"}).endswith(there_are)
 

@@ -31,6 +31,7 @@ TABLES = (
     "tickets",
     "requests",
     "events",
+    "outbox",
 )
 JSON_COLUMNS = ("args", "tags", "backoff", "result")
 

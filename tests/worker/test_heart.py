@@ -55,7 +55,7 @@ class Held:
         settings = WorkerSettings(heartbeat_seconds=beat, lease_seconds=240.0)
         nothing: Any = None
         stops = Stopping(self.slots, nothing)
-        registration = Registration(app, settings, "w", None, claims=True)
+        registration = Registration(settings, "w", None, app.registry.here(), settings.pool_size)
         self.heart = Heart(
             app, settings, self.slots, stops, registration, Outage(), registered_again=self._registered_again
         )

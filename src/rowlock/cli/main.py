@@ -9,6 +9,7 @@ import typer
 
 from rowlock.cli import (
     batches,
+    bridge,
     dispatch,
     doctor,
     enqueue,
@@ -21,6 +22,7 @@ from rowlock.cli import (
     stats,
     tokens,
     up,
+    webhooks,
     worker,
     workers,
 )
@@ -60,6 +62,7 @@ app.command()(up.up)
 app.command()(worker.worker)
 app.command()(dispatch.dispatch)
 app.command()(serve.serve)
+app.add_typer(bridge.verbs, name="bridge")
 app.command()(enqueue.enqueue)
 app.add_typer(jobs.verbs, name="jobs")
 app.add_typer(queues.verbs, name="queues")
@@ -68,6 +71,7 @@ app.add_typer(sources.verbs, name="sources")
 app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
 app.add_typer(tokens.verbs, name="tokens")
+app.add_typer(webhooks.verbs, name="webhooks")
 app.command()(migrate.migrate)
 app.command()(stats.stats)
 app.command()(doctor.doctor)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rowlock.cli.bridge import bridging_beside
 from rowlock.cli.logs import configure_logs
 from rowlock.cli.loop import run_async
 from rowlock.cli.options import grouped_options
@@ -14,6 +17,9 @@ from rowlock.cli.serve import ApiOptions, serving_beside
 from rowlock.cli.target import Target
 from rowlock.cli.worker import work
 from rowlock.cli.worker_options import LogOptions, Parent, PoolOptions
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
 
 
 @grouped_options
@@ -29,7 +35,7 @@ def up(
     ] = None,
     parent: Parent = None,
 ) -> None:
-    """Migrate the database and run your app: worker, dispatcher and job API, in this process."""
+    """Migrate the database and run your app in this process: worker, dispatcher, job API and, if set up, a bridge."""
     from rowlock.core.config import ApiSettings
 
     configure_logs(logs)
@@ -37,7 +43,14 @@ def up(
         raise typer.Exit(_reload(reload_dir or [Path.cwd()]))
     app = target.open_code("up", pool.flags() | api.flags())
     asked = app.settings.api != ApiSettings()
-    work(app, parent=parent, beside=serving_beside(app, asked), everything=True)
+    work(app, parent=parent, beside=_beside(app, asked), everything=True)
+
+
+@asynccontextmanager
+async def _beside(app: Rowlock, asked: bool) -> AsyncIterator[None]:
+    """What runs beside the worker: the API, and a bridge where Redis is configured."""
+    async with serving_beside(app, asked), bridging_beside(app):
+        yield
 
 
 def _reload(folders: list[Path]) -> int:

@@ -83,6 +83,8 @@ class Client(Jobs):
         counted: bool = True,
         public: bool = False,
         rules: Mapping[type[BaseException], FailureRule] | None = None,
+        runs_on: Literal["redis"] | None = None,
+        request: Mapping[str, str | Mapping[str, str]] | None = None,
     ) -> TaskDecorator: ...
 
     def task(self, wanted: Any = None, /, **options: Any) -> Any:
@@ -133,6 +135,10 @@ class Client(Jobs):
     def get_task(self, wanted: str) -> Task[..., Any, Any]:
         """The task of that name."""
         return self.registry.get(wanted)
+
+    def add_own_tasks(self) -> None:
+        """Register the tasks that Rowlock itself needs under these settings. A worker calls it when it starts: only
+        then are the settings known."""
 
     def lifespan(self, function: Lifespan) -> Lifespan:
         """Register an async generator that yields resources; opened once per worker, given as ctx.resources."""

@@ -23,7 +23,7 @@ from rowlock.client.enqueue import enqueue_many, enqueue_one, enqueue_one_sync
 from rowlock.client.follow_ups import packed
 from rowlock.client.handle import JobHandle, Result
 from rowlock.client.transactions import Lease
-from rowlock.core.errors import InvalidArguments, TaskNotFound
+from rowlock.core.errors import ConfigError, InvalidArguments, TaskNotFound
 from rowlock.core.job import NewJob
 from rowlock.core.options import (
     FOLLOW_UPS,
@@ -36,6 +36,7 @@ from rowlock.core.options import (
     task_options,
     to_json,
 )
+from rowlock.core.remote import check_arguments
 from rowlock.core.source import check_name
 from rowlock.store.adding import NewRow
 from rowlock.store.ids import valid_id
@@ -69,6 +70,8 @@ class Task(Generic[P, R, C]):
         self.takes_context = _takes_context(function)
         self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
         self.result_type: Result = None if raw else _result_type(function)
+        if options.request is not None and not raw:
+            check_arguments(name, options.request, self.arguments.names)
         self._given: Mapping[str, Any] = {}  # by `using`
         self._shared: NewJob | None = None
 
@@ -128,6 +131,7 @@ class Task(Generic[P, R, C]):
         """Make many jobs in one statement; all of them or none."""
         if self._given.get("job_id"):
             raise InvalidArguments("job_id names one job; enqueue_many makes many")
+        self._check_it_can_run()
         source, key = self._source, self._given.get("key")
         if key is not None and not callable(key):
             key_text(key)
@@ -166,6 +170,7 @@ class Task(Generic[P, R, C]):
 
     def _job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[NewRow, NewJob]:
         """One job: what it has for itself (an id only if `using` gave one), and its options."""
+        self._check_it_can_run()
         text = self.arguments.pack(args, kwargs)
         new, source = self.shared(), self._source
         if callable(source):
@@ -175,6 +180,18 @@ class Task(Generic[P, R, C]):
         if callable(key):
             key = self._derived(key, "key", self.arguments.with_defaults(text))
         return NewRow(self._job_id(), text, key_text(key) if "key" in self._given else None, new.source), new
+
+    def _check_it_can_run(self) -> None:
+        """A job that nobody would ever publish must not look like a success."""
+        if self.options.runs_on is None:
+            return
+        if self.app.settings.redis.url is None:
+            raise ConfigError(
+                f"task {self.name!r} runs on Redis, and no Redis is configured: set redis.url in the config file"
+                " or ROWLOCK_REDIS__URL"
+            )
+        if self._given.get("timeout") is not None:
+            raise InvalidArguments(f"timeout is for tasks that run here; task {self.name!r} runs on Redis")
 
     def _job_id(self) -> str:
         given = self._given.get("job_id")
@@ -341,6 +358,14 @@ class Registry:
             return await instance.execute(params)
 
         return Task(self, wanted, execute, task_options(**options), raw=True)
+
+    def here(self) -> dict[str, Task[..., Any, Any]]:
+        """The tasks that a worker of this app runs, by name."""
+        return {name: task for name, task in self.all().items() if task.options.runs_on is None}
+
+    def elsewhere(self) -> dict[str, Task[..., Any, Any]]:
+        """The tasks that a bridge publishes for workers of other programs, by name."""
+        return {name: task for name, task in self.all().items() if task.options.runs_on is not None}
 
     def packed(self, task: Task[..., Any, Any] | str, argument: str) -> str:
         """What a row must carry to enqueue this follow-up without the code of this app."""

@@ -74,9 +74,11 @@ def _like(pattern: str, otherwise: str) -> After:
     return After(check)
 
 
+_BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\\\s]+)*/?$"
 _DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
 Database = Annotated[str, _like("sqlite:///|postgres(ql)?://", "must start with sqlite:/// or postgresql://")]
 Server = Annotated[str, _like("postgres(ql)?://", "must start with postgresql://")]
+Redis = Annotated[str, _like("(rediss?|unix)://", "must start with redis://, rediss:// (TLS) or unix://")]
 AppPath = Annotated[str, _like(rf"{_DOTTED}(:{_DOTTED})?\Z", "must be module:attribute or a module")]
 Count = Annotated[int, Before(_number), Field(ge=1, le=10_000)]
 Seconds = Annotated[float, Before(_seconds), Field(gt=0, le=DAY, allow_inf_nan=False)]
@@ -200,6 +202,29 @@ class JwtSettings(_Section):
         return self
 
 
+def _mapping(value: object) -> object:
+    """A mapping, also as JSON: an environment variable has none."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('must be JSON such as {"enabled": true}') from None
+
+
+class WebhookSettings(_Section):
+    """Requests that the API's clients may have sent when their jobs end. Off unless enabled: the addresses come from
+    strangers, and the worker is the one who calls them."""
+
+    enabled: bool = False
+    hosts: Annotated[tuple[str, ...], Before(_names)] = ()  # that may be called, *.example.com too; none: all public
+    allow_private: bool = False  # also call the loopback and private networks: for tests, never beside strangers
+    queue: str = Field(default="default", min_length=1, max_length=200)  # that a worker with this setting serves
+    max_attempts: Count = 12
+    retry_seconds: Seconds = 5  # before the second attempt; then twice as long each time, up to six hours
+    timeout_seconds: Seconds = 15  # of one attempt
+
+
 BasePath = Annotated[str, _like(r"(/[\w.~-]+)*\Z", "must be empty or such as /rowlock, without a slash at its end")]
 
 
@@ -221,13 +246,36 @@ class ApiSettings(_Section):
     jobs_per_owner: Annotated[int, Before(_number), Field(ge=1, le=1_000_000)] = 10_000  # not finished
     requests_per_minute: Annotated[int, Before(_number), Field(ge=1, le=10_000_000)] = 6_000  # of one token
     connections_per_owner: Count = 20  # WebSockets and event streams
+    webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
 
 
 class ResultSettings(_Section):
     """Where files that jobs make are kept."""
 
-    path: str = "rowlock-results"
+    path: str = "rowlock-results"  # with a URL: of files that are still written
     file_bytes: Annotated[int, Before(_number), Field(ge=1)] = 10_000_000_000  # of one result
+    url: Annotated[str, _like(_BUCKET, "must be s3://bucket or s3://bucket/prefix")] | None = None  # object storage
+    endpoint: Annotated[str, _like("https?://[^/?#]+/?$", "must be such as https://s3.example.com")] | None = None
+    region: str | None = None
+    signed_urls: bool = False  # downloads are answered with an address of the storage
+    signed_seconds: Annotated[float, Before(_seconds), Field(ge=1, le=7 * DAY)] = 300  # for so long
+
+    @field_validator("signed_urls")
+    @classmethod
+    def _needs_storage(cls, signed: bool, info: ValidationInfo) -> bool:
+        if signed and info.data.get("url") is None:
+            raise ValueError("needs results.url: a local folder has no addresses to sign")
+        return signed
+
+
+class RedisSettings(_Section):
+    """Redis or Valkey, through which tasks with runs_on="redis" reach workers in other languages."""
+
+    url: Redis | None = Field(default=None, repr=False)  # may carry a user and a password
+    prefix: Annotated[str, _like(r"[\w.:{}-]{0,100}\Z", "must be letters, digits and . : _ - {} alone")] = ""
+    lease_seconds: Seconds = 60  # a job that has begun is published again after this long without a message
+    takeover_seconds: Seconds = 30  # work of a bridge that does nothing for this long is taken over by another one
+    unread: Count = 1_000  # requests that are published and of which nothing was heard; then publishing waits
 
 
 class Settings(_Section):
@@ -244,6 +292,7 @@ class Settings(_Section):
     retention: RetentionSettings = RetentionSettings()
     api: ApiSettings = ApiSettings()
     results: ResultSettings = ResultSettings()
+    redis: RedisSettings = RedisSettings()
 
 
 class Given(NamedTuple):
@@ -261,6 +310,7 @@ SECTIONS: dict[str, type[_Section]] = {
     "retention": RetentionSettings,
     "api": ApiSettings,
     "results": ResultSettings,
+    "redis": RedisSettings,
 }
 KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
     f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields

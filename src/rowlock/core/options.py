@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from rowlock.core.errors import InvalidArguments, seconds
 from rowlock.core.policy import Backoff
+from rowlock.core.remote import Request, checked_request
 from rowlock.core.source import check_name
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
@@ -32,6 +33,7 @@ NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")  # half of a surrogat
 
 Unique = Literal["until_done", "while_queued", "forever"]
 RunsIn = Literal["async", "thread", "process"]
+RunsOn = Literal["redis"]
 FailureRule = Literal["dead"] | Backoff | float | timedelta
 Place = Literal["task", "using", "schedule"]
 
@@ -240,6 +242,8 @@ class TaskOptions(JobOptions):
     counted: bool = True  # in the worker's summary line
     public: bool = False  # everybody with a token may create its jobs through the API
     rules: Mapping[type[BaseException], FailureRule] = field(default_factory=dict)
+    runs_on: RunsOn | None = None  # "redis": published to workers in other processes, and not run here
+    request: Request | None = None  # the fields of what is published; None: those of core/remote.py
 
     def of_jobs(self) -> dict[str, Any]:
         """The options alone, by field."""
@@ -277,9 +281,17 @@ def task_options(
     counted: bool = True,
     public: bool = False,
     rules: Mapping[type[BaseException], FailureRule] | None = None,
+    runs_on: RunsOn | None = None,
+    request: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> TaskOptions:
     """Checked options of a task."""
+    if runs_on is None and request is not None:
+        raise InvalidArguments("request says what is published of a job; it needs runs_on='redis'")
+    if runs_on is not None:
+        _check_remote(runs_on, runs_in, memory_mb, rules, given)
+        # Workers behind Redis have their own rules for another try: what they report as failed has failed.
+        given.setdefault("max_attempts", 1)
     if runs_in not in (None, "async", "thread", "process"):
         raise InvalidArguments(f"runs_in must be 'async', 'thread' or 'process', not {runs_in!r}")
     for what, flag in (("counted", counted), ("public", public)):
@@ -293,8 +305,20 @@ def task_options(
         counted=counted,
         public=public,
         rules=_checked_rules({} if rules is None else rules),
+        runs_on=runs_on,
+        request=None if request is None else checked_request(request),
         **checked("task", given),
     )
+
+
+def _check_remote(runs_on: Any, runs_in: Any, memory_mb: Any, rules: Any, given: Mapping[str, Any]) -> None:
+    """Refuse what a task that runs elsewhere cannot have."""
+    if runs_on != "redis":
+        raise InvalidArguments(f"runs_on must be 'redis', not {runs_on!r}")
+    chosen = {"runs_in": runs_in, "memory_mb": memory_mb, "rules": rules, "timeout": given.get("timeout")}
+    for what, value in chosen.items():
+        if value is not None:
+            raise InvalidArguments(f"{what} is for tasks that run here; one with runs_on='redis' cannot have it")
 
 
 def _checked_rules(given: Any) -> dict[type[BaseException], FailureRule]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rowlock.core.job import Job
+from rowlock.core.remote import UNREAD
 from rowlock.core.states import State
 from rowlock.store import aside
 from rowlock.store.batches import BatchRow, batch_of
@@ -38,6 +39,7 @@ class Explanation:
 
     finished    it has its final state
     running     a worker has it
+    published   its request is in a Redis stream, and no worker has answered it
     cancelling  a worker has it and was asked to stop
     lost        its worker has stopped beating; the next sweep takes the job back
     expired     its latest start has passed; the next sweep cancels it
@@ -84,6 +86,8 @@ def explain(job_id: str) -> Steps[Explanation | None]:
         return _set_aside(job, left_alone)
     (clock,) = yield Call("clock")
     now = moment(clock.now)
+    if job.locked_by == UNREAD:
+        return _published(job)
     if job.state is State.RUNNING:
         return _running(job, now)
     paused = yield Call("queue_paused", queue=job.queue)
@@ -115,6 +119,12 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     line = Call("line", **place) if job.source is None else Call("line_of_source", source=job.source, **place)
     (ahead,) = yield line
     return _in_line(job, knowing, int(ahead.same_line), int(ahead.other_lines), bool(ahead.turns))
+
+
+def _published(job: Job) -> Explanation:
+    since = f" since {job.locked_at.isoformat(timespec='seconds')}" if job.locked_at else ""
+    text = f"Its request is in the stream job.requests{since}, and no worker has answered it."
+    return Explanation(job.id, job.state, "published", text, held_since=job.locked_at, error=_error(job))
 
 
 def explain_batch(batch_id: str) -> Steps[Explanation | None]:

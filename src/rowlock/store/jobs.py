@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from rowlock.core.errors import LeaseLost
 from rowlock.core.job import NewJob, Settlement
 from rowlock.core.policy import DAY, Transition
+from rowlock.core.remote import REMOTE
 from rowlock.core.states import FINAL, Outcome, State
 from rowlock.store import batches, health, keys
 from rowlock.store.adding import NewRow, add, add_rows
@@ -244,12 +245,18 @@ def overdue_ids(n: int) -> Steps[list[str]]:
 
 @operation()
 def cancel(ids: Sequence[str], keep: Keep) -> Steps[dict[str, CancelAnswer]]:
-    """Cancel waiting jobs at once and ask running ones to stop."""
+    """Cancel waiting jobs and those that run behind Redis at once, and ask other running ones to stop."""
     asked = [(job_id,) for job_id in sorted(set(ids))]
     answers: dict[str, CancelAnswer] = {job_id: "missing" for (job_id,) in asked}
     rows = yield Call("lock_jobs", asked=asked)
-    waiting = [row.id for row in rows if row.state != State.RUNNING]
-    running = [row for row in rows if row.state == State.RUNNING]
+    # A worker behind Redis cannot be made to stop: its job ends here and now, and what it sends afterwards is ignored.
+    remote = [row.id for row in rows if row.state == State.RUNNING and row.locked_by in REMOTE]
+    waiting = [row.id for row in rows if row.state != State.RUNNING] + remote
+    running = [row for row in rows if row.state == State.RUNNING and row.locked_by not in REMOTE]
+    if remote:
+        yield Call("record_attempts", ended=[_ended(job_id, CANCELLED) for job_id in remote])
+        yield Call("outbox_heard", heard=[(job_id,) for job_id in remote])
+        yield Call("outbox_cancel", asked=[(job_id,) for job_id in remote])
     if waiting:
         touched = yield from _finish([_final(job_id, CANCELLED, keep) for job_id in waiting])
         yield from batches.end_complete(touched)

@@ -15,6 +15,7 @@ from typing import Any
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import Attempt, Job
+from rowlock.core.remote import UNREAD
 from rowlock.core.states import FINAL, State
 from rowlock.store import aside
 from rowlock.store.aside import Aside
@@ -121,6 +122,8 @@ def job_of(row: Row) -> Job:
             unreadable.append(name)
             values[name] = at or LATEST
     unreadable += [name for name in _NUMBERS if isinstance(values[name], str)]
+    if values["state"] == State.RUNNING and values["locked_by"] == UNREAD:  # nobody has said that they work on it
+        values |= {"state": State.QUEUED, "started_at": None}
     return Job(**values, unreadable=tuple(sorted(set(unreadable))))
 
 
@@ -266,8 +269,9 @@ def stats() -> Steps[Stats]:
     exact = exact and len(heads) < LANES and sum(lane.number for lane in waiting) < LOOKS
     longest: dict[str, float] = {}
     for lane in (yield Call("running_lanes")):
-        counted[lane.queue, "running"] += lane.number
-        longest[lane.queue] = float(lane.longest)
+        counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
+        if not lane.unread:
+            longest[lane.queue] = float(lane.longest)
 
     lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
     tasks = sorted({row.task for row in lately})

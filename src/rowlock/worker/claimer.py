@@ -15,9 +15,11 @@ from rowlock.core.claiming import Slots as Fill
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed
+from rowlock.core.lanes import Lane
 from rowlock.core.seen_sources import Head, Taken
 from rowlock.store import aside, claim, sourced_claim, workers
 from rowlock.store.engines.engine import Store
+from rowlock.store.engines.operation import Operation
 from rowlock.store.ids import new_token
 from rowlock.worker.heartbeat import boottime
 from rowlock.worker.registration import Registration
@@ -44,6 +46,32 @@ class Slots(Protocol):
     def take(self, claimed: list[Claimed], sent: float) -> None: ...
 
 
+class Claims(Protocol):
+    """The operations that claim for one worker."""
+
+    def plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]: ...
+    def sourced(
+        self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
+    ) -> Operation[Taken]: ...
+
+
+class OwnClaims:
+    """Claims under the worker's own name, for its own slots."""
+
+    def __init__(self, worker: str, lease: float) -> None:
+        self._worker, self._lease = worker, lease
+
+    def plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]:
+        """Jobs without a source."""
+        return claim.claim(self._worker, token, lanes, n, self._lease)
+
+    def sourced(
+        self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
+    ) -> Operation[Taken]:
+        """Jobs of these sources, and in turn of the lanes without one."""
+        return sourced_claim.claim_sourced(self._worker, token, heads, order, plain, n, self._lease)
+
+
 class Claimer:
     """Keeps the slots of one worker filled."""
 
@@ -58,8 +86,10 @@ class Claimer:
         slow: list[str],
         can_be_woken: bool,
         idle_round: Callable[[], None],
+        claims: Claims | None = None,
     ) -> None:
         self._store, self._settings, self._slots = store, settings, slots
+        self._claims = claims or OwnClaims(slots.id, settings.lease_seconds)
         self._registration = registration
         self._idle_round = idle_round
         self.plan = Plan(
@@ -180,7 +210,7 @@ class Claimer:
     async def _claim(self, action: Claim) -> None:
         await self.adopt_lost_claims()
         token, sent = new_token(), boottime()
-        claiming = claim.claim(self._slots.id, token, action.ranges, action.n, self._settings.lease_seconds)
+        claiming = self._claims.plain(token, action.ranges, action.n)
         claimed = await self._not_lost(token, self._store.run(claiming))
         self.plan.claimed(action, claimed, time.monotonic(), time.time())
         if claimed:
@@ -195,9 +225,7 @@ class Claimer:
 
     async def _claim_part(self, action: ClaimSourced, heads: Sequence[Head], n: int) -> Taken:
         token, sent = new_token(), boottime()
-        claiming = sourced_claim.claim_sourced(
-            self._slots.id, token, heads, action.order, action.plain, n, self._settings.lease_seconds
-        )
+        claiming = self._claims.sourced(token, heads, action.order, action.plain, n)
         taken = await self._not_lost(token, self._store.run(claiming))
         if taken.jobs:
             self._slots.take(taken.jobs, sent)

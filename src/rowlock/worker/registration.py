@@ -6,8 +6,8 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Collection
 
-from rowlock.client.client import Client
 from rowlock.client.version import VERSION
 from rowlock.core.config import WorkerSettings
 from rowlock.store import workers
@@ -21,16 +21,16 @@ def worker_id() -> str:
 
 
 class Registration:
-    """The row of one worker. One that does not claim says that it serves no task."""
+    """The row of one worker, with the tasks that it serves."""
 
     def __init__(
-        self, app: Client, settings: WorkerSettings, worker: str, wake_address: str | None, claims: bool
+        self, settings: WorkerSettings, worker: str, wake_address: str | None, tasks: Collection[str], slots: int
     ) -> None:
-        self._app, self._settings, self._worker = app, settings, worker
-        self._wake_address, self._claims = wake_address, claims
+        self._settings, self._worker = settings, worker
+        self._wake_address, self._tasks, self._slots = wake_address, sorted(tasks), slots
 
     async def write(self, store: Store) -> None:
-        """Say that this worker is here: at its start, and whenever somebody has removed its row."""
+        """Write the row: at the start, and again when another worker has removed it."""
         settings = self._settings
         await store.run(
             workers.register(
@@ -39,13 +39,13 @@ class Registration:
                 os.getpid(),
                 VERSION,
                 settings.queues,
-                sorted(self._app.registry.all()) if self._claims else [],
-                settings.pool_size,
+                self._tasks,
+                self._slots,
                 self._wake_address,
                 settings.lease_seconds,
             )
         )
 
     async def remove(self, store: Store) -> None:
-        """Sign off."""
+        """Remove the row: the worker has stopped."""
         await store.run(workers.remove(self._worker))

@@ -11,18 +11,25 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
 from rowlock.store import aside, batches, claim, jobs, leases, retention, workers
 from rowlock.store.engines.engine import Store
-from rowlock.worker.heartbeat import Heart, boottime
+from rowlock.worker.heartbeat import boottime
 
 log = logging.getLogger("rowlock.worker")
 
 BATCH = 100
 TIDY_SECONDS = 600.0
+
+
+class InTouch(Protocol):
+    """Something that talks to the database more often than a lease can run out."""
+
+    in_touch_since: float  # since when it has reached the database each time
 
 
 class Sweeper:
@@ -33,7 +40,7 @@ class Sweeper:
         store: Store,
         settings: WorkerSettings,
         keep: jobs.Keep,
-        heart: Heart,
+        heart: InTouch,
         on_reclaimed: Callable[[list[leases.Reclaimed]], None],
     ) -> None:
         self._store, self._settings, self._keep = store, settings, keep
@@ -93,7 +100,7 @@ class Sweeper:
         return sum(answers)
 
     async def _end_batches(self) -> None:
-        """Batches whose last outcome was written by a worker that died before it could look."""
+        """End complete batches whose last outcome was written by a worker that died before it could end them."""
         after = claim.NO_ID
         while found := await self._store.run(batches.still_open(after, BATCH)):
             if complete := await self._store.run(batches.complete(found)):
@@ -119,7 +126,7 @@ class Sweeper:
         return TIDY_SECONDS * random.uniform(0.8, 1.2)
 
     async def forget_workers(self) -> float:
-        """Remove the rows of workers that died, but not before those that live had time to beat after an outage.
+        """Remove the rows of dead workers, but not before living workers had time to send a heartbeat after an outage.
         Returns the delay before the next."""
         if not self._may_reclaim():
             return self._settings.lease_seconds

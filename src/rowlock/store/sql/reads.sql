@@ -38,13 +38,15 @@ WHERE job_id = :job_id
 ORDER BY attempt;
 
 -- part: running
--- The job is running, and running jobs were asked for.
-:running AND j.state = 'running'
+-- The job is running, and running jobs were asked for. One that was published to Redis and of which nothing was heard is
+-- shown as queued, here and below (core/remote.py).
+:running AND j.state = 'running' AND j.locked_by <> 'redis-unread'
 
 -- part: waiting
 -- The job is queued or retryable, and that state was asked for.
 (:queued OR :retryable)
-      AND (:queued AND j.state = 'queued' OR :retryable AND j.state = 'retryable')
+      AND (:queued AND (j.state = 'queued' OR j.state = 'running' AND j.locked_by = 'redis-unread')
+           OR :retryable AND j.state = 'retryable')
 
 -- part: succeeded
 -- The job has succeeded, and such jobs were asked for.
@@ -60,7 +62,8 @@ ORDER BY attempt;
 
 -- part: live_state
 -- The live job is in a state that is TRUE.
-CASE j.state WHEN 'queued' THEN CAST(:queued AS boolean) WHEN 'running' THEN CAST(:running AS boolean)
+CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(:queued AS boolean)
+                       WHEN j.state = 'running' THEN CAST(:running AS boolean)
                        ELSE CAST(:retryable AS boolean) END
 
 -- part: finished_state
@@ -291,10 +294,11 @@ ORDER BY run_after DESC
 LIMIT :n;
 
 -- name: running_lanes
--- Running jobs of each queue, and for how long the longest has run. They are never more than there are slots.
-SELECT queue, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
+-- Running jobs of each queue, and for how long the longest has run. They are never more than there are slots. Apart, those
+-- that wait in a Redis stream.
+SELECT queue, locked_by = 'redis-unread' AS unread, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
 FROM {t}jobs_live
-WHERE state = 'running' GROUP BY queue;
+WHERE state = 'running' GROUP BY queue, locked_by = 'redis-unread';
 
 -- name: finished_lately [postgres]
 -- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among

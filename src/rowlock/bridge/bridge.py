@@ -1,0 +1,216 @@
+"""Bridge: one process between the database and Redis. It opens and wires the parts, runs their loops, and stops them.
+
+Any number of bridges share the work. Each also sweeps: a job whose worker fell silent is published again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from rowlock.bridge.listener import Listener
+from rowlock.bridge.messages import CANCELS, PROGRESS, REQUESTS, RESULTS
+from rowlock.bridge.publisher import Publisher
+from rowlock.bridge.streams import REFUSED, TROUBLE, Streams, Trouble
+from rowlock.client.client import Client
+from rowlock.core.config import change_worker
+from rowlock.core.errors import ConfigError, StoreError
+from rowlock.core.job import Claimed
+from rowlock.store import leases, retention, workers
+from rowlock.store import tasks as stored_tasks
+from rowlock.store.engines.engine import Store, Wakeups
+from rowlock.worker.claimer import Claimer
+from rowlock.worker.heartbeat import boottime
+from rowlock.worker.lifecycle import signals
+from rowlock.worker.loops import Loops
+from rowlock.worker.registration import Registration, worker_id
+from rowlock.worker.sweeper import Sweeper
+
+log = logging.getLogger("rowlock.bridge")
+
+TRIM_SECONDS = 60.0
+CANCELS_SECONDS = 86_400.0  # how long a cancel stays in its stream
+CLAIM_SECONDS = 10.0  # at most, for a claim that is under way at a stop
+
+
+class Bridge:
+    """Publishes jobs to Redis, and writes down what comes back."""
+
+    def __init__(self, app: Client) -> None:
+        self.app, self.id = app, worker_id()
+        self._tasks = app.registry.elsewhere()
+        if not self._tasks:
+            raise ConfigError("no task of this app has runs_on='redis': there is nothing to publish")
+        queues = {*app.settings.worker.queues, *(task.options.queue for task in self._tasks.values())}
+        self._worker = change_worker(app.settings.worker, {"queues": sorted(queues)})
+        self.streams = Streams(app.settings.redis, self.id)
+        self.in_touch_since = boottime()  # since when each sign of life has reached the database
+        self._wakeups: Wakeups | None = None
+        self._started = False
+
+    # --- start
+
+    async def start(self) -> None:
+        """Open everything and begin to publish and to listen. Redis may be away; a password that it refuses is an
+        error."""
+        self._store = store = await self.app.store()
+        trouble = Trouble(self.streams.place)
+        try:
+            await self.streams.make_groups()
+        except REFUSED as error:
+            await self.streams.close()
+            raise ConfigError(f"Redis at {self.streams.place} refuses this user: {error}") from None
+        except TROUBLE as error:
+            trouble.failed(error)
+        self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
+        self._wire(store, trouble)
+        try:
+            self._wakeups = await store.listen(self._woken) if self._worker.wakeups else None
+            self._registration = Registration(
+                self._worker, self.id, self._wakeups.address if self._wakeups else None, self._tasks, 0
+            )
+            self._claimer = self._new_claimer(store)
+            await self._registration.write(store)
+            await store.run(stored_tasks.declare(self.app.registry.stored()))
+            await self.app.sources.declare(self.app.settings.sources)
+            await retention.first_partitions(store, self.app.keep)
+        except BaseException:
+            await self._close()
+            raise
+        self._begin()
+
+    def _wire(self, store: Store, trouble: Trouble) -> None:
+        self._loops = Loops(store.outage)
+        self._trouble = trouble
+        self.publisher = Publisher(self.app, store, self.streams, trouble, self.id)
+        self.listener = Listener(self.app, store, self.streams, Trouble(self.streams.place), self._heard)
+        self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._reclaimed)
+
+    def _new_claimer(self, store: Store) -> Claimer:
+        return Claimer(
+            store,
+            self._worker,
+            self.publisher,
+            self._registration,
+            prompt=sorted(self._tasks),
+            slow=[],
+            can_be_woken=self._wakeups is not None,
+            idle_round=lambda: None,
+            claims=self.publisher,
+        )
+
+    def _begin(self) -> None:
+        self._started = True
+        self._loops.start("claim", self._claimer.round)
+        self._loops.start("publish", self.publisher.round, self.publisher.arrived)
+        self._loops.start("listen", self.listener.round)
+        self._loops.start("count", self._count)
+        self._loops.start("look after requests", self.publisher.look_after)
+        self._loops.start("sign of life", self._say_alive)
+        self._loops.start("sweep", self.sweeper.round)
+        self._loops.start("trim", self._trim)
+        log.info("Bridge started: %s, Redis at %s, tasks %s", self.id, self.streams.place, ", ".join(self._tasks))
+
+    # --- run
+
+    async def join(self) -> None:
+        """Wait; raises if one of the loops has died."""
+        await self._loops.join()
+
+    def _woken(self, what: str) -> None:
+        if self._started and what == "work":
+            self._claimer.woken()
+
+    def _heard(self, ended: Sequence[Claimed], answered: int) -> None:
+        """Answers were written: there is room for more requests, and these sources have one job less."""
+        self.publisher.unread = max(0, self.publisher.unread - answered)
+        for source in {job.source for job in ended if job.source is not None}:
+            self._claimer.freed(source)
+        self._claimer.settled()
+
+    def _reclaimed(self, lost: list[leases.Reclaimed]) -> None:
+        for job, transition in lost:
+            log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state)
+        self._claimer.woken()
+
+    async def _count(self) -> float:
+        before = self.publisher.free
+        delay = await self.publisher.count()
+        if self.publisher.free > before:
+            self._claimer.settled()
+        return delay
+
+    async def _say_alive(self) -> float:
+        lease = self._worker.lease_seconds
+        try:
+            if not await self._store.run(workers.seen(self.id, self.publisher.unread, lease)):
+                await self._registration.write(self._store)
+                self._claimer.forgotten()
+        except StoreError:
+            self.in_touch_since = float("inf")
+            raise
+        self.in_touch_since = min(self.in_touch_since, boottime())
+        return self._worker.heartbeat_seconds
+
+    async def _trim(self) -> float:
+        began = time.monotonic()
+        try:
+            for name in (REQUESTS, PROGRESS, RESULTS):
+                await self.streams.trim(name)
+            await self.streams.trim_before(CANCELS, CANCELS_SECONDS)
+        except TROUBLE as error:
+            return self._trouble.failed(error)
+        return max(TRIM_SECONDS, 20 * (time.monotonic() - began))
+
+    # --- stop
+
+    async def stop(self) -> None:
+        """Publish and listen no more. What was read and not written is read again by another bridge."""
+        if not self._started:
+            return
+        self._started = False
+        self._claimer.close()
+        await self._loops.finish("claim", timeout=CLAIM_SECONDS)
+        with suppress(*TROUBLE, StoreError):
+            await self.publisher.round()
+        await self._loops.finish("listen", timeout=CLAIM_SECONDS)
+        await self._close()
+        log.info("Bridge stopped: %s", self.id)
+
+    async def _close(self) -> None:
+        await self._loops.stop_all()
+        try:
+            await self._registration.remove(self._store)
+        except (StoreError, AttributeError) as error:
+            log.warning("could not sign off: %s", error)
+        if self._wakeups is not None:
+            await self._wakeups.close()
+        await self.streams.close()
+
+
+@asynccontextmanager
+async def bridging(app: Client) -> AsyncIterator[Bridge]:
+    """A bridge for as long as the block lasts."""
+    bridge = Bridge(app)
+    await bridge.start()
+    try:
+        yield bridge
+    finally:
+        await bridge.stop()
+
+
+async def run_bridge(app: Client) -> None:
+    """Publish and listen until told to stop."""
+    with signals() as stopper:
+        async with bridging(app) as bridge:
+            working = asyncio.ensure_future(bridge.join())
+            asked = asyncio.ensure_future(stopper.asked.wait())
+            try:
+                await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asked.cancel()
+            if working.done():
+                working.result()

@@ -1,0 +1,258 @@
+"""Listener: reads progress and results, writes them to the database under the fence, and then acknowledges them.
+
+Nothing is acknowledged before it is committed, so a bridge that dies in between leaves its entries to be read again, by
+the next bridge, to which the guarded writes make them harmless. While the database cannot be used nothing is read,
+acknowledged or put down as a dead letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from rowlock.bridge import result_check
+from rowlock.bridge.messages import PROGRESS, RESULTS, BadMessage, Message, dead_letter, progress, result
+from rowlock.bridge.streams import TROUBLE, Entry, Streams, Trouble, missing_group
+from rowlock.bridge.verdicts import ACCEPTED, LATE, STALE, Ended, Heard, Ignored, Refused, Verdict, verdict
+from rowlock.client.client import Client
+from rowlock.core.job import Claimed, Settlement
+from rowlock.core.outcome import AttemptEnd, Failed
+from rowlock.core.policy import decide
+from rowlock.core.remote import REPLAYS, output_name
+from rowlock.core.states import FINAL
+from rowlock.store import aside, batches, remote
+from rowlock.store.engines.engine import Store
+from rowlock.store.follow_ups import follow_ups
+
+log = logging.getLogger("rowlock.bridge")
+
+BATCH = 500
+CHECKS = 4  # files that are read at the same time
+MOST_DELIVERIES = 5  # of a message that nobody acknowledges: it may be what kills the bridges that read it
+PARSERS: Mapping[str, Callable[..., Message]] = {PROGRESS: progress, RESULTS: result}
+
+
+class Judged(NamedTuple):
+    """An entry, and what to do with it."""
+
+    entry: Entry
+    verdict: Verdict
+
+
+class Listener:
+    """Reads what workers report."""
+
+    def __init__(
+        self,
+        app: Client,
+        store: Store,
+        streams: Streams,
+        trouble: Trouble,
+        told: Callable[[Sequence[Claimed], int], None],
+    ) -> None:
+        self._app, self._store, self._streams, self._trouble, self._told = app, store, streams, trouble, told
+        self._settings = app.settings.redis
+        self._again = True  # read first what an error has left unacknowledged
+        self._take_over_at = time.monotonic()
+        self._checks = asyncio.Semaphore(CHECKS)
+
+    # --- one round
+
+    async def round(self) -> float:
+        """Read and write once. Returns the delay before the next round."""
+        try:
+            entries = await self._read()
+            if entries:
+                await self._handle(entries)
+            self._trouble.worked()
+        except TROUBLE as error:
+            self._again = True
+            if missing_group(error):
+                log.warning("the consumer group %s is gone from Redis and is made again", "rowlock")
+                return await self._make_groups()
+            return self._trouble.failed(error)
+        except BaseException:
+            self._again = True
+            raise
+        return 0.0
+
+    async def _make_groups(self) -> float:
+        try:
+            await self._streams.make_groups()
+        except TROUBLE as error:
+            return self._trouble.failed(error)
+        return random.uniform(0.1, 0.3)  # not at once: if Redis loses it again, this must not become a busy loop
+
+    async def _read(self) -> list[Entry]:
+        if self._again:
+            entries = await self._streams.read(BATCH, again=True)
+            self._again = bool(entries)
+            if entries:
+                return entries
+        if time.monotonic() >= self._take_over_at:
+            if entries := await self._take_over():
+                return entries
+            self._take_over_at = time.monotonic() + self._settings.takeover_seconds / 2 * random.uniform(0.8, 1.0)
+        return await self._streams.read(BATCH, again=False)
+
+    async def _take_over(self) -> list[Entry]:
+        """Entries of consumers that are gone. One that was delivered too often is put down as a dead letter."""
+        taken: list[Entry] = []
+        for name in (PROGRESS, RESULTS):
+            found = await self._streams.take_over(name, self._settings.takeover_seconds, BATCH)
+            if not found:
+                continue
+            often = await self._streams.deliveries(name, 10 * BATCH)
+            poison = [entry for entry in found if often.get(entry.id, 0) > MOST_DELIVERIES]
+            said = f"delivered more than {MOST_DELIVERIES} times and never acknowledged"
+            await self._done([Judged(entry, Refused("NEVER_DONE", said)) for entry in poison])
+            taken += [entry for entry in found if entry not in poison]
+        return taken
+
+    # --- what is read
+
+    async def _handle(self, entries: Sequence[Entry]) -> None:
+        """Write a batch and acknowledge it. If the database refuses it, each entry alone: one of them is to blame."""
+        try:
+            await self._done(await self._write(entries))
+            return
+        except (*aside.OUTAGE, *TROUBLE):
+            raise
+        except Exception as error:
+            log.warning("%d messages could not be written together (%s); writing each alone", len(entries), error)
+        for entry in entries:
+            try:
+                judged = await self._write([entry])
+            except (*aside.OUTAGE, *TROUBLE):
+                raise
+            except Exception as error:
+                judged = [Judged(entry, Refused("CANNOT_BE_STORED", f"{type(error).__name__}: {error}"))]
+            await self._done(judged)
+
+    async def _write(self, entries: Sequence[Entry]) -> list[Judged]:
+        """Everything that these entries change in the database; answers what became of each."""
+        judged = await self._judge(entries)
+        judged = await self._write_progress(judged)
+        return await self._write_ends(judged)
+
+    async def _judge(self, entries: Sequence[Entry]) -> list[Judged]:
+        parsed: list[tuple[Entry, Message | Refused | Ignored]] = []
+        for entry in entries:
+            try:
+                if not entry.fields:
+                    parsed.append((entry, Ignored("trimmed")))
+                else:
+                    parsed.append((entry, PARSERS[entry.stream](entry.fields)))
+            except BadMessage as bad:
+                parsed.append((entry, Refused(bad.reason, str(bad))))
+        ids = {message.job_id for _, message in parsed if not isinstance(message, (Refused, Ignored))}
+        known = await self._store.run(remote.known(sorted(ids))) if ids else remote.Known({}, {})
+        parts = self._app.result_folder.parts
+        return [
+            Judged(
+                entry,
+                message
+                if isinstance(message, (Refused, Ignored))
+                else verdict(message, known, self._needs_file, parts),
+            )
+            for entry, message in parsed
+        ]
+
+    def _needs_file(self, task: str) -> bool:
+        """Whether jobs of this task write a file: its request has an outputPath."""
+        known = self._app.registry.elsewhere().get(task)
+        return known is None or output_name(known.options.request or REPLAYS) is not None
+
+    async def _write_progress(self, judged: list[Judged]) -> list[Judged]:
+        """Of several messages about one job, the last counts, with the largest progress."""
+        told: dict[str, tuple[str, str, int, str | None, str | None]] = {}
+        for _, one in judged:
+            if isinstance(one, Heard):
+                most = max(one.message.progress, told[one.job.id][2] if one.job.id in told else 0)
+                told[one.job.id] = (one.job.id, one.job.token, most, one.message.phase, one.message.message)
+        if not told:
+            return judged
+        rows = [told[job_id] for job_id in sorted(told)]
+        heard = await self._store.run(remote.hear(rows, self._settings.lease_seconds))
+        self._told((), len(heard))
+        return [
+            Judged(entry, Ignored(ACCEPTED if one.job.id in heard else STALE) if isinstance(one, Heard) else one)
+            for entry, one in judged
+        ]
+
+    async def _write_ends(self, judged: list[Judged]) -> list[Judged]:
+        """Of several results of one job, the first counts."""
+        first: dict[str, tuple[Entry, Ended]] = {}
+        for entry, one in judged:
+            if isinstance(one, Ended):
+                first.setdefault(one.job.id, (entry, one))
+        if not first:
+            return judged
+        ends = sorted((one for _, one in first.values()), key=lambda one: one.job.id)
+        checked = await asyncio.gather(*map(self._checked, ends))
+        settlements, files = [], []
+        for job, end, file in checked:
+            transition = decide(job, end, random.random())
+            settlements.append(Settlement(job.id, job.token, transition, follow_ups(job, transition)))
+            if file is not None:
+                files.append((job.id, job.token, *file))
+        answers = await self._store.run(remote.settle(settlements, files, self._app.keep))
+        applied = [job for job, _, _ in checked if answers[job.id] == "applied"]
+        self._told(applied, len(applied))
+        await self._end_batches({s.id: s for s in settlements}, applied)
+        for s in settlements:
+            if answers[s.id] == "applied" and s.transition.error_code is not None:
+                log.info("Job %s ended behind Redis as %s: %s", s.id, s.transition.state, s.transition.error_code)
+        return [
+            Judged(entry, self._answered(entry, one, first, answers) if isinstance(one, Ended) else one)
+            for entry, one in judged
+        ]
+
+    @staticmethod
+    def _answered(
+        entry: Entry, one: Ended, first: Mapping[str, tuple[Entry, Ended]], answers: Mapping[str, str]
+    ) -> Verdict:
+        if first[one.job.id][0] is not entry:
+            return Ignored(LATE)
+        return Ignored(ACCEPTED if answers[one.job.id] == "applied" else STALE)
+
+    async def _checked(self, ended: Ended) -> tuple[Claimed, AttemptEnd, tuple[str, str] | None]:
+        """An end, after a look at the file that it names."""
+        if ended.file is None:
+            return ended.job, ended.end, None
+        async with self._checks:
+            most = self._app.settings.results.file_bytes
+            found = await asyncio.to_thread(
+                result_check.check, self._app.result_folder, ended.file, ended.checksum or "", most
+            )
+        if isinstance(found, Failed):
+            return ended.job, found, None
+        return ended.job, ended.end, (ended.file, found)
+
+    async def _end_batches(self, settled: Mapping[str, Settlement], applied: Sequence[Claimed]) -> None:
+        """End the batches whose last outcome this was; should that fail, the sweeper does."""
+        ids = {job.batch_id for job in applied if job.batch_id and settled[job.id].transition.state in FINAL}
+        if ids and (complete := await self._store.run(batches.complete(sorted(ids)))):
+            await self._store.run(batches.end(complete))
+
+    # --- what is done
+
+    async def _done(self, judged: Sequence[Judged]) -> None:
+        """Acknowledge entries whose fate is committed, and put down what nobody could use."""
+        if not judged:
+            return
+        counts: Counter[str] = Counter()
+        letters = []
+        for entry, one in judged:
+            if isinstance(one, Refused):
+                letters.append(dead_letter(entry.stream, entry.id, entry.fields, one.reason, one.text))
+                log.warning("message %s of %s is a dead letter: %s", entry.id, entry.stream, one.reason)
+                counts["dead_letters"] += 1
+            elif isinstance(one, Ignored):
+                counts[one.counter] += 1
+        await self._streams.acknowledge([entry for entry, _ in judged], letters, counts)

@@ -1,0 +1,189 @@
+"""The messages on the streams, pure: what a request carries, and what progress and results must look like.
+
+Stream fields are flat text; `options` of a request is JSON text. The formats are fixed (the page is
+docs/reference/worker-contract.md), so that a worker in one language can take the place of one in another.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from rowlock.core.error_text import clean
+from rowlock.core.job import Claimed
+from rowlock.core.remote import OUTPUT, REPLAYS, Request, sources_of
+from rowlock.store.ids import valid_id
+
+REQUESTS, PROGRESS, RESULTS = "job.requests", "job.progress", "job.results"
+CANCELS, DEAD_LETTERS = "job.cancels", "job.deadletter"
+MAX_BYTES = 64 * 1024  # of one message
+TEXT_BYTES = 1024  # of `phase` and `message`, as they are stored
+MAX_ATTEMPT = 2_000_000_000
+STATUSES = ("SUCCEEDED", "FAILED", "CANCELLED")
+CHECKSUM = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
+
+Fields = Mapping[bytes, bytes]
+
+
+class BadMessage(Exception):
+    """A message that cannot be understood or does not fit. `reason` is a word, its text says more."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A worker has begun, or is still at work."""
+
+    job_id: str
+    attempt: int | None
+    progress: int
+    phase: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A worker is done."""
+
+    job_id: str
+    attempt: int | None
+    status: Literal["SUCCEEDED", "FAILED", "CANCELLED"]
+    uri: str | None
+    checksum: str | None
+    error_code: str | None
+    error_message: str | None
+
+
+Message = Progress | Result
+
+
+# --- out
+
+
+def request(job: Claimed, created_at: datetime, output_path: str | None, wanted: Request | None) -> dict[str, str]:
+    """The fields of a job's request. `attempt` is sent from the second attempt on: the worker sends it back."""
+    args: dict[str, Any] = json.loads(job.args)
+    fields = {"jobId": job.id, "jobType": job.task}
+    values: dict[str, Any] = {
+        "job.owner": job.owner,
+        "job.createdAt": created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "job.attempt": job.attempt,
+        "job.priority": job.priority,
+    }
+
+    def value(source: str) -> Any:
+        if source.startswith("args."):
+            return args.get(source.removeprefix("args."))
+        return output_path if source.startswith(OUTPUT) else values[source]
+
+    for name, source in (wanted or REPLAYS).items():
+        if isinstance(source, Mapping):
+            inner = {key: value(one) for key, one in source.items()}
+            if wanted is None:
+                named = {one.removeprefix("args.") for one in sources_of(REPLAYS)}
+                inner |= {key: one for key, one in args.items() if key not in named}
+            fields[name] = json.dumps(inner, ensure_ascii=False)
+        else:
+            fields[name] = _flat(value(source))
+    if job.attempt > 1:
+        fields["attempt"] = str(job.attempt)
+    return fields
+
+
+def _flat(value: Any) -> str:
+    """A value as the text of a stream field."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# --- in
+
+
+def progress(fields: Fields) -> Progress:
+    """A message of job.progress."""
+    text = _texts(fields)
+    job_id, attempt = _about(text)
+    given = text.get("progress", "")
+    if not re.fullmatch(r"\d{1,3}", given, re.ASCII) or int(given) > 100:
+        raise BadMessage("BAD_FIELD", f"progress must be a whole number from 0 to 100, not {given!r:.50}")
+    return Progress(job_id, attempt, int(given), _short(text, "phase"), _short(text, "message"))
+
+
+def result(fields: Fields) -> Result:
+    """A message of job.results."""
+    text = _texts(fields)
+    job_id, attempt = _about(text)
+    status = text.get("status", "")
+    if status not in STATUSES:
+        raise BadMessage("BAD_FIELD", f"status must be one of {', '.join(STATUSES)}, not {status!r:.50}")
+    code = text.get("errorCode")
+    return Result(
+        job_id,
+        attempt,
+        status,  # type: ignore[arg-type]
+        text.get("resultUri"),
+        text.get("checksum"),
+        clean(code, 100) if code else None,
+        clean(text["errorMessage"]) if "errorMessage" in text else None,
+    )
+
+
+def checksum(text: str) -> str | None:
+    """A SHA-256 as it is stored: `sha256:` and hex in lower case; None when the text is none."""
+    found = CHECKSUM.fullmatch(text.strip())
+    return None if found is None else f"sha256:{found[1].lower()}"
+
+
+def _texts(fields: Fields) -> dict[str, str]:
+    """The fields that are not empty, as text."""
+    size = sum(len(name) + len(value) for name, value in fields.items())
+    if size > MAX_BYTES:
+        raise BadMessage("TOO_LARGE", f"the message has {size:,} bytes; at most {MAX_BYTES:,} are read")
+    try:
+        text = {name.decode(): value.decode() for name, value in fields.items()}
+    except UnicodeDecodeError:
+        raise BadMessage("NOT_TEXT", "the message is not UTF-8") from None
+    # Some clients have no null: they leave the field empty, or write the word.
+    return {name: value for name, value in text.items() if value not in ("", "null")}
+
+
+def _about(text: dict[str, str]) -> tuple[str, int | None]:
+    given = text.get("jobId")
+    job_id = valid_id(given) if given is not None else None
+    if job_id is None:
+        raise BadMessage(
+            "BAD_JOB_ID", "the message has no jobId" if given is None else f"jobId is no id: {given!r:.60}"
+        )
+    attempt = text.get("attempt")
+    if attempt is None:
+        return job_id, None
+    if not re.fullmatch(r"[1-9]\d{0,9}", attempt, re.ASCII) or int(attempt) > MAX_ATTEMPT:
+        raise BadMessage("BAD_FIELD", f"attempt must be a whole number from 1, not {attempt!r:.50}")
+    return job_id, int(attempt)
+
+
+def _short(text: dict[str, str], name: str) -> str | None:
+    return clean(text[name], TEXT_BYTES) if name in text else None
+
+
+# --- dead letters
+
+
+def dead_letter(stream: str, entry: str, fields: Fields, reason: str, text: str) -> dict[str, str]:
+    """What is put on job.deadletter: the message as it came, where it stood, and why it was not accepted."""
+    shown = {_readable(name): _readable(value) for name, value in fields.items()}
+    job_id = valid_id(shown.get("jobId", ""))
+    letter = {"stream": stream, "entry": entry, "reason": reason, "text": clean(text, 1024)}
+    return letter | ({"jobId": job_id} if job_id else {}) | {"message": json.dumps(shown, ensure_ascii=False)}
+
+
+def _readable(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")

@@ -1,0 +1,192 @@
+"""Publisher: claims jobs that may start now, as a worker does, and appends their requests to job.requests.
+
+The claim and the outbox row are one transaction; then the request is appended; then the row is marked. A bridge that
+dies in between leaves a row that is not marked, and another bridge sends it: a request reaches the stream at least
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Sequence
+
+from rowlock.bridge.messages import CANCELS, REQUESTS, request
+from rowlock.bridge.streams import TROUBLE, Streams, Trouble, place_of
+from rowlock.client.client import Client
+from rowlock.core.job import Claimed
+from rowlock.core.lanes import Lane
+from rowlock.core.remote import REPLAYS, folder_name, output_name
+from rowlock.core.seen_sources import Head, Taken
+from rowlock.store import outbox
+from rowlock.store.engines.engine import Store
+from rowlock.store.engines.operation import Operation
+
+log = logging.getLogger("rowlock.bridge")
+
+BATCH = 500
+IDLE_SECONDS = 1.0  # between looks for rows that nobody has sent
+COUNT_SECONDS = 0.2
+QUIET_SECONDS = 2.0  # before a request that was sent is looked for in the stream
+
+
+class Publisher:
+    """What claims for the stream: to the claimer it looks like a worker whose slots are unread requests."""
+
+    def __init__(self, app: Client, store: Store, streams: Streams, trouble: Trouble, bridge: str) -> None:
+        self._app, self._store, self._streams, self._trouble = app, store, streams, trouble
+        self._settings = app.settings.redis
+        self.id, self.waiting, self.unsettled = bridge, 0, 0
+        self.unread = 0
+        self.arrived = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self._fresh: list[tuple[str, str]] = []  # claimed by this bridge and not yet in the stream
+        self._sent: list[tuple[str, str, str]] = []  # in the stream and not yet marked
+        self._look_at = 0.0
+        self._count_at = 0.0
+        self._quiet_after = 0
+
+    # --- what the claimer sees
+
+    @property
+    def free(self) -> int:
+        """How many more requests may wait in the stream."""
+        return max(0, self._settings.unread - self.unread)
+
+    def take(self, claimed: list[Claimed], sent: float) -> None:
+        """These jobs are claimed, and their rows in the outbox are written."""
+        self.unread += len(claimed)
+        self._fresh += [(job.id, job.token) for job in claimed]
+        self.arrived.set()
+
+    def plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]:
+        """Claim jobs without a source."""
+        return outbox.publish(token, lanes, n, self._settings.takeover_seconds)
+
+    def sourced(
+        self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
+    ) -> Operation[Taken]:
+        """Claim jobs of these sources, and in turn of the lanes without one."""
+        return outbox.publish_sourced(token, heads, order, plain, n, self._settings.takeover_seconds)
+
+    # --- sending
+
+    async def round(self) -> float:
+        """Send what this bridge has claimed, else what another has left. Returns the delay before the next round."""
+        try:
+            while self._fresh or self._sent:
+                await self._send_fresh()
+            if time.monotonic() < self._look_at and not self.cancelled.is_set():
+                return self._look_at - time.monotonic()
+            self.cancelled.clear()
+            full = await self._send_left()
+            self._trouble.worked()
+        except TROUBLE as error:
+            return self._trouble.failed(error)
+        if not full:
+            self._look_at = time.monotonic() + IDLE_SECONDS * random.uniform(0.8, 1.0)
+        return 0.0 if full else IDLE_SECONDS
+
+    async def _send_fresh(self) -> None:
+        batch = self._fresh[:BATCH]
+        if batch and not self._sent:
+            outgoing = await self._store.run(outbox.read(batch))
+            await self._send(outgoing)
+            del self._fresh[: len(batch)]
+        await self._mark()
+
+    async def _send_left(self) -> bool:
+        """Rows that nobody has sent in time; answers whether there may be more."""
+        left = await self._store.run(outbox.take(BATCH, self._settings.takeover_seconds))
+        if not left:
+            return False
+        asked = [(row.job_id, row.token) for row in left if row.token is not None]
+        outgoing = await self._store.run(outbox.read(asked)) if asked else []
+        await self._send(outgoing)
+        cancels = [row for row in left if row.kind == "cancel"]
+        await self._streams.add_many(CANCELS, [{"jobId": row.job_id} for row in cancels])
+        await self._mark()
+        wanted = {(out.job.id, out.job.token) for out in outgoing}
+        over = [row.id for row in left if row.kind == "cancel" or (row.job_id, row.token) not in wanted]
+        if over:
+            await self._store.run(outbox.remove(over))
+        return len(left) == BATCH
+
+    async def _send(self, outgoing: Sequence[outbox.Outgoing]) -> None:
+        if not outgoing:
+            return
+        entries = await self._streams.add_many(REQUESTS, [self._request(out) for out in outgoing])
+        self._sent += [(out.job.id, out.job.token, entry) for out, entry in zip(outgoing, entries, strict=True)]
+
+    def _request(self, out: outbox.Outgoing) -> dict[str, str]:
+        task = self._app.registry.elsewhere().get(out.job.task)
+        wanted = None if task is None else task.options.request
+        name = output_name(wanted or REPLAYS)
+        path = None
+        if name is not None:
+            root = os.path.realpath(self._app.result_folder.path)
+            path = os.path.join(root, out.job.id, folder_name(out.job.attempt, out.job.token), name)
+        return request(out.job, out.created_at, path, wanted)
+
+    async def _mark(self) -> None:
+        """Say that the requests are in the stream. What cannot be marked now is marked later, and not sent again."""
+        if self._sent:
+            marks = sorted(self._sent)
+            await self._store.run(outbox.mark_sent(marks))
+            self._sent.clear()
+
+    # --- counting, and looking after what was sent
+
+    async def count(self) -> float:
+        """Learn how many requests are unread: other bridges publish and hear, too."""
+        pending = len(self._fresh)
+        self.unread = max(await self._store.run(outbox.unread()), pending)
+        return COUNT_SECONDS if self.unread else IDLE_SECONDS
+
+    async def look_after(self) -> float:
+        """Send requests again that were sent and that nobody can answer: Redis has lost them, or a worker has
+        acknowledged one without a word. One that waits to be read is left alone, however long it waits."""
+        quiet = await self._store.run(outbox.quiet(self._quiet_after, BATCH, QUIET_SECONDS))
+        self._quiet_after = quiet[-1].id if len(quiet) == BATCH else 0
+        over = [row.id for row in quiet if not row.waits]
+        if over:
+            await self._store.run(outbox.remove(over))
+        waiting = [row for row in quiet if row.waits]
+        try:
+            again = await self._lost(waiting) if waiting else []
+        except TROUBLE as error:
+            return self._trouble.failed(error)
+        if again:
+            log.warning("%d requests are sent again: they are gone from Redis, or nobody answers them", len(again))
+            await self._store.run(outbox.send_again(again))
+            self._look_at = 0.0
+            self.arrived.set()
+        return 0.0 if self._quiet_after else max(0.5, min(5.0, self._settings.takeover_seconds / 3))
+
+    async def _lost(self, waiting: Sequence[outbox.Quiet]) -> list[int]:
+        there = await self._streams.has_entries(REQUESTS, [row.entry for row in waiting])
+        last = place_of(await self._streams.last_id(REQUESTS))
+        groups = await self._streams.groups(REQUESTS)
+        again = []
+        for row, is_there in zip(waiting, there, strict=True):
+            silent = row.age > self._settings.lease_seconds
+            if not is_there:  # Redis was restarted without it, or somebody has trimmed or deleted it
+                if place_of(row.entry) > last or silent:
+                    again.append(row.id)
+                continue
+            if silent and await self._acknowledged(
+                row.entry, [g.name for g in groups if _has_read(g.last_delivered, row.entry)]
+            ):
+                again.append(row.id)
+        return again
+
+    async def _acknowledged(self, entry: str, groups: Sequence[str]) -> bool:
+        """Whether some group has read an entry, and none has it in hand."""
+        return bool(groups) and not any([await self._streams.pending(REQUESTS, group, entry) for group in groups])
+
+
+def _has_read(last_delivered: str, entry: str) -> bool:
+    return place_of(last_delivered) >= place_of(entry)

@@ -1,0 +1,225 @@
+"""Redis as the bridge uses it: the names of its streams, one consumer group, and what is done to entries.
+
+Works with Redis and Valkey. Nothing here decides anything about a job.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rowlock.bridge.messages import CANCELS, DEAD_LETTERS, PROGRESS, REQUESTS, RESULTS, Fields
+from rowlock.core.config import RedisSettings
+from rowlock.core.errors import ConfigError
+from rowlock.store.engines.engine import redact
+
+try:
+    from redis import asyncio as client
+    from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+except ImportError as error:
+    raise ConfigError('the Redis bridge needs a package: pip install "rowlock[redis]"') from error
+
+log = logging.getLogger("rowlock.bridge")
+
+GROUP = "rowlock"
+COUNTERS = "job.bridge"  # a hash: how many messages were accepted, ignored, …
+BLOCK_MS = 250  # a stop waits for it
+TIMEOUT = 10.0
+MINUTE = 60.0
+TROUBLE = (RedisError, OSError)
+REFUSED = (AuthenticationError, NoPermissionError)
+
+
+class Entry(NamedTuple):
+    """One entry of a stream, without the prefix in the stream's name."""
+
+    stream: str
+    id: str
+    fields: Fields
+
+
+class Group(NamedTuple):
+    """How a consumer group of a stream stands."""
+
+    name: str
+    pending: int
+    last_delivered: str
+    lag: int | None  # None: Redis does not know
+
+
+class Streams:
+    """A connection to Redis."""
+
+    def __init__(self, settings: RedisSettings, consumer: str) -> None:
+        if settings.url is None:
+            raise ConfigError("no Redis is configured: set redis.url in the config file or ROWLOCK_REDIS__URL")
+        self.place, self.consumer, self._prefix = redact(settings.url), consumer, settings.prefix
+        try:
+            # Any: its methods are typed for its sync and its async client at once.
+            self.redis: Any = client.Redis.from_url(
+                settings.url, protocol=2, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, client_name="rowlock"
+            )
+        except ValueError as error:
+            raise ConfigError(f"redis.url = {self.place}: {_without_secrets(str(error))}") from None
+
+    def key(self, name: str) -> str:
+        """A stream's name with the prefix."""
+        return self._prefix + name
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.redis.aclose()
+
+    # --- our own groups
+
+    async def make_groups(self) -> None:
+        """The groups that this bridge reads with, and the streams if there are none. From the beginning: what was
+        written before the group was made, or made again, counts too, and a message that is read twice does no harm."""
+        for name in (PROGRESS, RESULTS):
+            try:
+                await self.redis.xgroup_create(self.key(name), GROUP, id="0", mkstream=True)
+            except ResponseError as error:
+                if not str(error).startswith("BUSYGROUP"):
+                    raise
+
+    async def read(self, count: int, again: bool) -> list[Entry]:
+        """Up to `count` entries of each stream: new ones, or (`again`) those that this consumer was given and has not
+        acknowledged. Waits a moment for new ones."""
+        since = "0" if again else ">"
+        streams = {self.key(PROGRESS): since, self.key(RESULTS): since}
+        answer = await self.redis.xreadgroup(
+            GROUP, self.consumer, streams, count=count, block=None if again else BLOCK_MS
+        )
+        return [entry for name, entries in answer or () for entry in self._entries(name.decode(), entries)]
+
+    async def take_over(self, name: str, idle: float, count: int) -> list[Entry]:
+        """Entries that were given to some consumer, and not acknowledged in `idle` seconds: now this consumer's."""
+        _, entries, *_ = await self.redis.xautoclaim(
+            self.key(name), GROUP, self.consumer, min_idle_time=int(idle * 1000), count=count
+        )
+        return self._entries(self.key(name), entries)
+
+    async def deliveries(self, name: str, count: int) -> dict[str, int]:
+        """How often each entry of this consumer was given to a consumer."""
+        rows = await self.redis.xpending_range(
+            self.key(name), GROUP, min="-", max="+", count=count, consumername=self.consumer
+        )
+        return {row["message_id"].decode(): int(row["times_delivered"]) for row in rows}
+
+    def _entries(self, key: str, entries: Iterable[Any]) -> list[Entry]:
+        # An entry that was trimmed while it was pending has no fields; there is nothing left of it but its id.
+        name = key.removeprefix(self._prefix)
+        return [Entry(name, entry_id.decode(), fields or {}) for entry_id, fields in entries]
+
+    async def acknowledge(
+        self, entries: Sequence[Entry], letters: Sequence[Mapping[str, str]], counts: Mapping[str, int]
+    ) -> None:
+        """In one transaction of Redis: put down dead letters, count, and be done with these entries."""
+        pipe = self.redis.pipeline(transaction=True)
+        for letter in letters:
+            pipe.xadd(self.key(DEAD_LETTERS), letter)
+        for name, number in counts.items():
+            pipe.hincrby(self.key(COUNTERS), name, number)
+        for name in sorted({entry.stream for entry in entries}):
+            pipe.xack(self.key(name), GROUP, *[entry.id for entry in entries if entry.stream == name])
+        await pipe.execute()
+
+    # --- out
+
+    async def add_many(self, name: str, messages: Sequence[Mapping[str, str]]) -> list[str]:
+        """Append messages to a stream; answers their ids."""
+        pipe = self.redis.pipeline(transaction=False)
+        for message in messages:
+            pipe.xadd(self.key(name), message)
+        return [entry.decode() for entry in await pipe.execute()]
+
+    async def has_entries(self, name: str, ids: Sequence[str]) -> list[bool]:
+        """Whether each of these entries is in the stream."""
+        pipe = self.redis.pipeline(transaction=False)
+        for entry in ids:
+            pipe.xrange(self.key(name), min=entry, max=entry, count=1)
+        return [bool(found) for found in await pipe.execute()]
+
+    async def last_id(self, name: str) -> str:
+        """The largest id that a stream has ever given; "0-0" when there is no stream."""
+        try:
+            found = await self.redis.xinfo_stream(self.key(name))
+        except ResponseError:
+            return "0-0"
+        return str(found["last-generated-id"].decode())
+
+    async def groups(self, name: str) -> list[Group]:
+        """Every consumer group of a stream."""
+        try:
+            rows = await self.redis.xinfo_groups(self.key(name))
+        except ResponseError:  # there is no such stream
+            return []
+        return [
+            Group(row["name"].decode(), row["pending"], row["last-delivered-id"].decode(), row.get("lag"))
+            for row in rows
+        ]
+
+    async def pending(self, name: str, group: str, entry: str) -> bool:
+        """Whether an entry was given to a consumer of a group, and not acknowledged."""
+        return bool(await self.redis.xpending_range(self.key(name), group, min=entry, max=entry, count=1))
+
+    async def trim(self, name: str) -> None:
+        """Remove the entries that every group is done with. Without a group nothing is removed: nobody has read it."""
+        oldest: list[str] = []
+        for group in await self.groups(name):
+            summary = await self.redis.xpending(self.key(name), group.name)
+            oldest.append(summary["min"].decode() if summary["pending"] else group.last_delivered)
+        if oldest:
+            await self.redis.xtrim(self.key(name), minid=min(oldest, key=place_of), approximate=True)
+
+    async def trim_before(self, name: str, age: float) -> None:
+        """Remove the entries that are older than `age` seconds."""
+        await self.redis.xtrim(self.key(name), minid=f"{int((time.time() - age) * 1000)}-0", approximate=True)
+
+
+def place_of(entry: str) -> tuple[int, int]:
+    """An entry's id as numbers that can be compared."""
+    milliseconds, _, number = entry.partition("-")
+    return int(milliseconds), int(number or 0)
+
+
+def _without_secrets(text: str) -> str:
+    return re.sub(r"//[^@\s]*@", "//***@", text)
+
+
+class Trouble:
+    """Says once that Redis cannot be used, once a minute while that lasts, and once when it is over."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._began: float | None = None
+        self._told = 0.0
+        self._failures = 0
+
+    def failed(self, error: BaseException) -> float:
+        """Redis could not be used; answers the seconds to wait before the next try."""
+        now = time.monotonic()
+        if self._began is None or now - self._told >= MINUTE:
+            self._told = now
+            said = _without_secrets(f"{type(error).__name__}: {error}")
+            log.warning("Redis at %s cannot be used: %s; trying again until it works", self._place, said)
+        self._began = self._began or now
+        self._failures += 1
+        return float(min(5.0, 0.1 * 2 ** min(self._failures, 6)))
+
+    def worked(self) -> None:
+        """Redis could be used."""
+        if self._began is not None:
+            log.warning("Redis at %s can be used again after %.1f s", self._place, time.monotonic() - self._began)
+        self._began, self._failures = None, 0
+
+
+def missing_group(error: BaseException) -> bool:
+    """Whether Redis has lost a stream or its group: it was restarted empty, or somebody removed it."""
+    return isinstance(error, ResponseError) and str(error).startswith(("NOGROUP", "UNBLOCKED"))
+
+
+__all__ = ["CANCELS", "DEAD_LETTERS", "PROGRESS", "REQUESTS", "RESULTS", "Entry", "Group", "Streams", "Trouble"]

@@ -1,0 +1,115 @@
+"""What a message means for its job, pure: told what the database knows, it says what to do with each message.
+
+A message counts only for the attempt that it is about. A successful result names a file below the folder of its
+attempt, which is the fence. Other messages may say their `attempt`; without it they count for the first attempt alone,
+because they might be a late word of an older one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rowlock.bridge.messages import Message, Progress, Result
+from rowlock.client.results import INVALID_PATH, OutsideOfFolder
+from rowlock.core.job import Claimed
+from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Succeeded
+from rowlock.core.remote import folder_name
+from rowlock.core.states import FINAL, State
+from rowlock.store.remote import Known
+
+LATE = "late"  # its job is final
+STALE = "stale"  # it is about an attempt that is over, or a job that waits
+ACCEPTED = "accepted"
+FOLDER = re.compile(r"\d+-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Write this progress."""
+
+    job: Claimed
+    message: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Write this end of the attempt. A success is written only if `file` is there and its content fits."""
+
+    job: Claimed
+    end: AttemptEnd
+    file: str | None = None  # below the folder of results
+    checksum: str | None = None  # as the worker said
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Do nothing but count it."""
+
+    counter: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Put it on the stream of dead letters."""
+
+    reason: str
+    text: str
+
+
+Verdict = Heard | Ended | Ignored | Refused
+Parts = Callable[[str], list[str]]  # ResultFolder.parts
+
+
+def verdict(message: Message, known: Known, needs_file: Callable[[str], bool], parts: Parts) -> Verdict:
+    """What to do with a message. `needs_file` says whether the jobs of a task write a file."""
+    job = known.held.get(message.job_id)
+    if job is None:
+        return _not_held(message, known)
+    if message.attempt is not None and message.attempt != job.attempt:
+        return Ignored(STALE)
+    sure = message.attempt is not None or job.attempt == 1
+    if isinstance(message, Progress):
+        return Heard(job, message) if sure else Ignored(STALE)
+    if message.status == "SUCCEEDED" and needs_file(job.task):
+        return _with_file(message, job, parts, sure)
+    if not sure:
+        return Refused("NO_ATTEMPT", f"attempt {job.attempt} runs, and the message does not say which one it is about")
+    return Ended(job, _end(message))
+
+
+def _not_held(message: Message, known: Known) -> Verdict:
+    standing = known.others.get(message.job_id)
+    if standing is None:
+        return Refused("UNKNOWN_JOB", f"there is no job {message.job_id}")
+    if standing.state in FINAL:
+        return Ignored(LATE)
+    if standing.state is State.RUNNING:
+        return Refused("NOT_REMOTE", f"job {message.job_id} ({standing.task}) is run by a worker of this app")
+    return Ignored(STALE)  # its attempt was lost, and the next one is not published yet
+
+
+def _with_file(message: Result, job: Claimed, parts: Parts, sure: bool) -> Verdict:
+    """A success whose file must lie in the folder of this attempt."""
+    inside = f"{job.id}/{folder_name(job.attempt, job.token)}"
+    try:
+        found = parts(message.uri or "")
+    except OutsideOfFolder:
+        found = []
+    if len(found) >= 3 and "/".join(found[:2]) == inside:
+        return Ended(job, Succeeded(), "/".join(found), message.checksum or "")
+    if len(found) >= 3 and found[0] == job.id and FOLDER.fullmatch(found[1]):
+        return Ignored(STALE)  # the folder of another attempt
+    if not sure:
+        return Refused("NO_ATTEMPT", f"attempt {job.attempt} runs, and resultUri is not below its folder")
+    said = "no resultUri" if message.uri is None else f"resultUri {message.uri!r:.200}"
+    return Ended(job, Failed(INVALID_PATH, f"{said} is not a file below {inside}", permanent=True))
+
+
+def _end(message: Result) -> AttemptEnd:
+    if message.status == "SUCCEEDED":
+        return Succeeded()
+    if message.status == "CANCELLED":
+        return Cancelled()
+    return Failed(message.error_code or "FAILED", message.error_message or "the worker reported no message")

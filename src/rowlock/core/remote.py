@@ -1,0 +1,96 @@
+"""Jobs that a worker in another program runs, behind Redis: who holds them, and what a request carries.
+
+A job that was published is claimed like any other: it has a lease, and counts for its source. Its holder is not a
+process but the stream, and its lease does not run out before somebody has answered: a request that nobody has read is
+not silence. Readers are shown such a job as queued. The first answer gives the lease to the worker and an end to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rowlock.core.errors import InvalidArguments
+
+UNREAD = "redis-unread"  # the holder of a job that is published and of which nothing was heard
+READ = "redis-read"  # the holder of a job whose worker has answered
+REMOTE = (UNREAD, READ)
+WHILE_UNREAD = 3_000_000_000.0  # seconds; the lease of an unread request
+
+Request = Mapping[str, str | Mapping[str, str]]  # field -> source, or field -> JSON object of such
+
+# The request of the replay exports, which is the default for all tasks. An argument that it does not name is sent in
+# `options` under its own name.
+REPLAYS: Request = {
+    "replayId": "args.replayId",
+    "options": {
+        "inputPath": "args.inputPath",
+        "outputPath": "job.outputPath",
+        "durationMs": "args.durationMs",
+        "ownerId": "job.owner",
+        "createdAt": "job.createdAt",
+    },
+}
+RESERVED = ("jobId", "jobType", "attempt")  # fields that every request has by itself
+OF_JOB = ("job.owner", "job.createdAt", "job.attempt", "job.priority", "job.outputPath")
+OUTPUT = "job.outputPath"
+OUTPUT_NAME = "result"  # the file's name in outputPath, unless the request says job.outputPath/NAME
+
+
+def checked_request(given: Any) -> Request:
+    """The fields of a request: each is a source, or an object of sources that is sent as JSON."""
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidArguments(f"request must be a mapping of fields, not {given!r:.100}")
+    for name, source in given.items():
+        if not isinstance(name, str) or name in RESERVED:
+            raise InvalidArguments(f"request: {name!r} cannot be chosen; {', '.join(RESERVED)} are always sent")
+        for inner in source.values() if isinstance(source, Mapping) else [source]:
+            _check_source(name, inner)
+    return {name: dict(s) if isinstance(s, Mapping) else s for name, s in given.items()}
+
+
+def _check_source(name: str, source: Any) -> None:
+    known = isinstance(source, str) and (source.startswith("args.") or source in OF_JOB or _file_name(source))
+    if not known:
+        there_are = f"args.NAME, {', '.join(OF_JOB)}, {OUTPUT}/FILE"
+        raise InvalidArguments(f"request: the field {name!r} takes one of {there_are}; not {source!r:.100}")
+
+
+def _file_name(source: str) -> str | None:
+    """The NAME of job.outputPath/NAME."""
+    name = source.removeprefix(f"{OUTPUT}/")
+    plain = name.isprintable() and not set(name) & set("/\\") and name not in ("", ".", "..") and len(name) <= 200
+    return name if name != source and plain else None
+
+
+def sources_of(request: Request) -> list[str]:
+    """Every source that a request names."""
+    found: list[str] = []
+    for source in request.values():
+        found += source.values() if isinstance(source, Mapping) else [source]
+    return found
+
+
+def output_name(request: Request) -> str | None:
+    """The name of the file that the worker writes; None when the request has no outputPath."""
+    for source in sources_of(request):
+        if source == OUTPUT:
+            return OUTPUT_NAME
+        if (name := _file_name(source)) is not None:
+            return name
+    return None
+
+
+def check_arguments(task: str, request: Request, names: tuple[str, ...]) -> None:
+    """Each argument of the task must be sent, and only these can be: nothing is lost on the way."""
+    sent = {source.removeprefix("args.") for source in sources_of(request) if source.startswith("args.")}
+    if missing := sorted(set(names) - sent):
+        raise InvalidArguments(f"task {task!r}: its request has no field for the argument {missing[0]!r}")
+    if unknown := sorted(sent - set(names)):
+        raise InvalidArguments(f"task {task!r}: its request names {unknown[0]!r}, which is no argument of it")
+
+
+def folder_name(attempt: int, token: str) -> str:
+    """The folder of one attempt below that of its job. It is the fence: a late worker of an older attempt, or one that
+    guesses, names another folder."""
+    return f"{attempt}-{token[:8]}"

@@ -1,0 +1,121 @@
+"""What goes out to Redis: requests for jobs, and word that a job was cancelled.
+
+A row is written in the transaction that makes it true. A request's row stays until the job's worker has answered, so
+that a request that Redis has lost can be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from rowlock.core.job import Claimed
+from rowlock.core.lanes import Lane
+from rowlock.core.remote import UNREAD, WHILE_UNREAD
+from rowlock.core.seen_sources import Head, Taken
+from rowlock.store import claim, sourced_claim
+from rowlock.store.engines.operation import Call, Row, Steps, operation
+from rowlock.store.times import moment
+
+
+class Outgoing(NamedTuple):
+    """A job that is to be published."""
+
+    job: Claimed
+    created_at: datetime
+
+
+class Unsent(NamedTuple):
+    """A row whose time has come to be sent by anybody."""
+
+    id: int
+    kind: str  # request or cancel
+    job_id: str
+    token: str | None
+
+
+class Quiet(NamedTuple):
+    """A request that was sent and not answered."""
+
+    id: int
+    job_id: str
+    token: str
+    entry: str
+    age: float
+    waits: bool  # False: its job has ended or has another attempt, and the row is left over
+
+
+@operation()
+def publish(token: str, lanes: Sequence[Lane], n: int, patience: float) -> Steps[list[Claimed]]:
+    """Claim up to `n` ready jobs without a source for the stream, and write their requests."""
+    claimed = yield from claim.claim(UNREAD, token, lanes, n, WHILE_UNREAD).start()
+    yield from _add(claimed, patience)
+    return claimed
+
+
+@operation()
+def publish_sourced(
+    token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int, patience: float
+) -> Steps[Taken]:
+    """Claim up to `n` ready jobs of these sources, and in turn of the lanes without one, and write their requests."""
+    taken = yield from sourced_claim.claim_sourced(UNREAD, token, heads, order, plain, n, WHILE_UNREAD).start()
+    yield from _add(taken.jobs, patience)
+    return taken
+
+
+def _add(claimed: Sequence[Claimed], patience: float) -> Steps[None]:
+    if claimed:
+        yield Call("outbox_add", picked=[(job.id, job.token) for job in claimed], patience=patience)
+        if begun := sorted({job.batch_id for job in claimed if job.batch_id is not None}):
+            yield Call("start_batches", asked=[(batch_id,) for batch_id in begun])
+
+
+@operation(read=True)
+def read(asked: Sequence[tuple[str, str]]) -> Steps[list[Outgoing]]:
+    """The jobs (id, token) that are still to be published, in the order of their claim."""
+    rows = yield Call("outbox_read", asked=asked)
+    return sorted((_outgoing(row) for row in rows), key=lambda out: (out.job.priority, out.job.id))
+
+
+def _outgoing(row: Row) -> Outgoing:
+    return Outgoing(Claimed._make(row[:-1]), moment(row[-1]))
+
+
+@operation()
+def take(n: int, patience: float) -> Steps[list[Unsent]]:
+    """Up to `n` rows that nobody has sent in time; for `patience` seconds they are the caller's."""
+    rows = yield Call("outbox_take", n=n, patience=patience)
+    return sorted(Unsent(row.id, row.kind, row.job_id, row.token) for row in rows)
+
+
+@operation(repeatable=True)
+def mark_sent(sent: Sequence[tuple[str, str, str]]) -> Steps[None]:
+    """These requests (job, token, entry) are in the stream."""
+    yield Call("outbox_sent", sent=sent)
+
+
+@operation(repeatable=True)
+def remove(ids: Sequence[int]) -> Steps[None]:
+    """These rows have no purpose any more."""
+    yield Call("outbox_remove", gone=[(str(row_id),) for row_id in ids])
+
+
+@operation(read=True)
+def unread() -> Steps[int]:
+    """How many requests were published and not answered."""
+    (row,) = yield Call("outbox_unread")
+    return int(row.number)
+
+
+@operation(read=True)
+def quiet(after: int, n: int, seconds: float) -> Steps[list[Quiet]]:
+    """Requests that were sent more than `seconds` ago and not answered, after a row's id."""
+    rows = yield Call("outbox_quiet", id=after, n=n, ago=-seconds)
+    return [Quiet(row.id, row.job_id, row.token, row.entry, float(row.age), bool(row.waits)) for row in rows]
+
+
+@operation(repeatable=True)
+def send_again(ids: Sequence[int]) -> Steps[None]:
+    """Have these requests sent once more."""
+    yield Call("outbox_again", again=[(str(row_id),) for row_id in ids])

@@ -1,0 +1,67 @@
+-- What goes out to Redis, in the order of store/outbox.py.
+
+-- name: outbox_add
+-- Requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge that
+-- claimed them sends them.
+INSERT INTO {t}outbox (kind, job_id, token, take_at)
+SELECT 'request', picked.id, picked.token, {after(:patience)}
+FROM {rows:picked(id uuid, token uuid)};
+
+-- name: outbox_cancel
+-- Tell the workers of these jobs that they were cancelled.
+INSERT INTO {t}outbox (kind, job_id, take_at)
+SELECT 'cancel', asked.id, {now} FROM {rows:asked(id uuid)};
+
+-- name: outbox_read
+-- These unread jobs, as a request needs them.
+SELECT {claimed}, CAST(j.lease_token AS text), j.locked_by, {time(j.created_at)}
+FROM {rows:asked(job_id uuid, token uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
+
+-- name: outbox_take
+-- What was not sent although its time has passed, oldest first: its bridge has died, or Redis was away. It is this
+-- bridge's for :patience seconds.
+UPDATE {t}outbox SET take_at = {after(:patience)}
+WHERE id IN (
+    SELECT id FROM {t}outbox
+    WHERE sent_at IS NULL AND take_at <= {now}
+    ORDER BY id
+    LIMIT :n
+    {skip_locked()})
+RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
+
+-- name: outbox_sent
+-- The requests are in the stream, under these ids.
+UPDATE {t}outbox SET sent_at = {now}, entry = sent.entry
+FROM {rows:sent(job_id uuid, token uuid, entry text)}
+WHERE {t}outbox.job_id = sent.job_id AND {t}outbox.token = sent.token;
+
+-- name: outbox_remove
+-- Rows that have no purpose any more, by their ids.
+DELETE FROM {t}outbox WHERE id {among(SELECT CAST(gone.id AS bigint) FROM {rows:gone(id text)})};
+
+-- name: outbox_heard
+-- Somebody has answered these requests.
+DELETE FROM {t}outbox
+WHERE kind = 'request' AND job_id {among(SELECT heard.job_id FROM {rows:heard(job_id uuid)})};
+
+-- name: outbox_unread
+-- How many requests were published and not answered.
+SELECT count(*) AS number FROM {t}outbox WHERE kind = 'request';
+
+-- name: outbox_quiet
+-- Requests that were sent more than -:ago seconds ago and not answered, after :id; with the seconds since then.
+SELECT o.id, CAST(o.job_id AS text) AS job_id, CAST(o.token AS text) AS token, o.entry,
+       -{seconds_until(o.sent_at)} AS age,
+       (SELECT 1 FROM {t}jobs_live j
+        WHERE j.id = o.job_id AND j.lease_token = o.token AND j.locked_by = 'redis-unread') IS NOT NULL AS waits
+FROM {t}outbox o
+WHERE o.kind = 'request' AND o.sent_at < {after(:ago)} AND o.id > CAST(:id AS bigint)
+ORDER BY o.id
+LIMIT :n;
+
+-- name: outbox_again
+-- Send these once more.
+UPDATE {t}outbox SET sent_at = NULL, entry = NULL, take_at = {now}
+WHERE id {among(SELECT CAST(again.id AS bigint) FROM {rows:again(id text)})};
