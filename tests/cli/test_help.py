@@ -7,7 +7,7 @@ import rowlock
 from rowlock.cli.main import execute
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
-VERBS += ["bridge", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens", "workers"]
+VERBS += ["bridge", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens", "webhooks", "workers"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],
@@ -15,9 +15,12 @@ BELOW = {
     "sources": ["list", "set", "pause", "resume"],
     "tokens": ["create", "list", "revoke"],
     "schedules": ["list", "next", "add", "remove", "run", "pause", "resume"],
+    "webhooks": ["secret"],
     "workers": ["list"],
 }
 LEAVES = [[verb] for verb in VERBS if verb not in BELOW] + [[group, verb] for group in BELOW for verb in BELOW[group]]
+LEAVES.remove(["webhooks", "secret"])
+LEAVES += [["webhooks", "secret", verb] for verb in ("rotate", "list")]
 
 
 def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ def _of_one(error: BaseException) -> Verdict:
     # The code of an exit is no status.
     status = None if isinstance(error, SystemExit) else _status(error)
     if status is not None:
-        return Verdict(_by_status(status), _retry_after(error))
+        return Verdict(_by_status(status), retry_after(error))
     names = {cls.__name__ for cls in type(error).__mro__}
     return Verdict("source" if names & CLASSES and not names & OURS else None)
 
@@ -100,7 +100,7 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
-def _retry_after(error: BaseException) -> float | None:
+def retry_after(error: Any) -> float | None:
     """The Retry-After header: seconds, or a moment by the source's own clock if it tells it."""
     for holder in (getattr(error, "response", None), error):
         headers: Any = getattr(holder, "headers", None)

@@ -74,6 +74,7 @@ class WorkerPool:
     async def _open(self, claims: bool) -> None:
         """Everything that can fail; `_exits` undoes it in reverse order."""
         app, settings = self.app, self.settings
+        app.add_own_tasks()
         self._store = store = await app.store()
         store.expect_transactions(settings.pool_size)
         resources: dict[str, Any] = {}
