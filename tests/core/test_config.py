@@ -85,7 +85,15 @@ def test_defaults_are_those_of_the_design() -> None:
                 "timeout_seconds": 15,
             },
         },
-        "results": {"path": "rowlock-results", "file_bytes": 10_000_000_000},
+        "results": {
+            "path": "rowlock-results",
+            "file_bytes": 10_000_000_000,
+            "url": None,
+            "endpoint": None,
+            "region": None,
+            "signed_urls": False,
+            "signed_seconds": 300,
+        },
         "redis": {"url": None, "prefix": "", "lease_seconds": 60, "takeover_seconds": 30, "unread": 1_000},
     }
 

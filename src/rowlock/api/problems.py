@@ -57,6 +57,7 @@ KINDS: dict[str, Kind] = {
     "TOO_MANY_REQUESTS": Kind(429, "Too many requests"),
     "TOO_MANY_CONNECTIONS": Kind(429, "The owner has too many open connections"),
     "INTERNAL": Kind(500, "The server has a fault"),
+    "RESULTS_UNAVAILABLE": Kind(503, "The storage of results cannot be used now"),
     "UNAVAILABLE": Kind(503, "The database cannot be used now"),
 }
 

@@ -74,6 +74,7 @@ def _like(pattern: str, otherwise: str) -> After:
     return After(check)
 
 
+_BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\\\s]+)*/?$"
 _DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
 Database = Annotated[str, _like("sqlite:///|postgres(ql)?://", "must start with sqlite:/// or postgresql://")]
 Server = Annotated[str, _like("postgres(ql)?://", "must start with postgresql://")]
@@ -256,8 +257,20 @@ class ApiSettings(_Section):
 class ResultSettings(_Section):
     """Where files that jobs make are kept."""
 
-    path: str = "rowlock-results"
+    path: str = "rowlock-results"  # with a URL: of files that are still written
     file_bytes: Annotated[int, Before(_number), Field(ge=1)] = 10_000_000_000  # of one result
+    url: Annotated[str, _like(_BUCKET, "must be s3://bucket or s3://bucket/prefix")] | None = None  # object storage
+    endpoint: Annotated[str, _like("https?://[^/?#]+/?$", "must be such as https://s3.example.com")] | None = None
+    region: str | None = None
+    signed_urls: bool = False  # downloads are answered with an address of the storage
+    signed_seconds: Annotated[float, Before(_seconds), Field(ge=1, le=7 * DAY)] = 300  # for so long
+
+    @field_validator("signed_urls")
+    @classmethod
+    def _needs_storage(cls, signed: bool, info: ValidationInfo) -> bool:
+        if signed and info.data.get("url") is None:
+            raise ValueError("needs results.url: a local folder has no addresses to sign")
+        return signed
 
 
 class RedisSettings(_Section):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from rowlock.client.context import Context, Report
 from rowlock.client.tasks import Task
 from rowlock.client.transactions import AttemptTransaction, given_back, leave
 from rowlock.core.error_text import said
-from rowlock.core.errors import InvalidArguments, LeaseLost, StoreUnavailable
+from rowlock.core.errors import InvalidArguments, LeaseLost, ResultsUnavailable, StoreUnavailable
 from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
@@ -95,6 +96,8 @@ class Caller:
         published = await asyncio.to_thread(self._app.results.publish, job.id, job.attempt, job.token, name)
         store = await self._app.store()
         if not await store.run(leases.set_result_file(job.id, job.token, published.uri, published.checksum)):
+            with suppress(ResultsUnavailable):  # then it goes when old files are tidied up
+                await asyncio.to_thread(self._app.results.withdraw, published.uri)
             raise LeaseLost(
                 f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
             )
