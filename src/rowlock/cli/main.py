@@ -10,6 +10,7 @@ import typer
 from rowlock.cli import (
     batches,
     bridge,
+    deadletters,
     dispatch,
     doctor,
     enqueue,
@@ -70,6 +71,7 @@ app.add_typer(sources.verbs, name="sources")
 app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
 app.add_typer(tokens.verbs, name="tokens")
+app.add_typer(deadletters.verbs, name="deadletters")
 app.command()(migrate.migrate)
 app.command()(stats.stats)
 app.command()(doctor.doctor)
