@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rowlock.client.tasks import Task
     from rowlock.client.version import __version__
     from rowlock.contrib.answer_cache import AnswerCache
-    from rowlock.contrib.web_addresses import canonical_url, host_of, link_key, price_key
+    from rowlock.contrib.web_addresses import link_key, price_key
     from rowlock.core.clock import FakeClock
     from rowlock.core.errors import (
         BatchNotFound,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         LeaseLost,
         NotAllowed,
         Permanent,
+        ResultsUnavailable,
         Retry,
         RowlockError,
         ScheduleNotFound,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         TransactionTooLong,
     )
     from rowlock.core.job import Attempt, Finished
+    from rowlock.core.links import canonical_url, host_of
     from rowlock.core.policy import Backoff, exponential, fixed
     from rowlock.core.schedule import Schedule
     from rowlock.core.states import Outcome, State
@@ -53,10 +55,29 @@ if TYPE_CHECKING:
     from rowlock.store.reads import FinishedStats, QueueStats, Stats
     from rowlock.worker.lease import Lease
     from rowlock.worker.pool import WorkerPool
+    from rowlock.worker.public_web import (
+        AddressRefused,
+        WebTarget,
+        is_public_address,
+        public_address,
+        public_socket,
+        system_resolve,
+        web_target,
+    )
 
 _MODULES = {
     "core.clock": ("FakeClock",),
-    "contrib.web_addresses": ("canonical_url", "host_of", "link_key", "price_key"),
+    "worker.public_web": (
+        "AddressRefused",
+        "WebTarget",
+        "is_public_address",
+        "public_address",
+        "public_socket",
+        "system_resolve",
+        "web_target",
+    ),
+    "contrib.web_addresses": ("link_key", "price_key"),
+    "core.links": ("canonical_url", "host_of"),
     "core.errors": (
         "BatchNotFound",
         "ConfigError",
@@ -69,6 +90,7 @@ _MODULES = {
         "LeaseLost",
         "NotAllowed",
         "Permanent",
+        "ResultsUnavailable",
         "Retry",
         "RowlockError",
         "ScheduleNotFound",
@@ -104,6 +126,7 @@ _MODULES = {
 _PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AddressRefused",
     "AnswerCache",
     "Attempt",
     "Backoff",
@@ -130,6 +153,7 @@ __all__ = [
     "Outcome",
     "Permanent",
     "QueueStats",
+    "ResultsUnavailable",
     "Retry",
     "Rowlock",
     "RowlockError",
@@ -147,6 +171,7 @@ __all__ = [
     "Task",
     "TaskNotFound",
     "TransactionTooLong",
+    "WebTarget",
     "WorkerPool",
     "__version__",
     "canonical_url",
@@ -155,9 +180,14 @@ __all__ = [
     "get_handler",
     "handler",
     "host_of",
+    "is_public_address",
     "link_key",
     "network_filesystem",
     "price_key",
+    "public_address",
+    "public_socket",
+    "system_resolve",
+    "web_target",
 ]
 
 

@@ -11,8 +11,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rowlock.client.client import Client
+from rowlock.client.context import Context
 from rowlock.client.jobs import job_id_of
 from rowlock.core.errors import ConfigError
+from rowlock.store.webhooks import TASK
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -78,6 +80,16 @@ class Rowlock(Client):
         except ImportError as error:
             raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
         return build(self, authenticate)
+
+    def add_own_tasks(self) -> None:
+        """The task that delivers webhooks, where they are enabled: one more task costs each claim a look."""
+        if self.settings.api.webhooks.enabled and TASK not in self.registry.all():
+
+            @self.task(TASK, counted=False)
+            async def webhook(ctx: Context, url: str, owner: str, event: dict[str, Any]) -> None:
+                from rowlock.api.delivery import deliver  # needs rowlock[webhooks]
+
+                await deliver(self, ctx.job_id, url, owner, event)
 
     async def claim(
         self, job_id: str, *, worker: str | None = None, lease_seconds: float | timedelta | None = None

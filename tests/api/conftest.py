@@ -100,12 +100,12 @@ Serve = Callable[..., AbstractAsyncContextManager[Api]]
 
 @pytest.fixture
 def serve(app_url: str, tmp_path: Path) -> Serve:
-    """Start a server; `api.…` settings as keywords."""
+    """Start a server; `api.…` settings as keywords, others with their section: `**{"results.url": …}`."""
 
     @asynccontextmanager
     async def start(configure: Callable[[Rowlock], None] | None = None, **settings: Any) -> AsyncIterator[Api]:
         flags = {"database": app_url, "api.port": 0, "results.path": str(tmp_path / "results")}
-        flags |= {f"api.{name}": value for name, value in settings.items()}
+        flags |= {name if "." in name else f"api.{name}": value for name, value in settings.items()}
         app = Rowlock(settings=load_settings(env={}, flags=flags))
         add_tasks(app)
         if configure:

@@ -19,6 +19,7 @@ ONE_JOB = {
     ("POST", "/api/jobs/{jobId}/retry"),
     ("GET", "/api/jobs/{jobId}/explain"),
     ("GET", "/api/jobs/{jobId}/attempts"),
+    ("GET", "/api/jobs/{jobId}/deliveries"),
     ("GET", "/api/jobs/{jobId}/events"),
     ("GET", "/api/jobs/{jobId}/result"),
 }

@@ -50,7 +50,7 @@ async def test_a_worker_in_node_succeeds_fails_and_tells_its_progress(
         running = await until_state(app, good.id, "running")
         assert running.phase in ("start", "render")
         done = await until_state(app, good.id, "succeeded")
-        with app.results.opened(done.result_uri) as opened:
+        with app.result_folder.opened(done.result_uri) as opened:
             assert os.read(opened, 100) == b"a replay"
         bad = await task.enqueue(replayId=2, inputPath=str(tmp_path / "missing"))
         assert (await until_state(app, bad.id, "dead")).error_code == "INPUT_NOT_FOUND"
@@ -72,7 +72,7 @@ async def test_a_request_that_a_worker_in_node_gets_twice_changes_nothing(
         await remote.all_read()
         after = await app.job(job.id)
         assert (after.state, after.result_checksum) == ("succeeded", done.result_checksum)
-        with app.results.opened(done.result_uri) as opened:
+        with app.result_folder.opened(done.result_uri) as opened:
             assert os.read(opened, 100) == b"first"
         assert remote.count("late") >= 1
 

@@ -7,7 +7,8 @@ import rowlock
 from rowlock.cli.main import execute
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
-VERBS += ["bridge", "deadletters", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens", "workers"]
+VERBS += ["bridge", "deadletters", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens"]
+VERBS += ["webhooks", "workers"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],
@@ -16,9 +17,12 @@ BELOW = {
     "tokens": ["create", "list", "revoke"],
     "deadletters": ["list", "show", "republish", "drop"],
     "schedules": ["list", "next", "add", "remove", "run", "pause", "resume"],
+    "webhooks": ["secret"],
     "workers": ["list"],
 }
 LEAVES = [[verb] for verb in VERBS if verb not in BELOW] + [[group, verb] for group in BELOW for verb in BELOW[group]]
+LEAVES.remove(["webhooks", "secret"])
+LEAVES += [["webhooks", "secret", verb] for verb in ("rotate", "list")]
 
 
 def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.contrib.web_addresses import MAX_URL, canonical_url, host_of, link_key, price_key
+from rowlock.contrib.web_addresses import canonical_url, host_of, link_key, price_key
 from rowlock.core.errors import InvalidArguments
+from rowlock.core.links import MAX_URL
 
 COIN: dict[str, Any] = {
     "url": "https://www.ebay.com/itm/1",

@@ -71,8 +71,25 @@ def test_defaults_are_those_of_the_design() -> None:
             "jobs_per_owner": 10_000,
             "requests_per_minute": 6_000,
             "connections_per_owner": 20,
+            "webhooks": {
+                "enabled": False,
+                "hosts": (),
+                "allow_private": False,
+                "queue": "default",
+                "max_attempts": 12,
+                "retry_seconds": 5,
+                "timeout_seconds": 15,
+            },
         },
-        "results": {"path": "rowlock-results", "file_bytes": 10_000_000_000},
+        "results": {
+            "path": "rowlock-results",
+            "file_bytes": 10_000_000_000,
+            "url": None,
+            "endpoint": None,
+            "region": None,
+            "signed_urls": False,
+            "signed_seconds": 300,
+        },
         "redis": {"url": None, "prefix": "", "lease_seconds": 60, "takeover_seconds": 30, "unread": 1_000},
     }
 

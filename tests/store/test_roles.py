@@ -134,6 +134,23 @@ def test_the_web_tier_makes_jobs_and_reads_their_state_and_can_do_nothing_else(s
         denied(sql, statement)
 
 
+def test_a_worker_ends_a_job_that_has_a_webhook(sql: Any) -> None:
+    """The trigger that enqueues the delivery runs with the rights of the worker."""
+    job_id = enqueue(sql, owner="ana")
+    sql.execute(
+        "INSERT INTO rowlock.webhooks (job_id, owner, url, source, queue, max_attempts, backoff, timeout_seconds)"
+        " VALUES (%s, 'ana', 'https://shop.example/', 'webhook:shop.example', 'default', 3, '{}', 5)",
+        [job_id],
+    )
+    sql.execute("SET ROLE rowlock_worker")
+    (job,) = sql.execute("SELECT job_id, token FROM rowlock.claim('w', '{t}', 1)").fetchall()
+    assert sql.execute("SELECT rowlock.complete(%s, %s)", job).fetchone() == ("applied",)
+    tasks = "SELECT task FROM rowlock.jobs_live"
+    assert sql.execute(tasks).fetchall() == [("rowlock.webhook",)]
+    denied(sql, "SELECT * FROM rowlock.webhook_secrets")
+    denied(sql, "UPDATE rowlock.webhooks SET url = ''")
+
+
 def test_a_worker_can_do_all_that_a_worker_does_and_cancel_nothing(sql: Any) -> None:
     batch = make_batch(sql)
     for n in range(3):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 
-from rowlock.api import health, jobs, live, operator, problems, results
+from rowlock.api import health, jobs, live, operator, problems, results, webhooks
 from rowlock.api.auth import Authenticate, Authenticator, Verifier
 from rowlock.api.gate import Gate, host_names
 from rowlock.api.service import Service
@@ -26,6 +27,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     """The API over the jobs of an app. `authenticate` says whose request it is, in place of tokens. `alone` means that
     no other application stands in front of it, so that the Host header is checked here."""
     settings = client.settings.api
+    _check_webhooks(client)
     service = Service(client, Authenticator(client, _verifier(client), authenticate))
 
     @asynccontextmanager
@@ -49,6 +51,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     )
     app.include_router(live.router)
     app.include_router(results.router)
+    app.include_router(webhooks.router)
     app.include_router(jobs.router)
     app.include_router(operator.router)
     app.include_router(health.router)
@@ -69,6 +72,12 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
             expose_headers=["ETag", "Location", "Retry-After", "Preference-Applied", "Repr-Digest"],
         )
     return app
+
+
+def _check_webhooks(client: Client) -> None:
+    """Webhooks that nobody could deliver are not accepted."""
+    if client.settings.api.webhooks.enabled and not all(map(find_spec, ("aiohttp", "standardwebhooks"))):
+        raise ConfigError('api.webhooks needs more packages: pip install "rowlock[webhooks]"')
 
 
 def _verifier(client: Client) -> Verifier | None:

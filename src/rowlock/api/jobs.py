@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from typing import Annotated, Any
@@ -24,19 +25,22 @@ from rowlock.api.shapes import (
     NewJobShape,
     Status,
 )
-from rowlock.core.errors import InvalidArguments, JobNotFound, TaskNotFound
+from rowlock.api.webhooks import accepted
+from rowlock.core.errors import InvalidArguments, JobNotFound, StoreError, TaskNotFound
 from rowlock.core.job import Job
 from rowlock.core.states import LIVE
-from rowlock.store import owned, reads, requests, tokens
-from rowlock.store.ids import valid_id
+from rowlock.store import owned, reads, requests, tokens, webhooks
+from rowlock.store.ids import new_id, valid_id
 from rowlock.store.owned import EVERYONE
 from rowlock.store.reads import JobFilter
+from rowlock.store.webhooks import Webhook
 
 DEEPEST = 10_000  # jobs before a numbered page; a cursor has no such limit
 LONGEST_WAIT = 30.0  # of Prefer: wait
 DEPTH = 32  # of nested arguments
 WATCH_SECONDS = 3600.0
 KEY_SECONDS = 86_400.0  # how long an Idempotency-Key is remembered
+IN_FLIGHT_SECONDS = 30.0  # after this, a request whose server died no longer keeps its key
 
 JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The id that creating answered")]
 
@@ -51,6 +55,7 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"])
     responses=documented(
         *("INVALID_JSON", "INVALID_REQUEST", "INVALID_ARGUMENTS", "TASK_NOT_FOUND", "FORBIDDEN", "IN_FLIGHT"),
         *("KEY_REUSED", "TOO_MANY_JOBS", "BODY_TOO_LARGE", "REQUEST_TIMEOUT"),
+        *("WEBHOOKS_OFF", "WEBHOOK_REFUSED", "NO_WEBHOOK_SECRET"),
     )
     | {200: {"model": JobShape, "description": "With Prefer: wait, the job has ended"}},
 )
@@ -69,7 +74,8 @@ async def create_job(
     _check_depth(body.args)
     await _check_room(service, asker)
     owner = None if asker.owner is EVERYONE else str(asker.owner)
-    job_id = await _create_once(service, task, body, owner, idempotency_key)
+    webhook = None if body.webhook is None else await accepted(service, owner, body.webhook)
+    job_id = await _create_once(service, task, body, owner, idempotency_key, webhook)
     wait = _wait_of(prefer)
     if wait is not None:
         job = await _ended(service, asker, job_id, wait)
@@ -204,27 +210,50 @@ async def _check_room(service: Service, asker: Asker) -> None:
         raise Refusal("TOO_MANY_JOBS", f"at most {most:,} jobs may wait or run", headers={"Retry-After": "60"})
 
 
-async def _create_once(service: Service, task: Any, body: NewJobShape, owner: str | None, key: str | None) -> str:
+async def _create_once(
+    service: Service, task: Any, body: NewJobShape, owner: str | None, key: str | None, webhook: Webhook | None
+) -> str:
     """Create the job, or find the one that an earlier request with the same key created."""
     if key is None:
-        return await _enqueue(task, body, owner)
-    request = (owner or "", key)
-    if request in service.in_flight:
-        raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
-    service.in_flight.add(request)
+        return await _create(service, task, body, owner, webhook)
+    body_hash = hashlib.sha256(json.dumps(body.model_dump(), sort_keys=True).encode()).hexdigest()
+    request = requests.Begun(owner, key, new_id())
+    earlier = await service.run(requests.earlier(owner, key))
+    if earlier is None:
+        earlier = await service.run(requests.begin(request, body_hash, KEY_SECONDS, IN_FLIGHT_SECONDS))
+    if earlier is not None:
+        if earlier.body_hash != body_hash:
+            raise Refusal("KEY_REUSED", "give each new job a new Idempotency-Key")
+        if earlier.job_id is None:
+            raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
+        return earlier.job_id
     try:
-        async with service.client.transaction() as transaction:
-            body_hash = hashlib.sha256(json.dumps(body.model_dump(), sort_keys=True).encode()).hexdigest()
-            earlier = await transaction.run(requests.begin(owner, key, body_hash, KEY_SECONDS))
-            if earlier is None:
-                job_id = await _enqueue(task, body, owner)
-                await transaction.run(requests.end(owner, key, job_id))
-                return job_id
-    finally:
-        service.in_flight.discard(request)
-    if earlier.body_hash != body_hash or earlier.job_id is None:
-        raise Refusal("KEY_REUSED", "give each new job a new Idempotency-Key")
-    return earlier.job_id
+        return await _create(service, task, body, owner, webhook, request)
+    except BaseException:
+        with contextlib.suppress(StoreError):  # without it, the key is free after a while
+            await service.run(requests.forget(request))
+        raise
+
+
+async def _create(
+    service: Service,
+    task: Any,
+    body: NewJobShape,
+    owner: str | None,
+    webhook: Webhook | None,
+    request: requests.Begun | None = None,
+) -> str:
+    """Create the job with everything that belongs to it, in one transaction."""
+    if webhook is None and request is None:
+        return await _enqueue(task, body, owner)
+    async with service.client.transaction() as transaction:
+        job_id = await _enqueue(task, body, owner)
+        if webhook is not None and owner is not None:
+            await transaction.run(webhooks.add(job_id, owner, webhook))
+        if request is not None and not await transaction.run(requests.end(request, job_id)):
+            # This request was paused for so long that another one has taken its key.
+            raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
+    return job_id
 
 
 async def _enqueue(task: Any, body: NewJobShape, owner: str | None) -> str:

@@ -50,10 +50,14 @@ KINDS: dict[str, Kind] = {
     "UNSUPPORTED_MEDIA_TYPE": Kind(415, "The body must be JSON"),
     "RANGE_NOT_SATISFIABLE": Kind(416, "The range lies outside of the file"),
     "KEY_REUSED": Kind(422, "The Idempotency-Key was used with another body"),
+    "WEBHOOKS_OFF": Kind(422, "This server sends no webhooks"),
+    "WEBHOOK_REFUSED": Kind(422, "The webhook's address is not one that this server calls"),
+    "NO_WEBHOOK_SECRET": Kind(422, "The owner has no secret to sign webhooks with"),
     "TOO_MANY_JOBS": Kind(429, "The owner has too many jobs that are not finished"),
     "TOO_MANY_REQUESTS": Kind(429, "Too many requests"),
     "TOO_MANY_CONNECTIONS": Kind(429, "The owner has too many open connections"),
     "INTERNAL": Kind(500, "The server has a fault"),
+    "RESULTS_UNAVAILABLE": Kind(503, "The storage of results cannot be used now"),
     "UNAVAILABLE": Kind(503, "The database cannot be used now"),
 }
 

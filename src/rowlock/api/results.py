@@ -1,11 +1,11 @@
-"""Downloads: the file of a job that has succeeded, streamed from a descriptor that was checked after it was opened."""
+"""Downloads: the file of a job that has succeeded, streamed from a file that was checked after it was opened, or an
+address of the object storage that opens it for a short time."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import mimetypes
-import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -17,11 +17,11 @@ from fastapi.responses import StreamingResponse
 
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.service import Serving, Who
-from rowlock.client.results import OutsideOfFolder
+from rowlock.client.results import Content, OutsideOfFolder
+from rowlock.core.errors import ResultsUnavailable
 from rowlock.core.job import Job
 from rowlock.core.states import State
 
-CHUNK = 1 << 18
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 router = APIRouter(prefix="/api/jobs", tags=["results"])
@@ -35,10 +35,11 @@ router = APIRouter(prefix="/api/jobs", tags=["results"])
             "description": "The file, or the value that the task returned",
             "content": {"application/octet-stream": {}},
         },
+        307: {"description": "The file is at the address in Location, for a short time (results.signed_urls)"},
         206: {"description": "The range that was asked for", "content": {"application/octet-stream": {}}},
         **documented(
             *("JOB_NOT_FOUND", "RESULT_NOT_FOUND", "NOT_FINISHED", "RESULT_GONE"),
-            *("INVALID_OUTPUT_PATH", "RANGE_NOT_SATISFIABLE"),
+            *("INVALID_OUTPUT_PATH", "RANGE_NOT_SATISFIABLE", "RESULTS_UNAVAILABLE"),
         ),
     },
 )
@@ -54,45 +55,51 @@ async def download_result(
         raise Refusal("NOT_FINISHED", f"the job is {job.state}")
     if job.result_uri is None:
         raise Refusal("RESULT_NOT_FOUND", "the job made no file; what it returned is `result` of the job itself")
-    return _download(service, job, job.result_uri, range_)
+    return await _download(service, job, job.result_uri, range_)
 
 
-def _download(service: Serving, job: Job, uri: str, wanted: str | None) -> Response:
+async def _download(service: Serving, job: Job, uri: str, wanted: str | None) -> Response:
     held = ExitStack()
     try:
-        file = held.enter_context(service.results.opened(uri))
+        content = await asyncio.to_thread(held.enter_context, service.results.content(uri))
+        headers = _headers(job, name := uri.rpartition("/")[2])
+        if (address := await asyncio.to_thread(service.results.signed_url, uri)) is not None:
+            held.close()
+            return Response(None, 307, headers | {"Location": address, "Cache-Control": "no-store"})
+        first, last = _range(wanted, content.size)
     except OutsideOfFolder:
         raise Refusal("INVALID_OUTPUT_PATH") from None
+    except ResultsUnavailable:
+        raise Refusal("RESULTS_UNAVAILABLE", headers={"Retry-After": "5"}) from None
     except OSError:
         raise Refusal("RESULT_GONE") from None
-    size = os.fstat(file).st_size
-    try:
-        first, last = _range(wanted, size)
     except Refusal:
         held.close()
         raise
-    name = uri.rpartition("/")[2]
+    headers |= {"Accept-Ranges": "bytes", "Content-Length": str(last - first + 1)}
+    partly = wanted is not None and last - first + 1 < content.size
+    if partly:
+        headers["Content-Range"] = f"bytes {first}-{last}/{content.size}"
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return StreamingResponse(
+        _stream(held, content, first, last + 1 - first), 206 if partly else 200, headers, media_type=kind
+    )
+
+
+def _headers(job: Job, name: str) -> dict[str, str]:
     headers = {
-        "Accept-Ranges": "bytes",
-        "Content-Length": str(last - first + 1),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "Cache-Control": "private, no-cache",
     }
     if (digest := _digest(job.result_checksum)) is not None:
         headers["Repr-Digest"] = f"sha-256=:{digest}:"
-    partly = wanted is not None and last - first + 1 < size
-    if partly:
-        headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return StreamingResponse(
-        _stream(held, file, first, last + 1 - first), 206 if partly else 200, headers, media_type=kind
-    )
+    return headers
 
 
-async def _stream(held: ExitStack, file: int, at: int, left: int) -> AsyncIterator[bytes]:
+async def _stream(held: ExitStack, content: Content, at: int, left: int) -> AsyncIterator[bytes]:
     with held:
-        while left > 0 and (part := await asyncio.to_thread(os.pread, file, min(CHUNK, left), at)):
+        while left > 0 and (part := await asyncio.to_thread(content.read, at, min(content.chunk, left))):
             at, left = at + len(part), left - len(part)
             yield part
 

@@ -35,7 +35,6 @@ class Service:
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()
         self._asked_at = 0.0
-        self.in_flight: set[tuple[str, str]] = set()  # (owner, Idempotency-Key) of requests that create a job now
 
     async def run(self, operation: Operation[T]) -> T:
         """Run one operation on the app's database."""

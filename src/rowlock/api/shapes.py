@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -93,6 +94,13 @@ class NewJobShape(Shape):
     job_type: str = Field(min_length=1, max_length=200, examples=["export"])
     args: dict[str, Any] = Field(default_factory=dict, examples=[{"size": 3}])
     watch: bool = Field(default=False, description="Answer also a token that can only read this one job, for an hour")
+    webhook: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=2000,
+        examples=["https://shop.example/hooks/jobs"],
+        description="Where to POST a signed message when the job has ended (Standard Webhooks)",
+    )
 
 
 class CreatedShape(Shape):
@@ -118,6 +126,21 @@ class AttemptShape(Shape):
     ended_at: datetime
     error_code: str | None
     error_message: str | None
+
+
+class DeliveryShape(Shape):
+    """The delivery of a job's webhook, for one end of the job."""
+
+    delivery_id: str = Field(description="Its own job, and the header `webhook-id`")
+    status: Status
+    done: bool
+    attempt: int
+    next_attempt_at: datetime | None = Field(default=None, description="While it waits")
+    created_at: datetime
+    ended_at: datetime | None = None
+    error_code: str | None = Field(default=None, examples=["HTTP_500"])
+    error_message: str | None = None
+    attempts: list[AttemptShape] = Field(description="The attempts that failed, in order")
 
 
 class ExplainShape(Shape):
@@ -162,6 +185,22 @@ def attempt_shape(attempt: Attempt, zone: ZoneInfo) -> AttemptShape:
         ended_at=attempt.finished_at.astimezone(zone),
         error_code=attempt.error_code,
         error_message=attempt.error_message,
+    )
+
+
+def delivery_shape(job: Job, attempts: Sequence[Attempt], zone: ZoneInfo) -> DeliveryShape:
+    """The delivery of a webhook as the API shows it: without its address, which may have a secret in its query."""
+    return DeliveryShape(
+        delivery_id=job.id,
+        status=STATUS[job.state],
+        done=job.final,
+        attempt=job.attempt,
+        next_attempt_at=None if job.final or job.state is State.RUNNING else job.run_after.astimezone(zone),
+        created_at=job.created_at.astimezone(zone),
+        ended_at=_local(job.finished_at, zone),
+        error_code=job.error_code,
+        error_message=job.error_message,
+        attempts=[attempt_shape(attempt, zone) for attempt in attempts],
     )
 
 

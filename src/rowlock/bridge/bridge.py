@@ -67,7 +67,7 @@ class Bridge:
             raise ConfigError(f"Redis at {self.streams.place} refuses this user: {error}") from None
         except TROUBLE as error:
             trouble.failed(error)
-        self.app.results.path.mkdir(parents=True, exist_ok=True)
+        self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
         self._wire(store, trouble)
         try:
             self._wakeups = await store.listen(self._woken) if self._worker.wakeups else None

@@ -152,7 +152,7 @@ class Listener:
                 parsed.append((entry, Refused(bad.reason, str(bad))))
         ids = {message.job_id for _, message in parsed if not isinstance(message, (Refused, Ignored))}
         known = await self._store.run(remote.known(sorted(ids))) if ids else remote.Known({}, {})
-        parts = self._app.results.parts
+        parts = self._app.result_folder.parts
         return [
             Judged(
                 entry,
@@ -228,7 +228,7 @@ class Listener:
         async with self._checks:
             most = self._app.settings.results.file_bytes
             found = await asyncio.to_thread(
-                result_check.check, self._app.results, ended.file, ended.checksum or "", most
+                result_check.check, self._app.result_folder, ended.file, ended.checksum or "", most
             )
         if isinstance(found, Failed):
             return ended.job, found, None

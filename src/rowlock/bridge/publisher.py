@@ -127,7 +127,7 @@ class Publisher:
         name = output_name(wanted or REPLAYS)
         path = None
         if name is not None:
-            root = os.path.realpath(self._app.results.path)
+            root = os.path.realpath(self._app.result_folder.path)
             path = os.path.join(root, out.job.id, folder_name(out.job.attempt, out.job.token), name)
         return request(out.job, out.created_at, path, wanted)
 

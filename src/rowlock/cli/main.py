@@ -23,6 +23,7 @@ from rowlock.cli import (
     stats,
     tokens,
     up,
+    webhooks,
     worker,
     workers,
 )
@@ -72,6 +73,7 @@ app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
 app.add_typer(tokens.verbs, name="tokens")
 app.add_typer(deadletters.verbs, name="deadletters")
+app.add_typer(webhooks.verbs, name="webhooks")
 app.command()(migrate.migrate)
 app.command()(stats.stats)
 app.command()(doctor.doctor)

@@ -136,6 +136,10 @@ class Client(Jobs):
         """The task of that name."""
         return self.registry.get(wanted)
 
+    def add_own_tasks(self) -> None:
+        """Register the tasks that Rowlock itself needs under these settings. A worker calls it when it starts: only
+        then are the settings known."""
+
     def lifespan(self, function: Lifespan) -> Lifespan:
         """Register an async generator that yields resources; opened once per worker, given as ctx.resources."""
         self.lifespans.append(function)

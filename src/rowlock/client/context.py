@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rowlock.client.handle import JobHandle
-from rowlock.client.results import ResultFolder
+from rowlock.client.results import Results
 from rowlock.client.transactions import AttemptTransaction, Lease, Opens, joined
 from rowlock.core.errors import InvalidArguments, LeaseLost
 from rowlock.core.job import Claimed
@@ -29,7 +29,7 @@ class App(Opens, Protocol):
 
     def get_task(self, wanted: str) -> Enqueues: ...
     @property
-    def results(self) -> ResultFolder: ...
+    def results(self) -> Results: ...
 
 
 class Told:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from rowlock.client.portal import Portal
-from rowlock.client.results import ResultFolder
+from rowlock.client.results import ResultFolder, Results
 from rowlock.client.settings import read_settings
 from rowlock.client.stores import Stores
 from rowlock.client.transactions import joined, joining
 from rowlock.core.clock import FakeClock
-from rowlock.core.config import Settings
-from rowlock.core.errors import InvalidArguments
+from rowlock.core.config import ResultSettings, Settings
+from rowlock.core.errors import ConfigError, InvalidArguments
 from rowlock.core.policy import DAY
 from rowlock.store import jobs
 from rowlock.store.app_schema import Migrations, prepare
@@ -44,6 +44,7 @@ class Database:
         self._given = (database, config)
         self._settings = settings
         self._found: tuple[Settings, str] | None = None  # the database that these settings mean
+        self._results: tuple[ResultSettings, Results] | None = None
         self.clock = clock
         self.migrations = migrations
         self._stores = Stores(self._open)
@@ -79,10 +80,23 @@ class Database:
         return jobs.Keep(retention.succeeded_days * DAY, retention.dead_days * DAY)
 
     @property
-    def results(self) -> ResultFolder:
-        """Where files that jobs make are kept."""
+    def results(self) -> Results:
+        """Where files that jobs make are kept. It is made once: storage on a network has connections."""
         settings = self.settings.results
-        return ResultFolder(os.path.join(self._folder or "", settings.path), settings.file_bytes)
+        if self._results is None or self._results[0] is not settings:
+            self._results = (settings, _open_results(settings, os.path.join(self._folder or "", settings.path)))
+        return self._results[1]
+
+    @property
+    def result_folder(self) -> ResultFolder:
+        """The local folder of results, for what works with paths alone: programs that Redis streams connect."""
+        found = self.results
+        if not isinstance(found, ResultFolder):
+            raise ConfigError(
+                'tasks with runs_on="redis" need results in a folder: their workers are given a path below'
+                " results.path; take results.url away"
+            )
+        return found
 
     # --- opening and closing
 
@@ -169,3 +183,13 @@ class Database:
         """Rows of your own query, which may not write. Inside of `transaction()` it is part of it; outside, on SQLite,
         it does not wait for writers."""
         return await (joined(self) or await self.store()).fetch(sql, *args)
+
+
+def _open_results(settings: ResultSettings, path: str) -> Results:
+    if settings.url is None:
+        return ResultFolder(path, settings.file_bytes)
+    try:
+        from rowlock.client.result_objects import open_bucket
+    except ImportError as error:
+        raise ConfigError('results.url needs a library: pip install "rowlock[s3]" (obstore is missing)') from error
+    return open_bucket(settings, path)

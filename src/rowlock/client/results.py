@@ -1,9 +1,11 @@
-"""Files that jobs make: written in private, visible once under the attempt's own path, read only below one folder.
+"""Files that jobs make: written in private, visible once under the attempt's own path, read only below one place.
 
     results/.partial/JOB.ATTEMPT.TOKEN/name     while the attempt runs; nobody else looks there
     results/JOB/ATTEMPT/name                    from the moment the attempt has succeeded
 
 An attempt that lost its lease never gets to the second path of another attempt, and no file is ever overwritten.
+`Results` is what workers and the API use; `ResultFolder` keeps the files in a local folder, `ResultObjects` (in
+result_objects.py) in object storage. Files that are still written are local in both cases.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ import os
 import shutil
 import stat
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rowlock.core.errors import InvalidArguments, Permanent
+from rowlock.store.ids import valid_id
 
 PARTIAL = ".partial"
 CHUNK = 1 << 20
@@ -38,11 +43,21 @@ class OutsideOfFolder(Exception):
     """A path does not lead to a regular file below the folder, or goes through a symbolic link."""
 
 
-class ResultFolder:
-    """The folder of results."""
+class Content(Protocol):
+    """A result's file that is open for reading."""
+
+    size: int
+    chunk: int  # how much to read at a time
+
+    def read(self, at: int, length: int) -> bytes:
+        """Bytes from a place on; fewer only at the end."""
+
+
+class Results(ABC):
+    """Where results are kept. Everything here may wait for a disk or a network: call it in a thread."""
 
     def __init__(self, path: str | Path, most_bytes: int) -> None:
-        self.path, self._most_bytes = Path(path), most_bytes
+        self.path, self._most_bytes = Path(path), most_bytes  # the folder of files that are still written
 
     def partial(self, job_id: str, attempt: int, token: str, name: str) -> Path:
         """Where an attempt may write its file."""
@@ -52,20 +67,29 @@ class ResultFolder:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder / name
 
+    @abstractmethod
     def publish(self, job_id: str, attempt: int, token: str, name: str) -> Published:
-        """Make an attempt's file the result under the attempt's own path. The file is on disk when this returns."""
-        written = self.partial(job_id, attempt, token, name)
-        checksum, size = self._digest(written)
-        uri = f"{job_id}/{attempt}/{name}"
-        target = self.path / uri
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-        try:
-            os.link(written, target, follow_symlinks=False)  # unlike a rename, it never replaces a file
-        except FileExistsError:
-            raise Permanent(f"the result {uri} exists already and is not overwritten", code="RESULT_EXISTS") from None
-        _sync(target.parent)
-        self.discard(job_id, attempt, token)
-        return Published(uri, checksum, size)
+        """Make an attempt's file the result under the attempt's own path. It is stored for good when this returns."""
+
+    @abstractmethod
+    def withdraw(self, uri: str) -> None:
+        """Remove a file that was published and that no job names."""
+
+    @abstractmethod
+    def content(self, uri: str) -> AbstractContextManager[Content]:
+        """A result's file, open for reading; FileNotFoundError if it is gone."""
+
+    @abstractmethod
+    def signed_url(self, uri: str) -> str | None:
+        """An address that opens this one file for a short time, if downloads are to go there."""
+
+    @abstractmethod
+    def jobs(self, older_than: float) -> Iterator[str]:
+        """Ids of the jobs that have files here, if none of these files is younger than so many seconds."""
+
+    @abstractmethod
+    def keep(self, job_id: str, attempt: str | None) -> None:
+        """Remove all files of a job but those of one attempt."""
 
     def _digest(self, written: Path) -> tuple[str, int]:
         """The checksum and size of a written file, which must be a regular one; flushed to disk."""
@@ -91,6 +115,46 @@ class ResultFolder:
     def discard(self, job_id: str, attempt: int, token: str) -> None:
         """Remove what an attempt has written in private."""
         shutil.rmtree(self.path / PARTIAL / _attempt(job_id, attempt, token), ignore_errors=True)
+
+    def remove_abandoned(self, older_than: float) -> int:
+        """Remove what attempts that never ended have written in private, if nobody has touched it for so long."""
+        removed = 0
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path / PARTIAL) as found:
+            for entry in found:
+                if entry.stat(follow_symlinks=False).st_mtime < time.time() - older_than:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                    removed += 1
+        return removed
+
+
+class ResultFolder(Results):
+    """Results in a local folder."""
+
+    def publish(self, job_id: str, attempt: int, token: str, name: str) -> Published:
+        """Make an attempt's file the result under the attempt's own path. The file is on disk when this returns."""
+        written = self.partial(job_id, attempt, token, name)
+        checksum, size = self._digest(written)
+        uri = f"{job_id}/{attempt}/{name}"
+        target = self.path / uri
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        try:
+            os.link(written, target, follow_symlinks=False)  # unlike a rename, it never replaces a file
+        except FileExistsError:
+            raise Permanent(f"the result {uri} exists already and is not overwritten", code="RESULT_EXISTS") from None
+        _sync(target.parent)
+        self.discard(job_id, attempt, token)
+        return Published(uri, checksum, size)
+
+    def withdraw(self, uri: str) -> None:
+        shutil.rmtree((self.path / uri).parent, ignore_errors=True)  # the attempt's own folder
+
+    @contextlib.contextmanager
+    def content(self, uri: str) -> Iterator[Content]:
+        with self.opened(uri) as file:
+            yield FileContent(file)
+
+    def signed_url(self, uri: str) -> str | None:
+        return None
 
     @contextlib.contextmanager
     def opened(self, uri: str) -> Iterator[int]:
@@ -118,24 +182,44 @@ class ResultFolder:
             if not uri.startswith(inside):
                 raise OutsideOfFolder(uri)
             uri = uri.removeprefix(inside)
-        parts = uri.split("/")
-        if any(part in ("", ".", "..", PARTIAL) or "\x00" in part or "\\" in part for part in parts):
-            raise OutsideOfFolder(uri)
-        return parts
+        return plain_parts(uri)
 
-    def remove(self, job_id: str) -> None:
-        """Remove all files of a job."""
-        shutil.rmtree(self.path / job_id, ignore_errors=True)
-
-    def remove_abandoned(self, older_than: float) -> int:
-        """Remove what attempts that never ended have written in private, if nobody has touched it for so long."""
-        removed = 0
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path / PARTIAL) as found:
-            for entry in found:
+    def jobs(self, older_than: float) -> Iterator[str]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path) as entries:
+            for entry in entries:
+                if valid_id(entry.name) != entry.name or not entry.is_dir(follow_symlinks=False):
+                    continue
                 if entry.stat(follow_symlinks=False).st_mtime < time.time() - older_than:
+                    yield entry.name
+
+    def keep(self, job_id: str, attempt: str | None) -> None:
+        if attempt is None:
+            shutil.rmtree(self.path / job_id, ignore_errors=True)
+            return
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path / job_id) as attempts:
+            for entry in attempts:
+                if entry.name != attempt:
                     shutil.rmtree(entry.path, ignore_errors=True)
-                    removed += 1
-        return removed
+
+
+class FileContent:
+    """A local file, by its descriptor."""
+
+    chunk = 1 << 18
+
+    def __init__(self, file: int) -> None:
+        self._file, self.size = file, os.fstat(file).st_size
+
+    def read(self, at: int, length: int) -> bytes:
+        return os.pread(self._file, length, at)
+
+
+def plain_parts(uri: str) -> list[str]:
+    """The parts of a relative path, none of which leads elsewhere."""
+    parts = uri.split("/")
+    if any(part in ("", ".", "..", PARTIAL) or "\x00" in part or "\\" in part for part in parts):
+        raise OutsideOfFolder(uri)
+    return parts
 
 
 def _attempt(job_id: str, attempt: int, token: str) -> str:

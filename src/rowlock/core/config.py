@@ -74,6 +74,7 @@ def _like(pattern: str, otherwise: str) -> After:
     return After(check)
 
 
+_BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\\\s]+)*/?$"
 _DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
 Database = Annotated[str, _like("sqlite:///|postgres(ql)?://", "must start with sqlite:/// or postgresql://")]
 Server = Annotated[str, _like("postgres(ql)?://", "must start with postgresql://")]
@@ -201,6 +202,29 @@ class JwtSettings(_Section):
         return self
 
 
+def _mapping(value: object) -> object:
+    """A mapping, also as JSON: an environment variable has none."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('must be JSON such as {"enabled": true}') from None
+
+
+class WebhookSettings(_Section):
+    """Requests that the API's clients may have sent when their jobs end. Off unless enabled: the addresses come from
+    strangers, and the worker is the one who calls them."""
+
+    enabled: bool = False
+    hosts: Annotated[tuple[str, ...], Before(_names)] = ()  # that may be called, *.example.com too; none: all public
+    allow_private: bool = False  # also call the loopback and private networks: for tests, never beside strangers
+    queue: str = Field(default="default", min_length=1, max_length=200)  # that a worker with this setting serves
+    max_attempts: Count = 12
+    retry_seconds: Seconds = 5  # before the second attempt; then twice as long each time, up to six hours
+    timeout_seconds: Seconds = 15  # of one attempt
+
+
 BasePath = Annotated[str, _like(r"(/[\w.~-]+)*\Z", "must be empty or such as /rowlock, without a slash at its end")]
 
 
@@ -222,13 +246,26 @@ class ApiSettings(_Section):
     jobs_per_owner: Annotated[int, Before(_number), Field(ge=1, le=1_000_000)] = 10_000  # not finished
     requests_per_minute: Annotated[int, Before(_number), Field(ge=1, le=10_000_000)] = 6_000  # of one token
     connections_per_owner: Count = 20  # WebSockets and event streams
+    webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
 
 
 class ResultSettings(_Section):
     """Where files that jobs make are kept."""
 
-    path: str = "rowlock-results"
+    path: str = "rowlock-results"  # with a URL: of files that are still written
     file_bytes: Annotated[int, Before(_number), Field(ge=1)] = 10_000_000_000  # of one result
+    url: Annotated[str, _like(_BUCKET, "must be s3://bucket or s3://bucket/prefix")] | None = None  # object storage
+    endpoint: Annotated[str, _like("https?://[^/?#]+/?$", "must be such as https://s3.example.com")] | None = None
+    region: str | None = None
+    signed_urls: bool = False  # downloads are answered with an address of the storage
+    signed_seconds: Annotated[float, Before(_seconds), Field(ge=1, le=7 * DAY)] = 300  # for so long
+
+    @field_validator("signed_urls")
+    @classmethod
+    def _needs_storage(cls, signed: bool, info: ValidationInfo) -> bool:
+        if signed and info.data.get("url") is None:
+            raise ValueError("needs results.url: a local folder has no addresses to sign")
+        return signed
 
 
 class RedisSettings(_Section):

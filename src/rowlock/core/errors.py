@@ -112,6 +112,10 @@ class JobCancelled(RowlockError):
         self.job_id, self.code = job_id, code
 
 
+class ResultsUnavailable(RowlockError):
+    """The object storage of results cannot be reached, or refuses."""
+
+
 class StoreError(RowlockError):
     """The database refused or failed."""
 

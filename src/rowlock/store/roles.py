@@ -38,7 +38,8 @@ READABLE = (
     "jobs", "jobs_live", "jobs_finished", "attempts", "batches", "batch_counts", "queues", "workers", "dispatchers",
     "schedules", "ticks", "sources", "tasks", "events", "set_aside", "migrations",
 )  # fmt: skip
-SECRET = ("tokens", "tickets", "requests")
+SECRET = ("tokens", "tickets", "requests", "webhook_secrets")
+UNREADABLE = ("job_keys", "event_listeners", "app_migrations", "webhooks", "webhook_deliveries")
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 # What each role may do with a table: a privilege, with columns where it is about some of them only.
 TABLES: dict[str, dict[str, str]] = {
@@ -67,10 +68,12 @@ TABLES: dict[str, dict[str, str]] = {
         # Triggers write them, with the rights of the caller.
         "events": "INSERT",
         "event_listeners": "SELECT",
+        "webhooks": "SELECT, UPDATE (drop_on)",
+        "webhook_deliveries": "INSERT",
     },
     "rowlock_read": dict.fromkeys(READABLE, "SELECT"),
     "rowlock_admin": {
-        **dict.fromkeys((*READABLE, *SECRET, "job_keys", "event_listeners", "app_migrations"), CHANGE),
+        **dict.fromkeys((*READABLE, *SECRET, *UNREADABLE), CHANGE),
         "jobs": "SELECT",
         "migrations": "SELECT",
         "app_migrations": "SELECT",

@@ -17,7 +17,7 @@ class BatchMarks:
         self._store, self._loops, self._settler = store, loops, settler
         self._known: set[str] = set()
         self._fresh: set[str] = set()
-        self._ending: set[str] = set()  # whose last job may just have settled itself
+        self._ending: set[str] = set()  # batches whose last job may have settled itself in its own transaction
 
     def started(self, batch_id: str) -> None:
         """A job of this batch is started. What is new in one turn of the event loop is written together."""
@@ -44,5 +44,5 @@ class BatchMarks:
         self._ending.discard(batch_id)
 
     async def finish(self) -> None:
-        """The worker stops. It may be the last one: nobody else would notice that these batches are complete."""
+        """The worker stops. End the complete batches first: if it is the last worker, no sweeper will."""
         await self._settler.end_batches(set(self._ending))

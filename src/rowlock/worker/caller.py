@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from rowlock.client.context import Context, Report
 from rowlock.client.tasks import Task
 from rowlock.client.transactions import AttemptTransaction, given_back, leave
 from rowlock.core.error_text import said
-from rowlock.core.errors import InvalidArguments, LeaseLost, StoreUnavailable
+from rowlock.core.errors import InvalidArguments, LeaseLost, ResultsUnavailable, StoreUnavailable
 from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
@@ -28,8 +29,8 @@ from rowlock.worker.classify import ArgumentsMisfit, InvalidResult, Overran
 from rowlock.worker.running import Running
 
 NOTHING = Succeeded(None)
-SWALLOW_SECONDS = 0.5  # after its timeout, in which a handler may end by itself before it is asked again
-ASK_AGAIN_SECONDS = 0.5  # between questions to a database that is out of reach
+SWALLOW_SECONDS = 0.5  # after the timeout: a handler may end by itself before it is cancelled again
+ASK_AGAIN_SECONDS = 0.5  # between tries to reach a database that does not answer
 
 Function = Callable[[], Any]  # a task's function with its arguments
 Blocking = Callable[[Running, Function], Awaitable[Any]]  # how a function that is not async is called
@@ -72,7 +73,7 @@ class Caller:
             else:
                 value = await (task.function(ctx, **arguments) if task.takes_context else task.function(**arguments))
             if attempt.reason in ("cancel", "timeout"):
-                raise asyncio.CancelledError  # it was told to stop, and returning is how a thread obeys
+                raise asyncio.CancelledError  # a thread that is told to stop can only return
             result = NOTHING if value is None else Succeeded(_result_text(task, value))
             if ctx is not None and ctx.result_name is not None:
                 await self._publish(job, ctx.result_name)
@@ -81,7 +82,7 @@ class Caller:
                 if ctx.result_name is not None:
                     app.results.discard(job.id, job.attempt, job.token)
                 ctx.own_transaction.close()
-                await ctx.own_transaction.roll_back(error)  # one that waits for a success would hold its locks
+                await ctx.own_transaction.roll_back(error)  # it would hold its locks until the success
                 if attempt.reason is None and ctx.own_transaction.was_lost(error):
                     return given_back(job, error)
             raise
@@ -95,6 +96,8 @@ class Caller:
         published = await asyncio.to_thread(self._app.results.publish, job.id, job.attempt, job.token, name)
         store = await self._app.store()
         if not await store.run(leases.set_result_file(job.id, job.token, published.uri, published.checksum)):
+            with suppress(ResultsUnavailable):  # then it goes when old files are tidied up
+                await asyncio.to_thread(self._app.results.withdraw, published.uri)
             raise LeaseLost(
                 f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
             )
@@ -110,7 +113,7 @@ class Caller:
         timeout = attempt.job.timeout_seconds
         if timeout is None or attempt.blocking:
             return await around()
-        # A handler that swallows the cancel of its timeout is asked again, and at last left behind.
+        # A handler that swallows the CancelledError of its timeout is cancelled again, and at last abandoned.
         swallowed = asyncio.get_running_loop().call_later(timeout + SWALLOW_SECONDS, self._overran, attempt)
         try:
             async with asyncio.timeout(timeout) as limit:
@@ -121,7 +124,7 @@ class Caller:
             raise
         finally:
             swallowed.cancel()
-        if limit.expired():  # it has swallowed the cancel and returned all the same
+        if limit.expired():  # it swallowed the CancelledError and returned
             raise Overran(timeout)
         return value
 

@@ -24,7 +24,7 @@ from rowlock.worker.running import Running
 log = logging.getLogger("rowlock.worker")
 
 Rules = Mapping[type[BaseException], FailureRule]
-UNKNOWN_SECONDS = 30.0  # before a job of a task that this worker does not have is offered again
+UNKNOWN_SECONDS = 30.0  # until a job is claimable again whose task the claiming worker has not registered
 
 
 class Overran(Exception):
@@ -36,7 +36,8 @@ class Overran(Exception):
 
 
 class NotRegistered(Exception):
-    """This worker does not have the job's own task: one that the handler asked for is the handler's failure."""
+    """This worker has not registered the job's own task. A TaskNotFound that the handler raised is an ordinary
+    failure."""
 
 
 class ArgumentsMisfit(InvalidArguments):
@@ -85,7 +86,7 @@ def _call_hooks(app: Client, attempt: Running, error: BaseException) -> None:
 
 
 def _classify(job: Claimed, rules: Rules, raised: BaseException, picked: Picked) -> AttemptEnd:
-    """How an attempt that raised has ended. Raises whatever the exception's own properties raise."""
+    """How an attempt that raised has ended. May raise: reading an attribute of the exception runs user code."""
     cause, others = picked
     match cause:
         case Snooze():

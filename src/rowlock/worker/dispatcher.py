@@ -36,7 +36,7 @@ PUT_RIGHT_SECONDS = 20.0  # between looks for schedules that a clock which was a
 POLL_SECONDS = 6.0  # longest time without a look: a wake-up after a change may be lost
 FEWEST, MOST = 20, 500  # schedules in one transaction
 BATCH_SECONDS = 0.004  # how long one should take where only one process can write: claims wait for it
-REST = 1.0  # of that time, so that they get their turn between two
+REST = 1.0  # pause after a batch, in multiples of the time it took: claims get their turn
 
 
 def _refused(error: Exception) -> None:
@@ -44,16 +44,16 @@ def _refused(error: Exception) -> None:
 
 
 class Dispatcher:
-    """One process' share of the firing."""
+    """One of any number of dispatchers: it declares the schedules of its app, and fires due ticks."""
 
     def __init__(self, app: Client, now: Callable[[], float] | None = None) -> None:
         self.app, self.id, self._now = app, worker_id(), now or time.monotonic
-        # Long enough that a sign of life now and then is one, whatever workers have.
+        # Longer than the pauses between the signs of life that a dispatcher sends, whatever lease the workers have.
         self._lease = max(app.settings.worker.lease_seconds, 10 * POLL_SECONDS)
         self._loops: Loops
         self._store: Store
         self._seen_at, self._declared = 0.0, False
-        self._looked_at = self._now()  # for what is to be retired; after a start, others may be starting
+        self._looked_at = self._now()  # for schedules to retire; after a start, other dispatchers may be starting
         self._put_right_at = self._look_again_at = 0.0
         self._started_at: Any = None  # by the database's clock
         self._unread: set[schedules.Unread] = set()  # left to other dispatchers
@@ -88,7 +88,7 @@ class Dispatcher:
 
     def _heard(self, what: str) -> None:
         if what == "schedules":
-            self._unread.clear()  # somebody may have mended one
+            self._unread.clear()  # an operator may have mended one
             self._wake.set()
 
     def _tell(self, origin: str, found: list[Schedule], declared: schedules.Declared) -> None:
@@ -126,7 +126,7 @@ class Dispatcher:
         self.fired += fired.jobs
         self._leave(fired.unread)
         if not fired.schedules:
-            return random.uniform(0.05, 0.15)  # although something was due: another dispatcher has it in hand
+            return random.uniform(0.05, 0.15)  # another dispatcher has locked the schedules that are due
         full = fired.schedules == self._batch or fired.jobs >= schedules.MOST_JOBS
         if full and self._store.writers == 1:
             self._batch = min(max(int(self._batch * BATCH_SECONDS / took), FEWEST), MOST)
@@ -183,9 +183,10 @@ class Dispatcher:
         if self._declared and await self._store.run(schedules.seen(self.id, self._lease)):
             self._seen_at = self._now()
         else:
-            self._declared = False  # until all of it is done: what fails half-way is not forgotten
+            self._declared = False  # until every schedule is declared: after an error the next round tries again
             await self._declare()
-            self._looked_at = self._now()  # the database was away, or we: the others may be on their way back, too
+            # After an outage, of the database or of this process: other dispatchers may be coming back, too.
+            self._looked_at = self._now()
         if self._now() < self._looked_at + 2 * self._lease:
             return
         self._looked_at = self._now()
@@ -204,5 +205,5 @@ class Dispatcher:
         log.info("Dispatcher stopped: %s", self.id)
 
     async def join(self) -> None:
-        """Wait; raises what the dispatcher died of."""
+        """Wait for ever; raises the error that ended the dispatcher."""
         await self._loops.join()

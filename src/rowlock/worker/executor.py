@@ -1,5 +1,5 @@
-"""Runs attempts: start those that find a slot, call their tasks here or in a child process, classify how they ended,
-settle that, and let the next one have the slot."""
+"""Runs attempts: starts claimed jobs in free slots, calls their tasks here or in a child process, classifies how they
+ended and has that settled."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Executor:
         )
 
     async def round(self) -> float:
-        """Jobs were claimed: start what finds a slot. Returns the delay before the next round."""
+        """Jobs were claimed: start as many as there are free slots. Returns the delay before the next round."""
         self._start_waiting()
         return IDLE_SECONDS
 
@@ -69,7 +69,7 @@ class Executor:
         slots, create_task = self._slots, asyncio.get_running_loop().create_task
         unstarted, size = slots.unstarted, slots.size
         while not slots.closed and slots.occupied < size:
-            attempt = self._suspects.next() if slots.suspects else None  # none while one of them runs
+            attempt = self._suspects.next() if slots.suspects else None  # None while a suspect runs
             if attempt is None:
                 if not unstarted:
                     break
@@ -86,7 +86,7 @@ class Executor:
                 self._batches.started(attempt.job.batch_id)
 
     async def execute(self, attempt: Running) -> None:
-        """Run one claimed job from lookup to outcome. Never raises: whatever happens becomes an outcome."""
+        """Run one claimed job from lookup to outcome. Never raises: every error becomes an outcome."""
         attempt.begun = True
         try:
             end = await self._run(attempt) if attempt.reason is None else stopped(attempt)
@@ -107,7 +107,8 @@ class Executor:
             self._batches.settled_itself(attempt.job.batch_id)
 
     def _run(self, attempt: Running) -> Coroutine[Any, Any, AttemptEnd | None]:
-        """Run it where it belongs. None when its own transaction has settled it."""
+        """Run the attempt in this process, a child process or quarantine. None if its own transaction has settled
+        it."""
         try:
             task = self._app.registry.get(attempt.job.task)
         except TaskNotFound as error:
@@ -120,18 +121,19 @@ class Executor:
         return self._caller.call(attempt, task)
 
     async def _run_suspect(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
-        """A job whose worker died runs in quarantine; what no child process can import runs alone in this one."""
+        """Run a suspect in the quarantine child. A task that no child process can import runs here, with no other
+        attempt beside it."""
         try:
             return await self._quarantine.run(attempt, task, self._progress.reporter(attempt))
         except (NotImportable, NotStarted) as error:
             log.warning("Job %s (%s) runs alone in its worker, not in quarantine: %s", attempt.job.id, task.name, error)
         with self._claimer.paused():
-            while self._slots.occupied > 1:  # itself; no two suspects run at a time
+            while self._slots.occupied > 1:  # 1: this attempt; only one suspect runs at a time
                 await asyncio.sleep(ALONE_SECONDS)
             return await self._run_here(attempt, task)
 
     def _returned(self, attempt: Running) -> None:
-        """The slot is free, whether or not the outcome is written yet."""
+        """An attempt has returned: its slot is free, also if its outcome is not written yet."""
         slots = self._slots
         slots.occupied -= 1
         if attempt.job.losses:

@@ -16,7 +16,7 @@ from rowlock.core.errors import Permanent, Retry, SourceError
 from rowlock.core.source import Fault
 
 LONGEST_RETRY_AFTER = 86_400.0
-WRAPPED = 5  # causes that are followed
+WRAPPED = 5  # links of an exception's chain of causes that are followed
 REFUSALS = {"ROBOTS", "CAPTCHA", "BLOCKED", "FORBIDDEN"}
 BROKEN = {"TIMEOUT", "CONNECTION", "CONNECTION_ERROR", "SOURCE_ERROR", "RATE_LIMITED"}
 # Names in the class hierarchies of the standard library, httpx, aiohttp, requests, urllib3 and botocore.
@@ -68,7 +68,7 @@ def _of_one(error: BaseException) -> Verdict:
     # The code of an exit is no status.
     status = None if isinstance(error, SystemExit) else _status(error)
     if status is not None:
-        return Verdict(_by_status(status), _retry_after(error))
+        return Verdict(_by_status(status), retry_after(error))
     names = {cls.__name__ for cls in type(error).__mro__}
     return Verdict("source" if names & CLASSES and not names & OURS else None)
 
@@ -100,7 +100,7 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
-def _retry_after(error: BaseException) -> float | None:
+def retry_after(error: Any) -> float | None:
     """The Retry-After header: seconds, or a moment by the source's own clock if it tells it."""
     for holder in (getattr(error, "response", None), error):
         headers: Any = getattr(holder, "headers", None)
@@ -116,7 +116,7 @@ def _retry_after(error: BaseException) -> float | None:
                 told = _header(headers, "Date")
                 now = parsedate_to_datetime(told).timestamp() if told else time.time()
                 delay = parsedate_to_datetime(value).timestamp() - now
-        except Exception:  # it is the text of a server: whatever is in it, it must not end anything here
+        except Exception:  # a server may send any text; a bad one counts as no header
             return None
         return min(max(delay, 0.0), LONGEST_RETRY_AFTER) or None
     return None

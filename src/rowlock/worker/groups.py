@@ -12,7 +12,7 @@ from rowlock.core.errors import LeaseLost, Permanent, Retry, Snooze, SourceError
 from rowlock.core.job import Claimed
 
 SPOKEN = (Permanent, Retry, SourceError, Snooze)
-MOST = 10_000  # exceptions looked at
+MOST = 10_000  # exceptions of one group that are read
 
 
 class Picked(NamedTuple):
@@ -33,7 +33,7 @@ def pick(error: BaseException, job: Claimed) -> Picked:
 
 
 def speaks_of(error: BaseException, job: Claimed) -> bool:
-    """Whether it says that this very attempt has lost its lease: a handler may hold leases of other jobs."""
+    """Whether the error is a LeaseLost of this attempt's own lease: a handler may hold leases of other jobs."""
     return isinstance(error, LeaseLost) and (error.job_id, error.token) == (job.id, job.token)
 
 

@@ -1,8 +1,8 @@
 """Heartbeats, in a thread and on a connection of their own, so that a handler that blocks the event loop keeps its job.
 
-The same thread fences the worker: when it has not reached the database for so long that a lease may run out, the
-handlers are stopped before another worker can own their jobs. Time is CLOCK_BOOTTIME, which goes on while the machine
-sleeps.
+The heartbeat thread also stops handlers in time. If it could not reach the database, leases run out, and another worker
+may claim their jobs; the handlers are stopped one beat before that. Time is CLOCK_BOOTTIME, which also counts while the
+machine sleeps.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from rowlock.worker.stopping import Stopping
 log = logging.getLogger("rowlock.worker")
 
 LAG_SECONDS = 1.0
-LOCKED_ROWS = 3  # that are waited for at the same time: each takes one of the heart's four connections
-WATCH_SECONDS = 0.2  # between looks at leases that run out and at the loop
+LOCKED_ROWS = 3  # row locks that are waited for side by side; each takes one of the heart's four connections
+WATCH_SECONDS = 0.2  # between checks of leases that run out and of the event loop
 
 
 def boottime() -> float:
@@ -40,7 +40,8 @@ def boottime() -> float:
 
 
 class Heart:
-    """Renews the leases of one worker, and has attempts stopped whose job is lost, cancelled or no longer sure."""
+    """Renews the leases of one worker. Has an attempt stopped if its lease is lost or may be, or its job was
+    cancelled."""
 
     def __init__(
         self,
@@ -59,10 +60,10 @@ class Heart:
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
-        self._wake: Callable[[], object] | None = None  # its thread, to stop at once
+        self._wake: Callable[[], object] | None = None  # ends the sleep of the heartbeat thread
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._in_line = asyncio.Semaphore(LOCKED_ROWS)
-        self._standing: set[str] = set()  # whose rows we are next in line for
+        self._standing: set[str] = set()  # jobs whose row lock a statement of ours is waiting for
         self._ticked = time.monotonic()
         self.beats = 0
         self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
@@ -79,7 +80,7 @@ class Heart:
             self._loop.call_later(LAG_SECONDS / 4, self._tick)
 
     async def stop(self) -> None:
-        """Stop beating; leases still held are left to their time."""
+        """Send no more heartbeats; leases that are still held run out."""
         self._stop.set()
         if self._wake is not None:
             with contextlib.suppress(RuntimeError):  # its loop has ended already
@@ -125,7 +126,7 @@ class Heart:
                         await self._beat(store)
                     self.in_touch_since = min(self.in_touch_since, boottime())
                     next_beat = max(next_beat + self._beat_seconds, time.monotonic())
-                except Exception as error:  # whatever it was: a heart that stops beating loses every job
+                except Exception as error:  # of any kind: without heartbeats this worker would lose every job
                     self._report(error)
                     self.in_touch_since = math.inf
                     next_beat = time.monotonic() + random.uniform(0.2, 1.0) * min(1.0, self._beat_seconds / 4)
@@ -145,7 +146,7 @@ class Heart:
             log.log(level, "heartbeat failed, trying again: %r", error)
 
     async def _open(self) -> Store:
-        # No repeats of its own: the next beat is the repeat.
+        # One try only: the next beat is the repeat.
         options = self._app.store_options(
             connections=LOCKED_ROWS + 1, name="rowlock-heart", command_timeout=self._beat_seconds, repeats=1
         )
@@ -176,12 +177,12 @@ class Heart:
         self.beats += 1
 
     def _row_is_locked(self, store: Store, attempt: Running, sent: float) -> None:
-        """The beat has passed over this row: wait for its lock, beside the next beats."""
+        """The beat skipped this row because it is locked: wait for the lock while the next beats go on."""
         job_id = attempt.job.id
         if job_id not in self._waiting:
             self._waiting[job_id] = asyncio.ensure_future(self._wait_for_row(store, attempt))
         if job_id in self._standing or len(self._waiting) <= LOCKED_ROWS:
-            attempt.renewed = sent  # nobody can reclaim a locked row, and we get it next: no need to fence
+            attempt.renewed = sent  # a sweeper skips locked rows, and ours is the next lock: no need to fence
 
     async def _wait_for_row(self, store: Store, attempt: Running) -> None:
         """Wait in line for the lock of a job's row: when it is released, the lease may have run out, and a sweeper must
@@ -197,19 +198,19 @@ class Heart:
                             attempt.renewed = sent
                         return
                     except RowlockError:
-                        pass  # after a lock timeout: stand in line again
+                        pass  # a lock timeout: wait for the lock again
                     finally:
                         self._standing.discard(job_id)
-                # Not more often than this, for a short lock_timeout, or no database, fails at once.
+                # Pause: with a short lock_timeout, or without a database, the statement fails at once.
                 await asyncio.sleep(max(0.0, sent + min(1.0, self._beat_seconds / 4) - boottime()))
         finally:
             self._waiting.pop(job_id, None)
 
     def _held_now(self) -> list[Running]:
-        return list(self._slots.held.copy().values())  # copied in one step of the interpreter: no thread comes between
+        return list(self._slots.held.copy().values())  # dict.copy is atomic; the worker's thread changes it
 
     def _fence(self) -> None:
-        """Past its local deadline a lease may be another worker's: stop before that."""
+        """Stop attempts whose lease was not renewed for so long that it may soon be another worker's."""
         limit = boottime() - (self._lease - self._beat_seconds)
         unsure = [attempt for attempt in self._held_now() if attempt.renewed < limit and not attempt.fenced]
         for attempt in unsure:
@@ -217,7 +218,7 @@ class Heart:
         self._tell(self._stopping.fenced, unsure)
 
     def _watch_loop(self, warned: bool) -> bool:
-        """Warn once, with names, when a handler keeps the event loop from turning."""
+        """Warn once, with the names of the running tasks, when a handler blocks the event loop."""
         lag = time.monotonic() - self._ticked
         if lag > LAG_SECONDS and not warned:
             tasks = ", ".join(sorted({attempt.job.task for attempt in self._held_now() if attempt.task})) or "none"

@@ -1,4 +1,4 @@
-"""A job claimed by hand: for programs that have a loop of their own, and for looking after single jobs."""
+"""`app.claim(job_id)`: the lease of one job, claimed by a program that is no worker and settled by it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def claim_by_hand(app: Client, job_id: str, worker: str | None, lease: flo
 
 
 async def _give_back(app: Client, worker: str, token: str, seconds: float) -> None:
-    """Release what a claim took whose caller does not learn of it; if that fails, the lease runs out."""
+    """Release the job of a claim whose reply was lost; if that fails, its lease runs out."""
     with suppress(RowlockError, TimeoutError):
         async with asyncio.timeout(GIVE_BACK_SECONDS):
             for job in await (await app.store()).run(claim.adopt(worker, token)):
@@ -75,7 +75,7 @@ async def _give_back(app: Client, worker: str, token: str, seconds: float) -> No
 
 
 async def _to_the_end(work: Coroutine[Any, Any, Any]) -> None:
-    """Wait for it, however often the caller is cancelled meanwhile."""
+    """Wait for the coroutine to end, also if the caller is cancelled meanwhile; raise the cancellation afterwards."""
     task, cancelled = asyncio.ensure_future(work), None
     while not task.done():
         try:
@@ -88,19 +88,20 @@ async def _to_the_end(work: Coroutine[Any, Any, Any]) -> None:
 
 
 class Lease:
-    """The right to one job, until it is settled or runs out. A worker would beat it; here that is for the caller to do,
-    more often than every `lease_seconds`. Every method raises LeaseLost once the job is somebody else's."""
+    """The lease of one job that `app.claim` claimed, until it is settled or runs out. No heartbeats are sent for it:
+    call `beat` more often than every `lease_seconds`, or `run`, which does. Every method raises LeaseLost once another
+    worker may have the job."""
 
     def __init__(self, app: Client, job: Claimed, seconds: float, renewed: float) -> None:
         self._app, self._job, self._seconds, self._renewed = app, job, seconds, renewed
         self.job_id, self.task, self.queue, self.owner = job.id, job.task, job.queue, job.owner
         self.attempt, self.max_attempts, self.worker, self.token = job.attempt, job.max_attempts, job.worker, job.token
         self.timeout_seconds = job.timeout_seconds
-        self.args: dict[str, Any] = parsed(job.args)[0]  # text, if it is no JSON
+        self.args: dict[str, Any] = parsed(job.args)[0]  # the stored text, if another program stored no JSON
         self._over = False
 
     async def beat(self) -> None:
-        """Hold it for `lease_seconds` from now on."""
+        """Renew the lease for `lease_seconds` from now on."""
         sent = boottime()
         if not await (await self._app.store()).run(leases.beat_waiting(self.job_id, self.token, self._seconds)):
             raise self._lost("is no longer held by this attempt")
@@ -108,8 +109,8 @@ class Lease:
 
     async def run(self) -> State:
         """Run the job's task here, as a worker would, with heartbeats, context, timeout and settlement; answers the
-        job's new state. A task that this program does not have is a TaskNotFound. That job is given back, and so is one
-        whose caller is cancelled; neither uses up a try."""
+        job's new state. Raises TaskNotFound if this program has not registered the task. That job is released, and so
+        is one whose caller is cancelled; neither uses up a try."""
         if self._over:
             raise self._lost("is settled already")
         if joined(self._app) is not None:
@@ -135,13 +136,14 @@ class Lease:
         return (await self._app.job(self.job_id)).state
 
     async def _pool(self) -> WorkerPool:
-        """A worker for this job alone. If it cannot be started, the lease is as it was, or given back on a cancel."""
+        """A worker for this job alone. If it cannot be started, the lease stays as it was; on a cancel it is
+        released."""
         beat = min(self._app.settings.worker.heartbeat_seconds, self._seconds / 4)
         pool = WorkerPool(self._app, pool_size=1, lease_seconds=self._seconds, heartbeat_seconds=beat)
         pool.id = self.worker
-        self._over = True  # from here on the settlement is the worker's
+        self._over = True  # from here on the worker settles the job
         try:
-            await self.beat()  # if the job is somebody else's by now, they run it
+            await self.beat()  # raises LeaseLost if another worker has the job by now
             await pool.start(claims=False)
         except BaseException as error:  # nothing has run
             self._over = False
@@ -152,24 +154,25 @@ class Lease:
         return pool
 
     async def complete(self, result: Any = None) -> State:
-        """It is done."""
+        """The job succeeded. Answers its new state."""
         what = f"the result of {self.task!r}"
         return await self._settle(Succeeded(None if result is None else to_json(result, what, MAX_RESULT_BYTES)))
 
     async def fail(self, message: str, *, code: str = "FAILED", permanent: bool = False) -> State:
-        """It failed: tried again after its backoff while tries are left, else dead. Answers its new state."""
+        """The attempt failed: the job is retried after its backoff while tries are left, else dead. Answers its new
+        state."""
         return await self._settle(Failed(clean(str(code), CODE_LIMIT), clean(str(message)), permanent=permanent))
 
     async def time_out(self) -> State:
-        """It took longer than it may; else like `fail`."""
+        """The attempt took longer than the job's timeout; what follows is as with `fail`."""
         return await self._settle(TimedOut(self.timeout_seconds or self._seconds))
 
     async def release(self, after: float | timedelta = 0.0) -> State:
-        """Give it back unharmed: no try is used up."""
+        """Put the job back in the queue, to be claimed after this delay; no try is used up."""
         return await self._settle(Released(span(after, "after")))
 
     async def _settle(self, end: AttemptEnd) -> State:
-        if self._over:  # the database would say `duplicate`: it is this very lease that settled it, but otherwise
+        if self._over:  # the database would answer `duplicate`, although this outcome may be another one
             raise self._lost("is settled already")
         transition = decide(self._job, end, random.random())
         settlement = Settlement(self.job_id, self.token, transition, follow_ups(self._job, transition))
@@ -181,7 +184,7 @@ class Lease:
         if self._job.batch_id is not None and transition.state in FINAL:
             complete = await store.run(batches.complete([self._job.batch_id]))
             await store.run(batches.end(complete))
-        return (await self._app.job(self.job_id)).state  # not the transition's: a cancel may have come first
+        return (await self._app.job(self.job_id)).state  # not the transition's state: a cancel may have come first
 
     def _lost(self, why: str) -> LeaseLost:
         return LeaseLost(f"job {self.job_id} {why}", self.job_id, self.token)

@@ -59,7 +59,7 @@ def signals() -> Iterator[Stopper]:
 
 
 async def run_worker(app: Client, **changes: Any) -> None:
-    """Work until told to stop."""
+    """Run a worker until a signal stops it."""
     with signals() as stopper:
         await serve(WorkerPool(app, **changes), stopper)
 
@@ -76,7 +76,7 @@ async def dispatching(app: Client) -> AsyncIterator[Dispatcher]:
 
 
 async def run_dispatcher(app: Client) -> None:
-    """Fire ticks until told to stop."""
+    """Run a dispatcher until a signal stops it."""
     with signals() as stopper:
         async with dispatching(app) as dispatcher:
             firing = asyncio.ensure_future(dispatcher.join())
@@ -90,7 +90,8 @@ async def run_dispatcher(app: Client) -> None:
 
 
 async def run_everything(app: Client, **changes: Any) -> None:
-    """Work and fire ticks until told to stop. A dispatcher that dies takes the worker along: half alive looks alive."""
+    """Run a worker and a dispatcher until a signal stops them. If the dispatcher dies, the worker stops, too: a process
+    that does half of its work would look healthy."""
     with signals() as stopper:
         async with dispatching(app) as dispatcher:
             firing = asyncio.ensure_future(dispatcher.join())
@@ -100,7 +101,7 @@ async def run_everything(app: Client, **changes: Any) -> None:
 
 
 async def serve(pool: WorkerPool, stopper: Stopper, *beside: asyncio.Future[None]) -> None:
-    """Start a worker, run it until told to stop or until what is beside it ends, stop it."""
+    """Start a worker, run it until a signal comes or the task beside it ends, and stop it."""
     await pool.start()
     working = asyncio.ensure_future(pool.join())
     asked = asyncio.ensure_future(stopper.asked.wait())

@@ -1,4 +1,4 @@
-"""What a worker looks for now and then, beside its sweeps: a clock that was set back, and jobs that nobody can run."""
+"""What a worker checks every 25 seconds: was the database's clock set back, and do jobs wait for an unknown task?"""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rowlock.worker.heartbeat import boottime
 log = logging.getLogger("rowlock.worker")
 
 LOOK_SECONDS = 25.0
-SET_BACK_SECONDS = 5.0  # by which the database's clock must fall behind ours to be noticed
+SET_BACK_SECONDS = 5.0  # a clock that falls behind this machine's by less counts as correct
 FEW, ALL = 10_000, 10_000_000  # jobs that wait for their time: looked at after a start, and when the clock was set back
 
 
 class Lookout:
-    """One worker's looks."""
+    """The checks of one worker."""
 
     def __init__(self, store: Store, queues: Collection[str]) -> None:
         self._store, self._queues = store, queues
@@ -36,8 +36,8 @@ class Lookout:
         return LOOK_SECONDS * random.uniform(0.8, 1.2)
 
     async def _put_right(self) -> None:
-        """Whatever a clock that was ahead has written. All that waits for its time is read only when there is reason
-        to: it may be a million jobs."""
+        """Correct times that were written while the database's clock was ahead. All waiting jobs are read only if the
+        clock was set back since the last look: there may be a million."""
         before, self._seen = self._seen, (await self._store.run(clocks.now()), boottime())
         many = FEW if before is None else 0
         if before is not None:
@@ -54,7 +54,7 @@ class Lookout:
             )
 
     async def _tell_unknown(self) -> None:
-        """Tasks in this worker's queues that no live worker knows, each once until somebody knows it."""
+        """Warn about tasks in this worker's queues that no live worker has registered, once for each."""
         waiting = {
             (queue, task): n for queue, task, n in await self._store.run(unknown_tasks()) if queue in self._queues
         }

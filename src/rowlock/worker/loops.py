@@ -1,4 +1,4 @@
-"""The one way in which a worker repeats anything: a round that returns the delay before the next."""
+"""Loops of a worker: each repeats a round, which returns the delay before the next round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rowlock.store.engines.outage import Outage
 log = logging.getLogger("rowlock.worker")
 
 Round = Callable[[], Awaitable[float]]
-GIVE_UP_AFTER = 20  # unexpected errors in a row: better a restart than a worker that only looks alive
+GIVE_UP_AFTER = 20  # unexpected errors in a row: end the process, so that a supervisor restarts it
 
 
 class Loops:
@@ -77,7 +77,7 @@ class Loops:
                 log.warning("background work failed: %s", error)
 
     async def finish(self, name: str, timeout: float) -> None:
-        """End a loop after its round: cut off inside a claim, it would own jobs that it does not know of."""
+        """End a loop after its round. Cut off inside a claim, the worker would hold jobs that it does not know of."""
         task = self._tasks.pop(name, None)
         if task is None:
             return
@@ -96,5 +96,5 @@ class Loops:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def join(self) -> None:
-        """Wait; raises what a loop died of."""
+        """Wait for ever; raises the error that ended a loop."""
         await asyncio.gather(*self._tasks.values())

@@ -45,7 +45,7 @@ CLAIM_SECONDS = 10.0  # at most, for a claim that is under way when the worker s
 
 
 class WorkerPool:
-    """One worker process' share of the work."""
+    """One worker: it claims jobs and runs them in up to `pool_size` slots."""
 
     def __init__(self, app: Client, config: Mapping[str, Any] | None = None, **changes: Any) -> None:
         self.settings = change_worker(app.settings.worker, dict(config or {}) | changes)
@@ -74,6 +74,7 @@ class WorkerPool:
     async def _open(self, claims: bool) -> None:
         """Everything that can fail; `_exits` undoes it in reverse order."""
         app, settings = self.app, self.settings
+        app.add_own_tasks()
         self._store = store = await app.store()
         store.expect_transactions(settings.pool_size)
         resources: dict[str, Any] = {}
@@ -98,7 +99,7 @@ class WorkerPool:
         return wakeups
 
     def _wire(self, resources: Mapping[str, Any], can_be_woken: bool) -> None:
-        """Make the parts, each with those that it needs."""
+        """Make the parts; each is given the parts that it uses."""
         app, settings, store = self.app, self.settings, self._store
         tasks = app.registry.here()
         in_process = [name for name, task in tasks.items() if task.runs_in == "process"]
@@ -169,7 +170,7 @@ class WorkerPool:
     # --- run
 
     async def join(self) -> None:
-        """Wait; raises if one of the worker's loops has died, so that a supervisor can restart it."""
+        """Wait for ever; raises if one of the worker's loops has died, so that a supervisor can restart the process."""
         await self._loops.join()
 
     async def _poll_and_assign(self) -> float:
@@ -179,7 +180,7 @@ class WorkerPool:
     def _woken(self, what: str) -> None:
         """A wake-up has come from the database."""
         if not self._started:
-            return  # all of it is looked at when the loops start
+            return  # the loops look at everything when they start
         if what == "work":
             self._claimer.woken()
         elif what in ("cancel", f"cancel:{self.id}"):
@@ -207,18 +208,19 @@ class WorkerPool:
 
     @property
     def idle(self) -> bool:
-        """Nothing is claimed here, and the last look found nothing."""
+        """Whether this worker holds no job, and its last claim found none."""
         return not self.slots.held and not self.slots.occupied and self._claimer.idle
 
     @property
     def held_up(self) -> bool:
-        """Idle, although there are jobs: their sources are closed."""
+        """Whether this worker holds no job although jobs are ready, because their sources are closed."""
         return self.idle and self._claimer.held_up
 
     # --- stop
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Finish what runs, or give it back without using up a try; nothing is lost either way."""
+        """Stop: let running attempts finish for `shutdown_timeout_seconds`, then release them without using up a
+        try."""
         if self._stopping or not self._started:
             return
         grace = self.settings.shutdown_timeout_seconds if timeout is None else timeout
@@ -243,12 +245,12 @@ class WorkerPool:
         await self._close()
 
     def hurry(self) -> None:
-        """End the grace of a stop that is under way."""
+        """Release the running attempts of a stop that is under way now, without waiting for its timeout."""
         self._deadline = time.monotonic()
 
     async def _give_back_unstarted(self, seconds: float) -> None:
-        """Claimed but not started: back to the queue, unharmed. A claim that was cut off may have taken jobs, too: the
-        database is asked until it answers, or the time is up."""
+        """Release jobs that are claimed but not started. A claim whose reply was lost may have claimed jobs, too: ask
+        the database about it until it answers, or the time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._claimer.has_lost_claims:

@@ -46,18 +46,18 @@ class ProgressBook:
         return report
 
     def take(self) -> list[Latest]:
-        """All that was reported since it was last asked."""
+        """The reports since the last call."""
         batch, self._latest = list(self._latest.values()), {}
         return batch
 
     async def flush(self, ids: list[str]) -> None:
-        """Write what these jobs reported last, before they are settled."""
+        """Write the last reports of these jobs, before they are settled."""
         batch = [self._latest.pop(job_id) for job_id in ids if job_id in self._latest] if self._latest else []
         if batch:
             await self.write(batch)
 
     async def write(self, batch: list[Latest]) -> list[Running]:
-        """Answers the attempts that have lost their leases."""
+        """Write these reports under the fence. Answers the attempts that have lost their leases."""
         rows = [(attempt.job.id, attempt.token, percent, phase, text) for attempt, percent, phase, text in batch]
         held = await self.store.run(leases.progress(rows))
         return [latest[0] for latest in batch if latest[0].job.id not in held]
@@ -80,6 +80,6 @@ class ProgressWriter:
             self._stopping.lost(await self._book.write(batch))
         except (StoreUnavailable, StorageFull) as error:
             self._book.store.outage.failed(f"progress (of {len(batch)} jobs, not written)", error)
-        except Exception as error:  # the next report is a new chance; without this loop there would be none
+        except Exception as error:  # this loop goes on: the next report may be written
             log.warning("progress of %d jobs was not written: %s", len(batch), error)
         return PERIOD

@@ -30,7 +30,7 @@ class Registration:
         self._wake_address, self._tasks, self._slots = wake_address, sorted(tasks), slots
 
     async def write(self, store: Store) -> None:
-        """Say that this worker is here: at its start, and whenever somebody has removed its row."""
+        """Write the row: at the start, and again when another worker has removed it."""
         settings = self._settings
         await store.run(
             workers.register(
@@ -47,5 +47,5 @@ class Registration:
         )
 
     async def remove(self, store: Store) -> None:
-        """Sign off."""
+        """Remove the row: the worker has stopped."""
         await store.run(workers.remove(self._worker))

@@ -1,79 +1,61 @@
 """Removes files of results that no job names any more: files go when their jobs go, never before.
 
-Retention may drop a whole day of jobs in one statement, so that nobody knows their ids. This looks from the other side:
-at some folders of jobs in each round, and asks the database which of these jobs there are and which file each names.
+Retention may drop a whole day of jobs in one statement, without reading their ids. So this starts at the files: in each
+round it takes some jobs that have files, and asks the database which of them there are and which file each names.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import shutil
-import time
+import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
-from rowlock.client.results import PARTIAL, ResultFolder
+from rowlock.client.results import Results
+from rowlock.core.errors import ResultsUnavailable
 from rowlock.store import reads
 from rowlock.store.engines.engine import Store
-from rowlock.store.ids import valid_id
+
+log = logging.getLogger("rowlock.worker")
 
 ROUND_SECONDS = 600.0
-FOLDERS = 500  # that one round looks at
-YOUNG_SECONDS = 3600.0  # a younger folder may be of an attempt that is about to settle
+FOLDERS = 500  # of jobs that one round checks
+YOUNG_SECONDS = 3600.0  # a younger file may be of an attempt that is about to settle
 
 
 class ResultTidy:
-    """One worker's look at the folder of results."""
+    """Checks the stored results, a part in each round."""
 
-    def __init__(self, store: Store, folder: ResultFolder, abandoned_seconds: float) -> None:
-        self._store, self._folder, self._abandoned = store, folder, abandoned_seconds
+    def __init__(self, store: Store, results: Results, abandoned_seconds: float) -> None:
+        self._store, self._results, self._abandoned = store, results, abandoned_seconds
         self._walk: Iterator[str] = iter(())
 
     async def round(self) -> float:
-        """Look at the next folders; returns the delay before the next round."""
-        if not self._folder.path.is_dir():
+        """Look at the files of the next jobs; returns the delay before the next round."""
+        await asyncio.to_thread(self._results.remove_abandoned, self._abandoned)
+        try:
+            jobs = await asyncio.to_thread(self._next)
+            if jobs:
+                named = await self._store.run(reads.result_files(jobs))
+                await asyncio.to_thread(self._remove_unnamed, jobs, named)
+        except ResultsUnavailable as error:
+            log.warning("old results are not removed now: %s", error)
+            self._walk = iter(())
             return ROUND_SECONDS
-        await asyncio.to_thread(self._folder.remove_abandoned, self._abandoned)
-        jobs = await asyncio.to_thread(self._next)
-        if jobs:
-            named = await self._store.run(reads.result_files(jobs))
-            await asyncio.to_thread(self._remove_unnamed, jobs, named)
         return ROUND_SECONDS if len(jobs) < FOLDERS else 1.0
 
     def _next(self) -> Sequence[str]:
         found = list(itertools.islice(self._walk, FOLDERS))
         if not found:
-            self._walk = self._folders()
+            self._walk = self._results.jobs(YOUNG_SECONDS)
             found = list(itertools.islice(self._walk, FOLDERS))
         return found
-
-    def _folders(self) -> Iterator[str]:
-        """The names of folders that are a job's and old enough."""
-        with suppress(FileNotFoundError), os.scandir(self._folder.path) as entries:
-            for entry in entries:
-                if (
-                    entry.name == PARTIAL
-                    or valid_id(entry.name) != entry.name
-                    or not entry.is_dir(follow_symlinks=False)
-                ):
-                    continue
-                if entry.stat(follow_symlinks=False).st_mtime < time.time() - YOUNG_SECONDS:
-                    yield entry.name
 
     def _remove_unnamed(self, jobs: Sequence[str], named: dict[str, tuple[bool, str | None]]) -> None:
         """Remove what these jobs do not name. A job that is gone names nothing; of one that has ended, only the file of
         the attempt that succeeded is named; one that has not ended is left alone."""
         for job_id in jobs:
             final, uri = named.get(job_id, (True, None))
-            if not final:
-                continue
-            if uri is None:
-                self._folder.remove(job_id)
-                continue
-            kept = uri.split("/")[1] if uri.startswith(f"{job_id}/") else None
-            with suppress(FileNotFoundError), os.scandir(self._folder.path / job_id) as attempts:
-                for attempt in attempts:
-                    if attempt.name != kept:
-                        shutil.rmtree(attempt.path, ignore_errors=True)
+            if final:
+                kept = uri.split("/")[1] if uri is not None and uri.startswith(f"{job_id}/") else None
+                self._results.keep(job_id, kept)

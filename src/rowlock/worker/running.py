@@ -10,8 +10,8 @@ from rowlock.client.context import Context
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Cancelled, Released, TimedOut
 
-# Why an attempt is told to stop, in the order in which one may replace another.
 LONGEST_TIMEOUT = 3_200_000_000.0  # seconds, a hundred years
+# Why an attempt is told to stop; a later one in this list replaces an earlier one.
 REASONS = ("shutdown", "fenced", "timeout", "cancel", "lost")
 
 
@@ -26,25 +26,25 @@ class Running:
     def __init__(self, job: Claimed, claimed: float = 0.0) -> None:
         timeout = job.timeout_seconds
         if timeout is not None and not 0 < timeout < LONGEST_TIMEOUT:
-            # Another program wrote it. One that is no number would break the order of all timers of the event loop.
+            # Another program wrote it. A NaN would break the order of all timers of the event loop.
             job = job._replace(timeout_seconds=None)
         self.job = job
         self.token = job.token
-        # Nothing but its own row is touched when it succeeds.
+        # A success of this job changes no row but its own.
         self.plain = job.source is None and job.batch_id is None and job.unique_mode is None and job.on_success is None
         self.renewed = claimed  # when its lease was last renewed
         self.fenced = False
         self.task: asyncio.Task[Any] | None = None
         self.ctx: Context | None = None
-        self.blocking = False  # a thread runs it: it cannot be cancelled, only asked
-        self.begun = False  # a task that is cancelled before its first step would never run at all
+        self.blocking = False  # a thread runs it: it can be asked to stop, but not cancelled
+        self.begun = False  # an asyncio task cancelled before its first step would never run: no outcome
         self.reason: str | None = None
-        self.abandoned = False  # its outcome was written without it; whatever it still returns is ignored
+        self.abandoned = False  # its outcome was written without it; what it returns later is ignored
         self.ended = False
         self.started = 0.0
 
     def end(self, reason: str) -> AttemptEnd:
-        """How an attempt ends that was stopped for this reason (for `lost` nobody asks any more)."""
+        """The outcome of an attempt that was stopped for this reason; not for `lost`, which writes no outcome."""
         if reason == "cancel":
             return Cancelled()
         if reason == "timeout":
@@ -52,7 +52,7 @@ class Running:
         return Released(random.random(), "shutdown" if reason == "shutdown" else "database out of reach")
 
     def stop(self, reason: str) -> None:
-        """Ask the attempt to stop; a graver reason replaces a lighter one."""
+        """Ask the attempt to stop; a reason later in REASONS replaces an earlier one."""
         if self.reason is None or REASONS.index(reason) > REASONS.index(self.reason):
             self.reason = reason
         if self.ctx is not None:

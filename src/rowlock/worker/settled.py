@@ -18,7 +18,7 @@ log = logging.getLogger("rowlock.worker")
 
 
 class Settled:
-    """The last step of every attempt, and the counts of outcomes that were not this worker's to write."""
+    """The last step of every attempt; counts the outcomes that were refused because the lease was lost."""
 
     def __init__(self, slots: Slots, claimer: Claimer, job_log: JobLog) -> None:
         self._slots, self._claimer, self._job_log = slots, claimer, job_log

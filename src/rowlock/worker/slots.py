@@ -1,4 +1,5 @@
-"""Slots: what the parts of one worker share. The claimer fills it, the executor empties it, the others read it."""
+"""Slots: the jobs that one worker holds. The claimer adds jobs, the executor starts them; heartbeat, settler and
+shutdown read them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from rowlock.worker.running import Running
 
 
 class Slots:
-    """The jobs that one worker holds, and its places for attempts."""
+    """The jobs that one worker holds, and how many of its slots are occupied."""
 
     def __init__(self, worker: str, size: int, log: JobLog) -> None:
         self.id, self.size, self._log = worker, size, log
@@ -53,7 +54,7 @@ class Slots:
         return self.held.get(attempt.job.id) is attempt
 
     def forget(self, attempt: Running) -> bool:
-        """The lease is given up or lost; answers whether it was held until now."""
+        """Hold the job no longer: its lease was given up or lost. Answers whether it was held until now."""
         if held := self.holds(attempt):
             del self.held[attempt.job.id]
         return held

@@ -25,7 +25,7 @@ def on_stop_signals(stop: Callable[[], None]) -> None:
     loop, hung_up = asyncio.get_running_loop(), False
 
     def hang_up() -> None:
-        """A closed terminal is told by the kernel and by the shell, and must not count as a second request."""
+        """Stop at the first SIGHUP only: for one closed terminal, the kernel sends one and the shell another."""
         nonlocal hung_up
         if not hung_up:
             hung_up = True
@@ -42,8 +42,8 @@ class Terminal:
         self._descriptors = [number for number in descriptors if _is_terminal(number)]
 
     def leave_if_closed(self) -> None:
-        """Send what is printed to nowhere once the terminal is closed: an error in each `print()` would fail jobs that
-        are about to finish."""
+        """Discard what is printed once the terminal is closed: an error in each `print()` would fail jobs that are
+        about to finish."""
         for number in [number for number in self._descriptors if not _is_terminal(number)]:
             self._descriptors.remove(number)
             nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,7 +1,7 @@
 """Stops attempts that must not go on: cancelled, lost, fenced, overrun, or in the way of a shutdown.
 
 An attempt is asked to stop, and asked again after two seconds. After five its outcome is written without it; it has no
-lease from then on, and whatever it still returns is ignored.
+lease from then on, and what it returns later is ignored.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class Stopping:
                     self.stop(attempt, "shutdown")
 
     def _unended(self, attempts: list[Running]) -> list[Running]:
-        """Those that are still ours to stop: news of an attempt may come after it has ended."""
+        """The attempts among these that have not ended: a lost lease or a cancel may be noticed after the end."""
         return [attempt for attempt in attempts if self._slots.holds(attempt) and not attempt.ended]
 
     def stop(self, attempt: Running, reason: str) -> None:
-        """Ask, ask again, and at last write the outcome without the attempt."""
+        """Ask the attempt to stop, ask again after two seconds, and after five write its outcome without it."""
         if attempt.task is None:  # it has not been started
             attempt.ended, attempt.started = True, attempt.started or time.monotonic()
             if reason != "lost":

@@ -1,10 +1,10 @@
-"""Suspects: jobs whose last worker died. One at a time runs in the quarantine child, so that the next death names the
-culprit; the others wait without a slot, so that a dead worker does not slow the next one.
+"""Suspects: jobs whose last worker died. One suspect at a time runs in the quarantine child: if the child dies, that
+job did it. The other suspects wait without a slot, so that they take no place from jobs that are not suspect.
 
 A waiting suspect has a lease, and a place in its source's concurrency, that another worker could use. So it waits for
-ten seconds at most. Then it goes back to the queue, without using up a try, for up to half the time that the suspect in
-the child has run so far: for a moment if that is short, and for minutes if it takes an hour, so that the others are not
-claimed and given back again and again.
+ten seconds at most. Then it is released, without using up a try. The delay of the release grows with the time that the
+running suspect has taken so far, from half a second to five minutes: waiting suspects must not be claimed and released
+again and again while one of them takes an hour.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from rowlock.worker.running import Running
 from rowlock.worker.settler import Settler
 from rowlock.worker.slots import Slots
 
-MOST = 100  # waiting: the jobs that a dead worker had claimed ahead take milliseconds each
-LONGEST_SECONDS = 10.0  # of waiting
-DELAYS = (0.5, 300.0)  # seconds, at least and at most
+MOST = 100  # waiting suspects: the jobs that a dead worker had prefetched take milliseconds each
+LONGEST_SECONDS = 10.0  # that a suspect waits
+DELAYS = (0.5, 300.0)  # of a release, in seconds: at least and at most
 
 
 class Suspects:
-    """The suspects of one worker: at most one that runs, and those that wait for it to end."""
+    """The suspects of one worker: at most one runs, the others wait for it to end."""
 
     def __init__(self, slots: Slots, settler: Settler) -> None:
         self.waiting, self._settler = slots.suspects, settler
         self._running: Running | None = None
-        self._mean = 0.0  # seconds that one has taken of late
+        self._mean = 0.0  # moving average of the seconds that a suspect took
         self._alarm: asyncio.TimerHandle | None = None
 
     def add(self, attempt: Running) -> None:
@@ -42,7 +42,7 @@ class Suspects:
         self._alarm = self._alarm or asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._waited_too_long)
 
     def next(self) -> Running | None:
-        """The one that may run now, if there is one."""
+        """The suspect that may run now, or None."""
         while self.waiting and self._running is None:
             attempt = self.waiting.popleft()
             if not attempt.ended:  # cancelled or lost while it waited
@@ -51,13 +51,13 @@ class Suspects:
         return None
 
     def returned(self, attempt: Running) -> None:
-        """An attempt has returned; if it was the one that ran, the next may."""
+        """An attempt has returned; if it was the running suspect, the next suspect may run."""
         if attempt is self._running:
             self._mean += 0.3 * (time.monotonic() - attempt.started - self._mean)
             self._running = None
 
     def close(self) -> None:
-        """The worker stops, and gives back what waits."""
+        """The worker stops; it releases the waiting suspects itself."""
         if self._alarm is not None:
             self._alarm.cancel()
 
@@ -73,7 +73,7 @@ class Suspects:
     def _release(self, attempt: Running) -> None:
         least, most = DELAYS
         so_far = time.monotonic() - self._running.started if self._running is not None else 0.0
-        # Not before those ahead of it are through, else it would come and go without end.
+        # Not before the suspects ahead of it have run, else it would be claimed and released again and again.
         ahead = len(self.waiting) * max(self._mean, so_far)
         delay = min(max(so_far / 2, ahead, least), most) * random.uniform(0.5, 1.0)
         if not attempt.ended:  # by a cancel, or a lost lease

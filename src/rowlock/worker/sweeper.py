@@ -100,7 +100,7 @@ class Sweeper:
         return sum(answers)
 
     async def _end_batches(self) -> None:
-        """Batches whose last outcome was written by a worker that died before it could look."""
+        """End complete batches whose last outcome was written by a worker that died before it could end them."""
         after = claim.NO_ID
         while found := await self._store.run(batches.still_open(after, BATCH)):
             if complete := await self._store.run(batches.complete(found)):
@@ -126,7 +126,7 @@ class Sweeper:
         return TIDY_SECONDS * random.uniform(0.8, 1.2)
 
     async def forget_workers(self) -> float:
-        """Remove the rows of workers that died, but not before those that live had time to beat after an outage.
+        """Remove the rows of dead workers, but not before living workers had time to send a heartbeat after an outage.
         Returns the delay before the next."""
         if not self._may_reclaim():
             return self._settings.lease_seconds

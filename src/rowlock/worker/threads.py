@@ -1,7 +1,7 @@
 """Threads for handlers that block.
 
-Daemons, unlike those of concurrent.futures: Python waits for others when it exits, and a handler that never returns
-would then keep a stopped worker alive.
+They are daemon threads, unlike those of concurrent.futures: at exit Python waits for threads that are not, and a
+handler that never returns would keep a stopped worker alive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Up to `size` threads, started when needed and used again."""
+    """A pool of up to `size` threads, started when needed and reused."""
 
     def __init__(self, size: int) -> None:
         self._size, self._started, self._free = size, 0, 0
@@ -56,7 +56,7 @@ class Threads:
         answer: asyncio.Future[T] = loop.create_future()
         if self._free == 0 and self._started < self._size:
             threading.Thread(target=self._work, args=(loop,), name="rowlock-slot", daemon=True).start()
-            self._started += 1  # not before: the system may refuse, and nobody would then serve who counts on it
+            self._started += 1  # after the start: the system may refuse to start a thread, and that one must not count
         else:
             self._free -= 1
         self._inbox.put((answer, function))

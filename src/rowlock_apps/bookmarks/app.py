@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
 
-from rowlock import Backoff, FakeClock, Migrations, Rowlock, fixed
+from rowlock import Backoff, FakeClock, Migrations, Rowlock, fixed, public_socket, system_resolve
 
 from . import tasks
 from .domains import domain_of
 from .imports import ENDED, REOPENED
 from .shared import ENRICH
-from .web.fetch import Dial, Limits, open_fetcher, public_socket, system_resolve
-from .web.guard import Resolve
+from .web.fetch import Dial, Limits, Resolve, open_fetcher
 
 FOLDER = Path(__file__).parent
 QUEUE = "bookmarks"

@@ -26,10 +26,10 @@ from rowlock.store.engines.queries import Query, bind, load
 from rowlock.store.engines.rows import row_maker
 
 T = TypeVar("T")
-Answer = tuple[tuple[str, ...], Iterable[Iterable[Any]]]  # the names of the columns, and the rows
-Execute = Callable[[str, list[Any]], Answer]
-AsyncExecute = Callable[[str, list[Any]], Awaitable[Answer]]
-NOTHING: Answer = ((), ())
+Fetched = tuple[tuple[str, ...], Iterable[Iterable[Any]]]  # the names of the columns, and the rows
+Execute = Callable[[str, list[Any]], Fetched]
+AsyncExecute = Callable[[str, list[Any]], Awaitable[Fetched]]
+NOTHING: Fetched = ((), ())
 
 # Single parameters that are text here and something else in their column; batches have casts in the SQL.
 CASTS = {"job_id": "uuid", "token": "uuid", "batch_id": "uuid"} | dict.fromkeys(
@@ -85,7 +85,7 @@ def _nobody(wake: Wake) -> None:
 
 @asynccontextmanager
 async def _asyncpg(connection: Any, single: bool) -> AsyncIterator[AsyncExecute]:
-    async def execute(sql: str, values: list[Any]) -> Answer:
+    async def execute(sql: str, values: list[Any]) -> Fetched:
         rows = await connection.fetch(sql, *values)
         return (tuple(rows[0].keys()), rows) if rows else NOTHING
 
@@ -99,7 +99,7 @@ async def _asyncpg(connection: Any, single: bool) -> AsyncIterator[AsyncExecute]
 async def _psycopg_async(connection: Any, single: bool) -> AsyncIterator[AsyncExecute]:
     psycopg, tuple_row = importlib.import_module("psycopg"), importlib.import_module("psycopg.rows").tuple_row
 
-    async def execute(sql: str, values: list[Any]) -> Answer:
+    async def execute(sql: str, values: list[Any]) -> Fetched:
         await cursor.execute(sql, values)
         return (_columns(cursor), await cursor.fetchall()) if cursor.description else NOTHING
 
@@ -112,7 +112,7 @@ async def _psycopg_async(connection: Any, single: bool) -> AsyncIterator[AsyncEx
 def _psycopg(connection: Any, single: bool) -> Iterator[Execute]:
     psycopg, tuple_row = importlib.import_module("psycopg"), importlib.import_module("psycopg.rows").tuple_row
 
-    def execute(sql: str, values: list[Any]) -> Answer:
+    def execute(sql: str, values: list[Any]) -> Fetched:
         cursor.execute(sql, values)
         return (_columns(cursor), cursor.fetchall()) if cursor.description else NOTHING
 
@@ -128,7 +128,7 @@ def _sqlalchemy(connection: Any, single: bool) -> Iterator[Execute]:
         raise InvalidArguments("connection= is in SQLAlchemy's AUTOCOMMIT: it has no transaction to join; leave it out")
     numbered = connection.dialect.paramstyle == "numeric_dollar"
 
-    def execute(sql: str, values: list[Any]) -> Answer:
+    def execute(sql: str, values: list[Any]) -> Fetched:
         # Not on the driver's connection: SQLAlchemy must know that its transaction has begun.
         statement, parameters = (sql, values) if numbered else _percent(sql, values)
         result = connection.exec_driver_sql(statement, tuple(parameters))
@@ -148,7 +148,7 @@ def _django(connection: Any, single: bool) -> Iterator[Execute]:
     _need_postgres(connection, connection.vendor)
     atomic = importlib.import_module("django.db.transaction").atomic
 
-    def execute(sql: str, values: list[Any]) -> Answer:
+    def execute(sql: str, values: list[Any]) -> Fetched:
         cursor.execute(*_percent(sql, values))
         return (_columns(cursor), cursor.fetchall()) if cursor.description else NOTHING
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
 Do = Callable[[Runner, list[Wake]], Any]
-Answer = tuple[Any, BaseException | None]  # what it gave, or how it failed
+Reply = tuple[Any, BaseException | None]  # what it gave, or how it failed
 
 
 class Work:

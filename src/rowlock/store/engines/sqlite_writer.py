@@ -29,7 +29,7 @@ from rowlock.core.errors import RowlockError, StoreError, TransactionTooLong
 from rowlock.store.engines.dialects import SQLITE
 from rowlock.store.engines.operation import Operation, Wake, drive
 from rowlock.store.engines.sqlite_runner import Runner, roll_back, translate
-from rowlock.store.engines.sqlite_session import Answer, Do, SqliteSession, Work
+from rowlock.store.engines.sqlite_session import Do, Reply, SqliteSession, Work
 from rowlock.store.engines.wakeups import send_wakeups
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Writer:
         finally:
             self._arriving -= 1
 
-    def _write_here(self, do: Do) -> Answer | None:
+    def _write_here(self, do: Do) -> Reply | None:
         """Write in the caller's thread; None if that would mean to wait for somebody, or to copy the log back."""
         runner = self.runner
         if runner.log_is_long or not self._turn.acquire(blocking=False):
@@ -201,7 +201,7 @@ class Writer:
 
     def _commit(self, group: list[Work]) -> None:
         """Run a group of requests in one transaction; answer each only after the commit."""
-        answers, wakes = list[Answer](), list[Wake]()
+        answers, wakes = list[Reply](), list[Wake]()
         try:
             self._begin()
         except (apsw.Error, StoreError) as error:
@@ -214,7 +214,7 @@ class Writer:
             work.resolve(value, failure)
         self.runner.checkpoint()
 
-    def _write(self, group: list[Do]) -> tuple[list[Answer], list[Wake]]:
+    def _write(self, group: list[Do]) -> tuple[list[Reply], list[Wake]]:
         """Run a group in the open transaction and commit it; the answer of each, and whom to wake."""
         wakes: list[Wake] = []
         try:
@@ -229,11 +229,11 @@ class Writer:
             return [(None, cause)] * len(group), []
         return answers, wakes
 
-    def _in_savepoint(self, do: Do, wakes: list[Wake]) -> Answer:
+    def _in_savepoint(self, do: Do, wakes: list[Wake]) -> Reply:
         """One of several requests: if it fails, the others go on."""
         connection = self.runner.connection
         connection.execute("SAVEPOINT one")
-        answer: Answer
+        answer: Reply
         try:
             answer = do(self.runner, wakes), None
         except (apsw.FullError, apsw.IOError, apsw.BusyError):

@@ -1,10 +1,10 @@
-"""What runs inside a child process: one job at a time, asked for and answered over a pipe.
+"""The program of a child process: it runs one job at a time, as messages on a pipe from its parent say.
 
-Everything happens in the main thread. An event loop turns there for async functions, middlewares and lifespans; while
-a function that is not async runs, the loop stands still, so that it finds the thread as a script does and may start a
-loop of its own. A second thread watches the pipe: when the parent is gone, the process and all it has started go too.
-What a job leaves behind must not harm the next one: see `rowlock.worker.processes.leftovers`.
-The parent's side is `rowlock.worker.processes.children`; they speak JSON, never pickles.
+Everything runs in the main thread. An event loop runs there for async functions, middlewares and lifespans. It is
+stopped while a sync function runs, so that the function may install signal handlers and start an event loop of its own,
+as in a script. A second thread reads the pipe: when the parent is gone, it kills this process and all that it started.
+`rowlock.worker.processes.leftovers` cleans up after each job. The parent's side is `rowlock.worker.processes.children`.
+Messages are JSON and never pickles, because unpickling can run code.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(control: Connection, output: Connection, parent: int, folder: str, settings: str) -> None:
-    """The life of a child process."""
+    """Set up signals, output and folder of a new child process, then serve jobs until told to exit."""
     os.setsid()  # a group of its own: it is killed with everything that it has started
     for name in ("TERM", "HUP", "QUIT", "ALRM", "CHLD", "USR1", "USR2"):
         signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide on
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes; the parent decides what it means
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     die_with_parent()
     if os.getppid() != parent:
@@ -57,7 +57,7 @@ def main(control: Connection, output: Connection, parent: int, folder: str, sett
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
     output.close()
-    # By lines, so that the last words of a process that is killed are not lost in a buffer.
+    # Line-buffered, so that what a process printed before it was killed is not lost in a buffer.
     sys.stdout = os.fdopen(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
     os.chdir(folder)
@@ -66,8 +66,9 @@ def main(control: Connection, output: Connection, parent: int, folder: str, sett
 
 
 def die_with_parent() -> None:
-    """When the parent dies, the watching thread kills the whole group. For the case that C code holds the GIL then, the
-    death signal is handled by C's alarm(), which takes the number of SIGHUP for seconds: it kills after one."""
+    """When the parent dies, the thread that reads the pipe kills the process group. It cannot while C code holds the
+    GIL, so the kernel also sends SIGHUP. Its handler is C's alarm(), called with the signal's number, 1: one second
+    later SIGALRM kills this process, unless the thread was quicker."""
     if sys.platform == "linux":
         import ctypes
 
@@ -77,7 +78,7 @@ def die_with_parent() -> None:
 
 
 class Host:
-    """Serves one parent."""
+    """Receives jobs from the parent, runs them, and sends back how they ended."""
 
     def __init__(self, control: Connection, settings: str, leftovers: Leftovers) -> None:
         self._control, self._settings, self._leftovers = control, settings, leftovers
@@ -92,7 +93,7 @@ class Host:
         self.progress = Progress(self.send)
 
     def run(self) -> None:
-        """Turn the loop until told to exit, with pauses for functions that want the thread for themselves."""
+        """Run the event loop until told to exit; stop it whenever a sync function is to run in this thread."""
         logging.getLogger().addHandler(ToParent(self.send))
         threading.Thread(target=self._watch, name="rowlock-watch", daemon=True).start()
         serving = self._loop.create_task(self._serve())
@@ -104,7 +105,7 @@ class Host:
         serving.result()
 
     def send(self, *message: Any) -> None:
-        """Tell the parent; from any thread, but not from a process that a job has forked: that has no say."""
+        """Send a message to the parent, from any thread. A process that a job has forked sends nothing."""
         if os.getpid() != self._pid:
             return
         data = json.dumps(message).encode()
@@ -122,7 +123,7 @@ class Host:
             os._exit(1)
 
     async def between_turns(self, function: Callable[[], Any]) -> Any:
-        """Run a function in the main thread while the loop stands still."""
+        """Run a function in the main thread while the event loop is stopped."""
         answer: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
 
         def work() -> None:
@@ -143,7 +144,7 @@ class Host:
         return value
 
     def end_fork(self, raised: BaseException | None) -> None:
-        """A job has forked, and the copy has come to the job's end as well: it is no second child of the parent's."""
+        """Exit if this is a copy that a job has forked: it must not report the job's outcome a second time."""
         if os.getpid() == self._pid:
             return
         code = 0
@@ -170,7 +171,7 @@ class Host:
     def _left_behind(self) -> str | None:
         try:
             return self._leftovers.after_job()
-        except Exception as error:  # whatever the job did to its process: its own outcome stands
+        except Exception as error:  # the clean-up failed; the job's own outcome still counts
             return f"a process that cannot be put right ({error!r})"
 
     async def _answer(
@@ -220,12 +221,12 @@ class Host:
         return caller
 
     async def _call_blocking(self, running: Running, function: Callable[[], Any]) -> Any:
-        """In the main thread; the parent keeps the timeout."""
+        """Call a sync task in the main thread. The parent enforces its timeout."""
         return await self.between_turns(function)
 
 
 def _never(running: Running) -> None:
-    """The parent keeps all timeouts: a job comes here without one."""
+    """Never called: the parent enforces timeouts, and jobs are sent here without one."""
 
 
 @contextmanager

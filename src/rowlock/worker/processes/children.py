@@ -1,6 +1,6 @@
 """Jobs in child processes: a pool of them for `runs_in="process"`, and the quarantine of jobs whose worker died.
 
-Children are spawned, never forked, when first needed, and used again. What happens inside of one is in
+Children are spawned (never forked) when first needed, and reused. The program that runs inside them is
 `rowlock.worker.processes.child`.
 """
 
@@ -30,7 +30,7 @@ ENDS: dict[str, Callable[..., AttemptEnd]] = {
 
 
 class Children:
-    """Up to `size` child processes, started when needed and used again."""
+    """A pool of up to `size` child processes, started when needed and reused."""
 
     def __init__(self, app: Client, size: int) -> None:
         self._app, self._room = app, asyncio.Semaphore(size)
@@ -59,7 +59,7 @@ class Children:
         if not (where := self._places[task.name]):
             raise NotImportable("neither it nor its app is a global of any module")
         levels = {logger: logging.getLogger(logger).getEffectiveLevel() for logger in ("", name)}
-        # The timeout is kept here: a child that hangs cannot keep it.
+        # The timeout is enforced here: a child that hangs cannot do it.
         fields = list(job._replace(timeout_seconds=None))
         message = [fields, task.name, where, levels]
         output = Output(name, {"job_id": job.id, "task": job.task, "attempt": job.attempt})
@@ -79,7 +79,7 @@ class Children:
         return None
 
     async def close(self) -> None:
-        """End every child: idle ones may close what they have opened, others are killed."""
+        """End every child process: idle ones close their lifespans first, busy ones are killed."""
         idle, self._idle = self._idle, []
         busy = self._all - set(idle)
         self._all.clear()
@@ -101,7 +101,7 @@ class Children:
                     case ChildDied() if stopped:
                         return ["stopped"]
                     case ChildDied() if used and not error.began:
-                        continue  # it was dead or dying before the job came to it
+                        continue  # the child died before it received the job: use another child
                 raise
             if child.spent is None:
                 self._idle.append(child)
@@ -110,7 +110,7 @@ class Children:
             return answer
 
     def _retire(self, child: Child) -> None:
-        """Close a child that must not be used again, while its answer is already on its way."""
+        """Close a child that must run no other job, in the background: the answer of its last job does not wait."""
         closing = asyncio.create_task(child.close())
         self._retiring.add(closing)
         closing.add_done_callback(self._retiring.discard)
@@ -133,7 +133,8 @@ class Children:
         return child
 
     async def _end(self, child: Child) -> None:
-        """Kill it, however often the caller is cancelled meanwhile: the slot is free when the process is gone."""
+        """Kill a child and wait until it is gone, also if the caller is cancelled meanwhile: until then its slot is
+        taken."""
         self._all.discard(child)
         ending, cancelled = child.stop(), None
         while not ending.done():
@@ -146,14 +147,15 @@ class Children:
 
 
 class Quarantine:
-    """One child process for jobs whose worker died: one at a time, so that the next death names the culprit."""
+    """One child process for suspects (jobs whose worker died). It runs one job at a time: if it dies, that job did
+    it."""
 
     def __init__(self, app: Client) -> None:
         self._children = Children(app, 1)
 
     async def run(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
-        """Run a suspect in the child, whatever its task says about where it runs; a child that dies convicts it. Raises
-        NotImportable or NotStarted when no child can run it."""
+        """Run a suspect in the child, also if its task has another `runs_in`. If the child dies, the suspect is
+        convicted. Raises NotImportable or NotStarted when no child can run it."""
         try:
             return await self._children.attempt(running, task, report)
         except ChildDied as death:
@@ -161,5 +163,5 @@ class Quarantine:
             return death.asked_for(running.job) or Lost(convicted=True, detail=detail)
 
     async def close(self) -> None:
-        """End the child."""
+        """End the child process."""
         await self._children.close()

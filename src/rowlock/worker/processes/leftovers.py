@@ -1,7 +1,7 @@
-"""What a job leaves behind in its child process: put right where that is simple, else the process is replaced.
+"""Undo what a job changed in its child process, so that it does not harm the next job there.
 
-Globals, environment variables and background threads (`daemon=True`) stay: they are how a process keeps what the next
-job can use again.
+Timers, signal handlers, umask and working folder are restored. A process with a closed stdout or a running thread is
+replaced. Globals, environment variables and daemon threads stay: a process uses them to keep what later jobs reuse.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ from concurrent.futures import thread as executors
 from contextlib import suppress
 from typing import Any
 
-THREAD_SECONDS = 0.1  # in which threads may end that the job did not wait for
+THREAD_SECONDS = 0.1  # a thread that the job did not join may take this long to end
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 class Leftovers:
-    """How this process was before its first job."""
+    """The state of this process before its first job, and the way back to it."""
 
     def __init__(self, folder: str, watch_parent: Callable[[], None]) -> None:
         self._folder, self._watch_parent = folder, watch_parent
         self._mask = os.umask(0o077)
         os.umask(self._mask)
         handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-        self._signals = {number: handler for number, handler in handlers.items() if handler is not None}  # None: C code
+        # None: a handler that C code has set.
+        self._signals = {number: handler for number, handler in handlers.items() if handler is not None}
         self._streams = [_file(number) for number in (1, 2)]
         self.before_job()
 
     def before_job(self) -> None:
-        """The threads that are here now, such as those of imported modules and lifespans, are no job's."""
+        """Note the threads that exist now, such as those of imported modules and lifespans: the job has not started
+        them."""
         self._threads = set(threading.enumerate())
 
     def after_job(self) -> str | None:
-        """Put right what can be; else say what the job has left behind."""
+        """Restore the process. Answers what the job left that cannot be undone, or None."""
         for timer in TIMERS:
             signal.setitimer(timer, 0)
         self._put_back([number for number, handler in self._signals.items() if signal.getsignal(number) is not handler])
@@ -58,7 +60,8 @@ class Leftovers:
             self._watch_parent()
 
     def _left_threads(self) -> list[threading.Thread]:
-        """Threads that the job has started and not waited for. The idle ones of an executor are used again."""
+        """Threads that the job has started and not joined. Idle threads of an executor do not count: they are
+        reused."""
         deadline = time.monotonic() + THREAD_SECONDS
         left = []
         for thread in set(threading.enumerate()) - self._threads:
@@ -77,4 +80,4 @@ def _file(descriptor: int) -> tuple[int, int] | None:
 
 
 def _closed(stream: Any) -> bool:
-    return bool(getattr(stream, "closed", True))  # a job may have put anything there, or None
+    return bool(getattr(stream, "closed", True))  # a job may have assigned any object, or None

@@ -16,7 +16,8 @@ LAST_LINES = 20
 
 
 class Output:
-    """What a child prints and logs, as lines of our log; of a flood the first of each second, and the last."""
+    """What a child prints and logs, as lines of the worker's log. Of more than 1,000 lines a second, the first 1,000
+    and the last 20 are written."""
 
     def __init__(self, logger: str, extra: Mapping[str, Any]) -> None:
         self._log, self._extra = logging.getLogger(logger), dict(extra)
@@ -25,27 +26,28 @@ class Output:
         self._last: deque[tuple[int, str]] = deque(maxlen=LAST_LINES)
 
     def feed(self, data: bytes) -> None:
-        """Take bytes as they come from the pipe."""
+        """Log the whole lines among these bytes from the pipe, and keep the unfinished one."""
         *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest[: LINE_LIMIT * 4]  # of a line without an end only what will be shown
+        self._rest = rest[: LINE_LIMIT * 4]  # of an unfinished line keep only what will be logged
         for line in lines:
             self._line(logging.INFO, line.decode("utf-8", "backslashreplace"))
 
     def record(self, level: int, logger: str, text: str) -> None:
-        """Take a log record."""
+        """Log a record of one of the child's loggers."""
         if logging.getLogger(logger).isEnabledFor(level):
             prefix = "" if logger == self._log.name else f"{logger}: "
             for line in text.split("\n"):
                 self._line(level, prefix + line)
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """The job has ended: log the unfinished line and the last lines."""
         if self._rest:
             self.feed(b"\n")
         self._show_last()
 
     def refresh(self) -> None:
-        """Called now and then: in each second some lines may be written."""
+        """At the beginning of each second, log what was held back and count anew. Must be called at least once a
+        second."""
         second = int(time.monotonic())
         if second != self._second:
             self._show_last()

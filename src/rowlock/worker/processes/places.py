@@ -1,4 +1,4 @@
-"""How a child process finds a task: by the names under which the parent's modules know it."""
+"""How a child process finds a task: it imports the module and reads the global that hold it in the parent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find(name: str, where: list[list[str]]) -> Task[..., Any, Any]:
     for module, attribute in where:
         try:
             value = operator.attrgetter(attribute)(importlib.import_module(module))
-        except BaseException as error:  # whatever a module does when it is imported, the process serves on
+        except BaseException as error:  # a module may raise anything when imported; this process goes on
             problems.append(f"{module}.{attribute}: {kind(error)}: {said(error)}")
             continue
         if isinstance(value, Task) and value.name == name:

@@ -39,7 +39,7 @@ MAX_RELEASES = 20
 
 
 class NotStarted(Exception):
-    """A child process did not come up."""
+    """A child process could not be started, or was not ready in time."""
 
 
 class ChildDied(Exception):
@@ -57,7 +57,8 @@ class ChildDied(Exception):
             self.told = f"ended with {self}"
 
     def asked_for(self, job: Claimed) -> Released | None:
-        """A SIGTERM that is not ours: systemd, for one, sends it to every process of a service that it stops."""
+        """A release, if the child was ended by a SIGTERM that this worker did not send: systemd, for one, sends SIGTERM
+        to every process of a service that it stops."""
         if self.code == -signal.SIGTERM and job.releases < MAX_RELEASES:
             return Released(random.random(), "its process was told to stop (SIGTERM)")
         return None
@@ -74,11 +75,12 @@ class Child:
         self._settings = settings
         self._inbox: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self.process: SpawnProcess | None = None
-        self.stopped = False  # by us: its death then says nothing about its job
+        self.stopped = False  # this worker stopped it, so its death says nothing about its job
         self.used = False
-        self.spent: str | None = None  # what its last job has left behind: no other job may come here
+        self.spent: str | None = None  # what the last job left in the process; if set, it runs no other job
         self._ending: asyncio.Task[None] | None = None
-        # The thread outlives the process: a parent-death signal is sent when the thread that started it ends.
+        # The thread outlives the process: the kernel sends the parent-death signal when the thread that started the
+        # process ends.
         threading.Thread(target=self._work, name="rowlock-child", daemon=True).start()
 
     @property
@@ -92,11 +94,11 @@ class Child:
         await self._ask(self._start)
 
     async def run(self, message: list[Any], output: Output, report: Report) -> list[Any]:
-        """Let it run a job; gives its answer."""
+        """Send it a job and return its answer."""
         return await self._ask(partial(self._converse, message, output, report))
 
     def stop(self) -> asyncio.Task[None]:
-        """SIGTERM to the process and everything it has started; after a while SIGKILL to what is left."""
+        """Send SIGTERM to the process and everything it has started, and SIGKILL after KILL_SECONDS to what is left."""
         if self._ending is None:
             self.stopped = True
             self._signal(signal.SIGTERM)
@@ -187,10 +189,10 @@ class Child:
             return None
 
     def _converse(self, message: list[Any], output: Output, report: Report) -> list[Any]:
-        """Say something and listen until the answer to it; what it prints and reports comes before."""
+        """Send a message and handle output, logs and progress until its answer comes."""
         assert self.process is not None
         began = False
-        between = Output(log.name, {"child": self.process.pid})  # what threads and programs of earlier jobs still say
+        between = Output(log.name, {"child": self.process.pid})  # output of threads and programs that earlier jobs left
         self._drain(between)
         between.end()
         try:
@@ -202,7 +204,7 @@ class Child:
             self._drain(output)
             output.refresh()
             if self._control not in ready:
-                # A process that the job has forked may keep all pipes open: ask the system too.
+                # A process that the job has forked may keep all pipes open, so ask the kernel whether the child lives.
                 if self.process.exitcode is not None:
                     raise self._died(output, began)
                 if self.process.sentinel in ready:
@@ -227,7 +229,7 @@ class Child:
                     return answer
 
     def _drain(self, output: Output) -> None:
-        """Take what was printed, at most so much that the rest of the talk does not wait for it."""
+        """Read what was printed, at most 1 MiB: messages of the child must not wait behind a flood of output."""
         if self._output not in self._streams:
             return
         for _ in range(16):
@@ -244,7 +246,7 @@ class Child:
         assert self.process is not None
         self.process.join(1.0)
         if not self.stopped:
-            self._signal(signal.SIGKILL)  # what it has started, or itself if it only closed its pipe
+            self._signal(signal.SIGKILL)  # processes that it started, or itself if it closed its pipe and lives
             self.process.join(5.0)
         self._drain(output)
         output.end()
@@ -260,13 +262,13 @@ class Child:
 
 
 def group_lives(number: int) -> bool:
-    """Whether a process group has members. The dead do not count: where process 1 is no init, nobody reaps them."""
+    """Whether a process group has living members. Zombies do not count: where process 1 is no init, they stay."""
     try:
         os.killpg(number, 0)
         processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]
     except ProcessLookupError:
         return False
-    except OSError:  # not ours to ask, or a system without /proc
+    except OSError:  # no permission to signal it, or a system without /proc
         return True
     for process in processes:
         with suppress(OSError):

@@ -25,8 +25,8 @@ class Progress:
         threading.Thread(target=self._repeat, name="rowlock-progress", daemon=True).start()
 
     def reporter(self, running: Running) -> Report:
-        """The function behind `ctx.progress` of one attempt. Once that has ended, a thread that it has left behind
-        reports nothing: the next attempt would be said to have made its progress."""
+        """The function behind `ctx.progress` of one attempt. After the attempt has ended it does nothing: a thread that
+        the attempt left behind would otherwise report progress for the next attempt."""
         self._running = running
 
         def report(percent: int | None, phase: str | None, message: str | None) -> None:
@@ -74,7 +74,7 @@ class ToParent(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record."""
         try:
-            if os.getpid() != self._pid:  # a fork writes as its programs do: two writers would garble the pipe
+            if os.getpid() != self._pid:  # in a fork: two processes that write to the pipe would garble it
                 os.write(2, f"{self.format(record)[:RECORD_LIMIT]}\n".encode(errors="backslashreplace"))
                 return
             self._send("log", record.levelno, record.name, self.format(record)[:RECORD_LIMIT])

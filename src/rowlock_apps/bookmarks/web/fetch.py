@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,15 +17,25 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from rowlock import Permanent, SourceError
+from rowlock import (
+    AddressRefused,
+    Permanent,
+    SourceError,
+    WebTarget,
+    public_address,
+    public_socket,
+    system_resolve,
+    web_target,
+)
 
 from . import challenge, head, robots
 from .answers import REDIRECTS, captcha, check_status
 from .body import inflated
-from .guard import Refused, Resolve, Target, address_of, is_public, redirected, target_of
+from .guard import redirected
 from .head import Head, HeadReader
 from .page import Page
 
+Resolve = Callable[[str], Awaitable[list[str]]]
 Dial = Callable[[tuple[Any, ...]], socket.socket]
 ROBOT = "rowlock-bookmarks"
 MOST_REDIRECTS = 5
@@ -42,25 +52,11 @@ class Limits:
     idle: float = 10.0  # between two pieces of a body
 
 
-async def system_resolve(host: str) -> list[str]:
-    """The addresses of a name, as the system knows them."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(info[4][0]) for info in found))
-
-
-def public_socket(info: tuple[Any, ...]) -> socket.socket:
-    """A socket for a public address; raises for any other."""
-    family, kind, protocol, _, (address, *_) = info
-    if not is_public(address):
-        raise Refused(f"{address} is not a public address", code="ADDRESS_REFUSED")
-    return socket.socket(family, kind, protocol)
-
-
 class _NoNames(aiohttp.abc.AbstractResolver):
     """The guard gives addresses only; a name here is a bug and is not resolved."""
 
     async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_INET) -> list[Any]:
-        raise Refused(f"{host} was not resolved by the guard", code="ADDRESS_REFUSED")
+        raise AddressRefused(f"{host} was not resolved by the guard", code="ADDRESS_REFUSED")
 
     async def close(self) -> None: ...
 
@@ -78,7 +74,7 @@ class Fetcher:
         """The page at a URL, if its server gives it to robots."""
         try:
             async with asyncio.timeout(self._limits.total):
-                target = target_of(url, self._ports)
+                target = web_target(url, self._ports)
                 async with self._followed(target, obey=True) as (target, answer):
                     await self._check_refusal(target, answer)
                     check_status(target.host, answer.status, answer.headers)
@@ -93,7 +89,9 @@ class Fetcher:
             raise SourceError(f"{target_host(url)}: {reason}", code="CONNECTION") from None
 
     @asynccontextmanager
-    async def _followed(self, target: Target, *, obey: bool) -> AsyncIterator[tuple[Target, aiohttp.ClientResponse]]:
+    async def _followed(
+        self, target: WebTarget, *, obey: bool
+    ) -> AsyncIterator[tuple[WebTarget, aiohttp.ClientResponse]]:
         """The answer at the end of all redirects, each of which is checked like a first request."""
         for _ in range(MOST_REDIRECTS + 1):
             if obey and not (await self._robots.of(target.origin)).allows(target.path):
@@ -107,12 +105,11 @@ class Fetcher:
         raise Permanent(f"more than {MOST_REDIRECTS} redirects, at last to {target.host}", code="TOO_MANY_REDIRECTS")
 
     @asynccontextmanager
-    async def _answer(self, target: Target) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, target: WebTarget) -> AsyncIterator[aiohttp.ClientResponse]:
         """One request to one checked address, with the name in Host and in TLS; nothing is carried from hop to hop."""
-        address = await address_of(target, self._resolve)
-        place = f"[{address}]" if ":" in address else address
+        address = await public_address(target, self._resolve)
         request = self._session.get(
-            URL(f"{target.scheme}://{place}:{target.port}{target.path}", encoded=True),
+            URL(target.at(address), encoded=True),
             headers={"Host": target.authority},
             allow_redirects=False,
             server_hostname=target.host.strip("[]") if target.scheme == "https" else None,
@@ -129,7 +126,7 @@ class Fetcher:
         finally:
             answer.close()  # never back to a pool: the rest of the body is not read
 
-    async def _read(self, target: Target, answer: aiohttp.ClientResponse) -> Page:
+    async def _read(self, target: WebTarget, answer: aiohttp.ClientResponse) -> Page:
         content_type = _content_type(answer)
         if content_type not in PAGES:
             return Page(target.url, content_type, Head())
@@ -146,7 +143,7 @@ class Fetcher:
             raise captcha(target.host)
         return Page(target.url, content_type, found)
 
-    async def _check_refusal(self, target: Target, answer: aiohttp.ClientResponse) -> None:
+    async def _check_refusal(self, target: WebTarget, answer: aiohttp.ClientResponse) -> None:
         """Raise if what comes with a refusal is a challenge."""
         if answer.status not in challenge.REFUSALS or _content_type(answer) not in PAGES:
             return
@@ -167,7 +164,7 @@ class Fetcher:
 
     async def _ask_robots(self, origin: str) -> robots.Rules:
         """RFC 9309: what is not there (4xx) forbids nothing; a server in trouble forbids everything for now."""
-        target = target_of(f"{origin}/robots.txt", self._ports)
+        target = web_target(f"{origin}/robots.txt", self._ports)
         async with self._followed(target, obey=False) as (target, answer):
             if 400 <= answer.status < 500 and answer.status != 429:
                 return robots.EVERYTHING

@@ -1,0 +1,77 @@
+"""Webhooks at the edge: which addresses a request may name, and what became of the deliveries.
+
+The delivery itself is a job that a worker runs (delivery.py). It has no owner: it stands in no list of the owner's
+jobs, makes no events and counts against no limit. Its attempts are shown with the job that it tells of.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from rowlock.api import shapes
+from rowlock.api.problems import Refusal, documented
+from rowlock.api.service import Service, Serving, Who
+from rowlock.api.shapes import DeliveryShape
+from rowlock.core.config import WebhookSettings
+from rowlock.core.policy import exponential
+from rowlock.store import reads, webhooks
+from rowlock.store.webhooks import Webhook
+from rowlock.worker.public_web import AddressRefused, WebTarget, refuse_private, web_target
+
+ANY_PORT = range(1, 65_536)
+LONGEST_WAIT = 6 * 3600.0  # between two attempts
+LONGEST_HOST = 190  # it is part of a source's name
+
+router = APIRouter(prefix="/api/jobs", tags=["webhooks"])
+
+
+@router.get("/{jobId}/deliveries", response_model=list[DeliveryShape], responses=documented("JOB_NOT_FOUND"))
+async def list_deliveries(
+    job_id: Annotated[str, Path(alias="jobId", max_length=100)], service: Serving, asker: Who
+) -> list[DeliveryShape]:
+    """The deliveries of a job's webhook and their failed attempts, oldest first: one for each end of the job."""
+    job = await service.job_of(asker, job_id)
+    found = []
+    for delivery_id in await service.run(webhooks.deliveries(job.id)):
+        delivery = await service.run(reads.get(delivery_id))
+        if delivery is not None:  # its own retention may have ended
+            attempts = await service.run(reads.attempts(delivery_id))
+            found.append(shapes.delivery_shape(delivery, attempts, service.zone))
+    return found
+
+
+async def accepted(service: Service, owner: str | None, url: str) -> Webhook:
+    """The webhook that a request asks for, or a refusal."""
+    settings = service.settings.webhooks
+    if not settings.enabled:
+        raise Refusal("WEBHOOKS_OFF", "the operator can set api.webhooks.enabled")
+    target = checked(url, settings)
+    if owner is None:
+        raise Refusal("NO_WEBHOOK_SECRET", "webhooks are signed for an owner: create the job with an owner's token")
+    if not await service.run(webhooks.signing(owner)):
+        raise Refusal("NO_WEBHOOK_SECRET", "ask the operator for one: rowlock webhooks secret rotate --owner NAME")
+    backoff = exponential(settings.retry_seconds, max(settings.retry_seconds, LONGEST_WAIT)).to_json()
+    source = f"webhook:{target.host}"
+    return Webhook(target.url, source, settings.queue, settings.max_attempts, backoff, settings.timeout_seconds)
+
+
+def checked(url: str, settings: WebhookSettings) -> WebTarget:
+    """The target of a webhook's URL. Names are not resolved here: the address that counts is the one that is connected
+    to, and that is checked by the delivery."""
+    try:
+        target = web_target(url, ANY_PORT, said="the webhook is")
+        if not settings.allow_private:
+            refuse_private(target)
+    except AddressRefused as refused:
+        raise Refusal("WEBHOOK_REFUSED", str(refused)) from None
+    if len(target.host) > LONGEST_HOST:
+        raise Refusal("WEBHOOK_REFUSED", "the name of its host is too long")
+    if settings.hosts and not any(_fits(target.host, pattern.lower()) for pattern in settings.hosts):
+        raise Refusal("WEBHOOK_REFUSED", f"{target.host} is not in the list of hosts that the operator allows")
+    return target
+
+
+def _fits(host: str, pattern: str) -> bool:
+    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
