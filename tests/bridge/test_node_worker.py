@@ -9,7 +9,7 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.bridge.bridge import bridging
-from support.node import node, node_worker_folder
+from support.node import example, node
 from support.remote import Remote, until, until_state
 
 Start = Callable[[], "subprocess.Popen[bytes]"]
@@ -18,7 +18,7 @@ Start = Callable[[], "subprocess.Popen[bytes]"]
 @pytest.fixture
 def start(remote: Remote, tmp_path: Path) -> Iterator[Start]:
     """Start workers, which end with the test."""
-    folder, started = node_worker_folder(), []
+    folder, started = example("node-worker", tmp_path), []
 
     def one() -> "subprocess.Popen[bytes]":
         environment = os.environ | {
@@ -28,7 +28,7 @@ def start(remote: Remote, tmp_path: Path) -> Iterator[Start]:
             "TAKEOVER_MS": "3000",
         }
         with open(tmp_path / f"node-{len(started)}.log", "wb") as log:
-            command = [*node(), str(folder / "redis_worker.mjs")]
+            command = [node(), str(folder / "redis_worker.mjs")]
             started.append(subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log))
         return started[-1]
 
