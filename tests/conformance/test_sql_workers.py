@@ -13,6 +13,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from rowlock import Rowlock
+from rowlock.core.remote import REMOTE
 
 
 @pytest.fixture
@@ -254,6 +255,18 @@ def test_cancel_answers_what_became_of_it(sql: Sql) -> None:
     assert [{row["job_id"]: row["answer"] for row in answers}[job_id] for job_id in ids] == [
         "cancelled", "final", "cancelling", "missing",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("holder", REMOTE)
+def test_cancel_ends_a_job_behind_redis_at_once_and_leaves_word_for_its_worker(sql: Sql, holder: str) -> None:
+    job_id = sql.enqueue()
+    sql.claim(worker=holder)
+    insert = "INSERT INTO rowlock.outbox (kind, job_id, token, take_at) VALUES ('request', %s, %s, now()) RETURNING 1"
+    sql.rows(insert, job_id, uuid4())
+    assert sql.value("SELECT rowlock.cancel(%s)", job_id) == "cancelled"
+    assert sql.job(job_id)["state"] == "cancelled"
+    assert sql.rows("SELECT kind, job_id FROM rowlock.outbox") == [{"kind": "cancel", "job_id": job_id}]
+    assert sql.rows("SELECT outcome FROM rowlock.attempts") == [{"outcome": "cancelled"}]
 
 
 # --- ends
