@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -192,6 +193,29 @@ def test_limits_of_sources_are_exact_under_claims_at_the_same_moment(
         sql.rows("SELECT * FROM rowlock.complete_many(%s)", leases(*taken)) if taken else None
     if "rate" in limit:
         assert sql.value("SELECT count(*) FROM rowlock.jobs_finished") == 8
+
+
+def test_a_claim_of_one_source_waits_for_that_of_another_source_of_a_class_with_a_total(
+    sql: Sql, database: str
+) -> None:
+    sql.rows("UPDATE rowlock.sources SET total = 3 WHERE name = 'api' RETURNING 1")
+    for _ in range(3):
+        sql.enqueue("t", source="api:a")
+        sql.enqueue("u", source="api:b")
+    other = Sql(database)
+    with ThreadPoolExecutor(1) as pool, sql.connection.transaction():
+        assert len(sql.claim(3, "t")) == 3
+        second = pool.submit(other.claim, 3, "u")
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        deadline = time.monotonic() + 60
+        with psycopg.connect(database, autocommit=True) as watcher:
+            while not second.done() and watcher.execute(waiting).fetchone() == (0,):
+                assert time.monotonic() < deadline
+        assert not second.done(), "it did not wait"
+    assert second.result(60) == []
+    other.connection.close()
 
 
 def test_a_breaker_opens_after_failures_in_a_row_lets_one_probe_in_and_closes_by_its_success(
