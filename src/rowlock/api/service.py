@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -13,7 +14,7 @@ from rowlock.api.asker import Asker
 from rowlock.api.auth import Authenticator
 from rowlock.api.changes import Changes
 from rowlock.api.feed import Feed
-from rowlock.api.problems import Refusal
+from rowlock.api.problems import UNUSABLE, Refusal
 from rowlock.client.client import Client
 from rowlock.core.job import Job
 from rowlock.store import owned, tokens
@@ -50,6 +51,8 @@ class Service:
     async def token_is_good(self, asker: Asker) -> bool:
         """Whether the token of an open connection has neither been revoked nor expired. The database is asked once in
         two seconds for all open connections together."""
+        if asker.good_until is not None and time.time() >= asker.good_until:
+            return False
         if asker.token_id is None:
             return True
         self._tokens[asker.token_id] = now = time.monotonic()
@@ -57,8 +60,9 @@ class Service:
             self._asked_at = now
             self._tokens = {token: at for token, at in self._tokens.items() if at > now - 10 * TOKEN_SECONDS}
             asked = sorted(self._tokens)
-            good = await self.run(tokens.still_good(asked))
-            self._bad = set(asked) - good
+            with suppress(*UNUSABLE):  # nobody can say now; nor are there events while the database is away
+                good = await self.run(tokens.still_good(asked))
+                self._bad = set(asked) - good
         return asker.token_id not in self._bad
 
     def check_connections(self, asker: Asker) -> None:

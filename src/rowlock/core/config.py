@@ -186,7 +186,7 @@ class JwtSettings(_Section):
 
     algorithm: Literal["HS256", "RS256"]
     secret: str | None = Field(default=None, repr=False)  # of HS256
-    jwks: str | None = None  # of RS256: a file, or an https:// URL
+    jwks: str | None = None  # of RS256: a file, or an https:// URL (http:// on this machine)
     issuer: str | None = None
     audience: str | None = None
     owner_claim: str = "sub"  # whose jobs the token opens

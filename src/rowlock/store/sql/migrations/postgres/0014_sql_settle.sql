@@ -842,7 +842,8 @@ BEGIN
 END;
 $$;
 
--- Latest progress of running jobs: an array of {"job_id", "token", "progress", "phase", "message"}; progress is 0 to 100.
+-- Latest progress of running jobs: an array of {"job_id", "token", "progress", "phase", "message"}; progress is 0 to 100,
+-- and never goes back within an attempt.
 -- Answers for each: held, cancel or lost, as heartbeat does.
 CREATE FUNCTION rowlock.progress_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -875,7 +876,8 @@ BEGIN
             FOR UPDATE
         ) found);
     UPDATE rowlock.jobs_live j
-    SET progress = told.progress, phase = told.phase, message = told.message, updated_at = at
+    SET progress = CASE WHEN told.progress >= coalesce(j.progress, 0) THEN told.progress ELSE j.progress END,
+        phase = told.phase, message = told.message, updated_at = at
     FROM (
         -- Of two reports under one lease the last is it.
         SELECT DISTINCT ON (u.one ->> 'job_id', u.one ->> 'token')
