@@ -61,14 +61,16 @@ ORDER BY attempt;
 :cancelled AND j.state = 'cancelled' AND j.state <> 'succeeded'
 
 -- part: live_state
--- The live job is in a state that is TRUE.
-CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(:queued AS boolean)
+-- The live job is in a state that is TRUE. The first condition names no column: if it is false, no row is read.
+(:queued OR :running OR :retryable)
+      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(:queued AS boolean)
                        WHEN j.state = 'running' THEN CAST(:running AS boolean)
                        ELSE CAST(:retryable AS boolean) END
 
 -- part: finished_state
--- The finished job is in a state that is TRUE.
-CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
+-- The finished job is in a state that is TRUE. The first condition names no column: if it is false, no row is read.
+(:succeeded OR :dead OR :cancelled)
+      AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
                        ELSE CAST(:cancelled AS boolean) END
 
 -- part: page_all(past | order)
