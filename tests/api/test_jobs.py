@@ -343,6 +343,20 @@ async def test_attempts_and_explain_tell_what_happened_without_naming_machines(a
     assert name not in str(attempts) + str(after)
 
 
+async def test_the_explanation_of_a_running_job_names_no_machine(api: Api) -> None:
+    ana, operator = await api.token(), await api.token(None, "operator:read")
+    job_id = await api.create(ana, "hang")
+    async with api.app.worker() as worker:
+        async with asyncio.timeout(20):
+            while (await api.ask("GET", f"/api/jobs/{job_id}", ana))[1]["status"] != "RUNNING":
+                await asyncio.sleep(0.02)
+        for token in (ana, operator):
+            _, told, _ = await api.ask("GET", f"/api/jobs/{job_id}/explain", token)
+            assert told["text"].startswith("A worker has run attempt 1 since")
+            assert worker.id not in str(told)
+        await api.app.cancel(job_id)
+
+
 async def test_an_owner_may_have_so_many_unfinished_jobs_and_no_more(serve: Serve) -> None:
     async with serve(jobs_per_owner=2) as api:
         ana, bob = await api.token("ana"), await api.token("bob")

@@ -1,16 +1,21 @@
 """Tokens of an identity provider: only what its key signed, for us, for now."""
 
+import asyncio
+import base64
 import json
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from api.conftest import Serve
+from api.conftest import Serve, Socket
+from rowlock.api import live
 from rowlock.api.jwt import JwtVerifier
 from rowlock.core.config import JwtSettings, load_settings
 from rowlock.core.errors import ConfigError
@@ -81,17 +86,13 @@ def test_published_keys_check_tokens(rs256: JwtVerifier, keys: tuple[rsa.RSAPriv
 def test_a_public_key_is_not_taken_for_a_shared_secret(
     rs256: JwtVerifier, keys: tuple[rsa.RSAPrivateKey, bytes]
 ) -> None:
-    import base64
     import hashlib
     import hmac
 
-    def part(value: bytes) -> bytes:
-        return base64.urlsafe_b64encode(value).rstrip(b"=")
-
     claims = {**GOOD, "exp": int(time.time()) + 60}
-    signed = part(json.dumps({"alg": "HS256", "kid": "one"}).encode()) + b"." + part(json.dumps(claims).encode())
-    forged = signed + b"." + part(hmac.new(keys[1], signed, hashlib.sha256).digest())
-    assert rs256.asker_of(forged.decode()) is None
+    signed = part(json.dumps({"alg": "HS256", "kid": "one"}).encode()) + "." + part(json.dumps(claims).encode())
+    forged = signed + "." + part(hmac.new(keys[1], signed.encode(), hashlib.sha256).digest())
+    assert rs256.asker_of(forged) is None
 
 
 def test_a_claim_can_make_an_operator() -> None:
@@ -119,6 +120,90 @@ def test_settings_that_would_let_everybody_in_are_refused(given: dict[str, str],
 def test_a_key_file_that_cannot_be_read_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="jwks"):
         JwtVerifier(JwtSettings(algorithm="RS256", jwks=str(tmp_path / "none.json")))
+
+
+def part(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize("bad", ["[" * 5000, "{}", "null", '{"alg": ["HS256"]}', '{"alg": "HS256", "kid": 7}', "\xff"])
+def test_a_header_that_makes_no_sense_is_refused(bad: str) -> None:
+    assert JwtVerifier(HS256).asker_of(f"{part(bad.encode())}.{part(b'{}')}.{part(b'x')}") is None
+
+
+@pytest.mark.parametrize("owner", ["a\x00b", "\ud800", "x" * 201, 7, ["ana"], {"name": "ana"}, True])
+def test_an_owner_that_cannot_be_stored_is_nobody(owner: Any) -> None:
+    lenient = HS256.model_copy(update={"owner_claim": "user"})  # PyJWT itself checks that `sub` is text
+    assert JwtVerifier(lenient).asker_of(token({"user": owner})) is None
+
+
+def test_a_key_of_another_kind_is_refused_and_breaks_nothing(
+    keys: tuple[rsa.RSAPrivateKey, bytes], tmp_path: Path
+) -> None:
+    other = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key()))
+    shared = {"kty": "oct", "k": part(SECRET.encode()), "alg": "HS256"}
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps({"keys": [other | {"kid": "one"}, shared | {"kid": "two"}]}))
+    verifier = JwtVerifier(JwtSettings(algorithm="RS256", jwks=str(file), issuer="https://id.example", audience="jobs"))
+    for kid in ("one", "two"):
+        assert verifier.asker_of(token(key=keys[0], algorithm="RS256", kid=kid)) is None
+    assert verifier.asker_of(token(kid="two")) is None  # HS256, with a key that is published for it
+
+
+async def test_keys_are_fetched_beside_other_requests_and_not_for_each_unknown_name(
+    serve: Serve, keys: tuple[rsa.RSAPrivateKey, bytes]
+) -> None:
+    key = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(keys[0].public_key())) | {"kid": "one", "use": "sig"}
+    asked, answer = list[str](), threading.Event()
+
+    class Provider(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            answer.wait(4)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"keys": [key]}).encode())
+
+    provider = ThreadingHTTPServer(("127.0.0.1", 0), Provider)
+    threading.Thread(target=provider.serve_forever, daemon=True).start()
+    settings = {"algorithm": "RS256", "jwks": f"http://127.0.0.1:{provider.server_port}/keys"}
+    try:
+        async with serve(jwt=settings) as api:
+            claims = {"iss": None, "aud": None}
+            good = token(claims, key=keys[0], algorithm="RS256", kid="one")
+            waiting = asyncio.ensure_future(api.ask("GET", "/api/jobs", good))
+            async with asyncio.timeout(20):
+                while not asked:
+                    await asyncio.sleep(0.01)
+            assert (await api.ask("GET", "/livez"))[0] == 200
+            assert not waiting.done()  # the provider keeps it waiting, and nobody else
+            answer.set()
+            assert (await waiting)[0] == 200
+            for number in range(20):
+                unknown = token(claims, key=keys[0], algorithm="RS256", kid=f"unknown {number}")
+                assert (await api.ask("GET", "/api/jobs", unknown))[0] == 401
+            assert len(asked) <= 3
+    finally:
+        answer.set()
+        await asyncio.to_thread(provider.shutdown)
+        provider.server_close()
+
+
+@pytest.mark.parametrize("by", ["header", "ticket"])
+async def test_a_socket_is_closed_when_its_token_expires(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setattr("rowlock.api.jwt.LEEWAY_SECONDS", 0)
+    async with serve(jwt={"algorithm": "HS256", "secret": SECRET}) as api:
+        short = token({"iss": None, "aud": None, "exp": time.time() + 3})
+        address, headers = api.url.replace("http", "ws") + "/api/ws", {"Authorization": f"Bearer {short}"}
+        if by == "ticket":
+            _, body, _ = await api.ask("POST", "/api/tickets", short)
+            address, headers = f"{address}?ticket={body['ticket']}", {}
+        async with api.http.ws_connect(address, headers=headers) as raw:
+            socket = Socket(raw)
+            assert (await socket.next())["type"] == "ready"
+            assert await socket.closed(15) == live.REFUSED
 
 
 async def test_a_request_with_such_a_token_is_its_owners(serve: Serve) -> None:

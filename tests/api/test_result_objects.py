@@ -250,16 +250,19 @@ def test_a_stored_path_that_leads_elsewhere_is_refused(memory: ResultObjects, ur
         pass
 
 
-def test_only_the_kept_attempt_of_a_job_stays(memory: ResultObjects) -> None:
+def test_what_was_listed_is_removed_and_nothing_else(memory: ResultObjects) -> None:
     for attempt in (1, 2, 12):
         memory.publish(*written(memory, "t", f"{attempt}", attempt))
     obstore.put(memory._store, f"{OTHER}/1/b", b"another job's")
     assert list(memory.jobs(older_than=-60)) == [JOB, OTHER]
     assert list(memory.jobs(older_than=60)) == []
-    memory.keep(JOB, "1")
-    assert stored(memory) == [f"{JOB}/1/a.txt", f"{OTHER}/1/b"]
-    memory.keep(JOB, None)
-    memory.keep(JOB, None)
+    listed = memory.published(JOB)
+    assert sorted(listed) == [f"{JOB}/{attempt}/a.txt" for attempt in (1, 12, 2)]
+    memory.publish(*written(memory, "t", "3", 3))
+    memory.remove(listed)
+    memory.remove(listed)  # another worker was quicker
+    assert stored(memory) == [f"{JOB}/3/a.txt", f"{OTHER}/1/b"]
+    memory.remove(memory.published(JOB))
     assert stored(memory) == [f"{OTHER}/1/b"]
     memory.withdraw(f"{OTHER}/1/b")
     assert stored(memory) == []

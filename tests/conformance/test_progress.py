@@ -67,3 +67,21 @@ async def test_no_progress_at_all_changes_nothing(rig: Rig) -> None:
     before = await rig.everything()
     assert await rig.store.run(leases.progress([])) == set()
     assert await rig.everything() == before
+
+
+async def test_progress_never_goes_back_within_an_attempt(rig: Rig) -> None:
+    job = await rig.running()
+    shown = []
+    for percent, phase in [(40, "a"), (10, "b"), (None, "c"), (41, "d"), (0, "e")]:
+        assert await rig.store.run(leases.progress([(job.id, job.token, percent, phase, None)])) == {job.id}
+        row = await rig.row(job.id)
+        shown.append((row["progress"], row["phase"]))
+    assert shown == [(40, "a"), (40, "b"), (40, "c"), (41, "d"), (41, "e")]
+
+
+async def test_a_report_without_a_number_leaves_progress_unset(rig: Rig) -> None:
+    job = await rig.running()
+    await rig.store.run(leases.progress([(job.id, job.token, None, "a", None)]))
+    assert (await rig.row(job.id))["progress"] is None
+    await rig.store.run(leases.progress([(job.id, job.token, 0, "a", None)]))
+    assert (await rig.row(job.id))["progress"] == 0

@@ -16,6 +16,7 @@ class Asker:
     scope: Scope = "jobs"
     token_id: str | None = None  # of a token of ours
     job_id: str | None = None  # the only job that they may read
+    good_until: float | None = None  # when their JSON Web Token expires, in seconds since 1970
 
     @property
     def key(self) -> str:

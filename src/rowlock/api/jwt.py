@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import jwt
 from rowlock.api.asker import Asker
 from rowlock.core.config import JwtSettings
 from rowlock.core.errors import ConfigError
+from rowlock.core.options import name
 from rowlock.store.owned import EVERYONE
 
 log = logging.getLogger("rowlock.api")
 
+LOCAL = re.compile(r"http://(localhost|127\.0\.0\.1|\[::1\])[:/]")  # keys of a provider on this machine
 LEEWAY_SECONDS = 5  # between the clocks of the identity provider and of this machine
 
 
@@ -35,12 +38,18 @@ class JwtVerifier:
 
     def _read_keys(self, where: str) -> None:
         try:
-            if where.startswith("https://"):
-                self._published = jwt.PyJWKClient(where, cache_keys=True, lifespan=300, timeout=5)
+            if where.startswith("https://") or LOCAL.match(where):
+                # Single keys are not kept beside the set: a key that is taken back must not be good for ever.
+                self._published = jwt.PyJWKClient(where, cache_keys=False, lifespan=300, timeout=5)
             else:
                 self._keys = jwt.PyJWKSet.from_dict(json.loads(Path(where).read_text("utf-8")))
         except (OSError, ValueError, jwt.PyJWTError) as error:
             raise ConfigError(f"api.jwt.jwks = {where!r}: cannot be read as a key set: {error}") from None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a check may have to fetch keys first."""
+        return self._published is not None
 
     def asker_of(self, token: str) -> Asker | None:
         """Who has this token; None when it is not valid."""
@@ -56,13 +65,13 @@ class JwtVerifier:
                 leeway=LEEWAY_SECONDS,
                 options={"require": required, "verify_aud": settings.audience is not None},
             )
-        except (jwt.PyJWTError, ValueError) as error:
+            until = float(claims["exp"]) + LEEWAY_SECONDS
+            if settings.operator_claim is not None and claims.get(settings.operator_claim) is True:
+                return Asker(EVERYONE, "operator", good_until=until)
+            return Asker(name(claims[settings.owner_claim], settings.owner_claim), good_until=until)
+        except Exception as error:  # a token is anybody's text: nested a thousand deep, with a key of another kind …
             log.info("a JSON Web Token was refused: %s", type(error).__name__)
             return None
-        if settings.operator_claim is not None and claims.get(settings.operator_claim) is True:
-            return Asker(EVERYONE, "operator")
-        owner = claims[settings.owner_claim]
-        return Asker(owner) if isinstance(owner, str) and owner else None
 
     def _key_of(self, token: str) -> Any:
         if self._settings.secret is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, WebSocket
@@ -19,7 +19,7 @@ from starlette.websockets import WebSocketDisconnect
 from rowlock.api.asker import Asker
 from rowlock.api.changes import View
 from rowlock.api.feed import Position, Watcher
-from rowlock.api.problems import Refusal, documented, unauthorized
+from rowlock.api.problems import UNUSABLE, Refusal, documented, unauthorized, unavailable
 from rowlock.api.service import Service, Serving, Who
 from rowlock.api.shapes import Shape, end_data, event_data
 from rowlock.core.job import Job
@@ -32,8 +32,9 @@ TICKET_SECONDS = 30.0
 HELLO_SECONDS = 10.0  # for the first message of a socket without a ticket
 CHECK_SECONDS = 2.0  # between looks whether the token of an open connection is still good
 SEND_SECONDS = 20.0  # for a client to take one message
+FAREWELL_SECONDS = 1.0  # for a client to take the message that it is closed with
 HELLO_BYTES = 16_384
-REFUSED, RESYNC, OVERLOADED = 4401, 4409, 4429  # close codes of sockets
+REFUSED, RESYNC, OVERLOADED, TRY_LATER = 4401, 4409, 4429, 1013  # close codes of sockets
 
 router = APIRouter(tags=["live"])
 
@@ -50,7 +51,7 @@ async def create_ticket(service: Serving, asker: Who) -> TicketShape:
     """A one-time ticket for the address of a WebSocket: a browser cannot send a header with one."""
     secret = tokens.new_secret()
     owner = None if asker.owner is EVERYONE else str(asker.owner)
-    ticket = Ticket(owner, asker.scope, asker.token_id, asker.job_id)
+    ticket = Ticket(owner, asker.scope, asker.token_id, asker.job_id, asker.good_until)
     await service.run(tokens.create_ticket(secret, ticket, TICKET_SECONDS))
     return TicketShape(ticket=secret, expires_in=int(TICKET_SECONDS))
 
@@ -58,21 +59,21 @@ async def create_ticket(service: Serving, asker: Who) -> TicketShape:
 # --- server-sent events
 
 
-async def _may_watch_all(service: Serving, asker: Who) -> Asker:
+async def _may_watch_all(service: Serving, asker: Who) -> AsyncIterator[Asker]:
     """Who may watch all of their jobs. A dependency, because once a stream has begun nothing can be refused."""
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
-    service.check_connections(asker)
-    return asker
+    with service.connection(asker):
+        yield asker
 
 
 async def _watched_job(
     service: Serving, asker: Who, job_id: Annotated[str, Path(alias="jobId", max_length=100)]
-) -> Job:
+) -> AsyncIterator[Job]:
     """The job to watch."""
     job = await service.job_of(asker, job_id)
-    service.check_connections(asker)
-    return job
+    with service.connection(asker):
+        yield job
 
 
 LastEventId = Annotated[str | None, Header(max_length=100)]
@@ -100,16 +101,15 @@ async def watch_job(
     service: Serving, asker: Who, job: Annotated[Job, Depends(_watched_job)], last_event_id: LastEventId = None
 ) -> AsyncIterator[ServerSentEvent]:
     """Events of one job; the stream ends with the job. Of a job that has ended already, it tells the end."""
-    async for message in messages(service, asker, job.id, last_event_id):
+
+    async def end() -> dict[str, Any] | None:
+        now = await service.job_of(asker, job.id)
+        return end_data(now, service.zone) if now.final else None
+
+    async for message in messages(service, asker, job.id, last_event_id, end):
         yield _server_sent(message)
         if message.get("done"):
             return
-        if message["type"] == "ready" and last_event_id is None:
-            # Read again, now that its events are watched: it may have ended in between.
-            job = await service.job_of(asker, job.id)
-            if job.final:
-                yield _server_sent({**end_data(job, service.zone), "eventId": message["eventId"]})
-                return
 
 
 def _server_sent(message: dict[str, Any]) -> ServerSentEvent:
@@ -120,26 +120,30 @@ def _server_sent(message: dict[str, Any]) -> ServerSentEvent:
 
 
 @router.websocket("/api/ws")
-async def socket(socket: WebSocket, service: Serving) -> None:
+async def watch_by_socket(socket: WebSocket, service: Serving) -> None:
     """One WebSocket: it says who it is, and gets events until it leaves or may no longer have them."""
     await socket.accept()
     try:
         asker, since = await _hello(socket, service)
-        service.check_connections(asker)
+        with service.connection(asker):
+            await _serve(socket, service, asker, since)
     except Refusal as refusal:
         await _farewell(socket, REFUSED if refusal.status == 401 else OVERLOADED, {"type": "error", **refusal.body()})
-        return
     except (WebSocketDisconnect, TimeoutError):
         await _farewell(socket, REFUSED)
-        return
+    except UNUSABLE:
+        await _farewell(socket, TRY_LATER, {"type": "error", **unavailable().body()})
+
+
+async def _serve(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:
     sending = asyncio.ensure_future(_send(socket, service, asker, since))
-    leaving = asyncio.ensure_future(_left(socket))
+    others = {asyncio.ensure_future(_left(socket)), asyncio.ensure_future(_barred(socket, service, asker))}
     try:
-        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({sending, *others}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (sending, leaving):
+        for task in (sending, *others):
             task.cancel()
-        await asyncio.gather(sending, leaving, return_exceptions=True)
+        await asyncio.gather(sending, *others, return_exceptions=True)
 
 
 async def _hello(socket: WebSocket, service: Service) -> tuple[Asker, str | None]:
@@ -151,7 +155,7 @@ async def _hello(socket: WebSocket, service: Service) -> tuple[Asker, str | None
         if ticket is None:
             raise unauthorized()
         owner = EVERYONE if ticket.owner is None else ticket.owner
-        return Asker(owner, ticket.scope, ticket.token_id, ticket.job_id), since
+        return Asker(owner, ticket.scope, ticket.token_id, ticket.job_id, ticket.good_until), since
     if (known := await service.authenticator.asker_of(socket)) is not None:
         return known, since
     async with asyncio.timeout(HELLO_SECONDS):
@@ -173,11 +177,24 @@ def _read_hello(text: str) -> dict[str, Any]:
 
 async def _send(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:
     code = REFUSED  # the messages end when the token is no longer good
-    async for message in messages(service, asker, asker.job_id, since):
-        async with asyncio.timeout(SEND_SECONDS):
-            await socket.send_json(message)
-        code = RESYNC if message["type"] == "resync" else REFUSED
+    try:
+        async for message in messages(service, asker, asker.job_id, since):
+            async with asyncio.timeout(SEND_SECONDS):
+                await socket.send_json(message)
+            code = RESYNC if message["type"] == "resync" else REFUSED
+    except UNUSABLE:
+        code = TRY_LATER
     await _farewell(socket, code)
+
+
+async def _barred(socket: WebSocket, service: Service, asker: Asker) -> None:
+    """Wait until the token of a socket is no longer good, and close it: also while a client takes its messages so
+    slowly that the sender waits."""
+    while await service.token_is_good(asker):
+        await asyncio.sleep(CHECK_SECONDS)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FAREWELL_SECONDS):
+            await _farewell(socket, REFUSED)
 
 
 async def _left(socket: WebSocket) -> None:
@@ -198,10 +215,15 @@ async def _farewell(socket: WebSocket, code: int, message: dict[str, Any] | None
 
 
 async def messages(
-    service: Service, asker: Asker, job_id: str | None, since: str | None
+    service: Service,
+    asker: Asker,
+    job_id: str | None,
+    since: str | None,
+    end: Callable[[], Awaitable[dict[str, Any] | None]] | None = None,
 ) -> AsyncIterator[dict[str, Any]]:
-    """`ready`, then events, for as long as the asker's token is good; `resync` where some would be missing. An operator
-    is also told how all queues and jobs stand, and what changes: those messages have the position of the last event."""
+    """`ready`, then events, for as long as the asker's token is good; `resync` where some would be missing. `end` tells
+    how the watched job ended, if it has before its events were watched and no missed event tells it. An operator is
+    also told how all queues and jobs stand, and what changes: those messages have the position of the last event."""
     feed, zone = service.feed, service.zone
     async with feed.watching(asker.owner, job_id) as watcher, _view(service, asker, job_id, watcher) as view:
         at = str(feed.position())
@@ -213,10 +235,13 @@ async def messages(
         yield {"type": "ready", "eventId": at}
         for event, position in missed:
             yield {**event_data(event, zone), "eventId": (at := str(position))}
+        if end is not None and (told := await end()) is not None:
+            yield {**told, "eventId": at}
+            return
         sent = {event.id for event, _ in missed}
         while await service.token_is_good(asker):
             for event, position in await _soon(watcher):
-                if event.id not in sent:
+                if event.id not in sent and await service.token_is_good(asker):
                     yield {**event_data(event, zone), "eventId": (at := str(position))}
             for message in view.take(zone) if view is not None else ():
                 yield {**message, "eventId": at}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import mimetypes
 import re
 from collections.abc import AsyncIterator
@@ -21,6 +22,8 @@ from rowlock.client.results import Content, OutsideOfFolder
 from rowlock.core.errors import ResultsUnavailable
 from rowlock.core.job import Job
 from rowlock.core.states import State
+
+log = logging.getLogger("rowlock.api")
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
@@ -71,8 +74,11 @@ async def _download(service: Serving, job: Job, uri: str, wanted: str | None) ->
         raise Refusal("INVALID_OUTPUT_PATH") from None
     except ResultsUnavailable:
         raise Refusal("RESULTS_UNAVAILABLE", headers={"Retry-After": "5"}) from None
-    except OSError:
+    except FileNotFoundError:
         raise Refusal("RESULT_GONE") from None
+    except OSError as error:  # no descriptor is left, the disk does not answer: the file may well be there
+        log.warning("the result of job %s cannot be opened: %s", job.id, error)
+        raise Refusal("RESULTS_UNAVAILABLE", headers={"Retry-After": "5"}) from None
     except Refusal:
         held.close()
         raise

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -13,11 +16,12 @@ from rowlock.api.asker import Asker
 from rowlock.api.auth import Authenticator
 from rowlock.api.changes import Changes
 from rowlock.api.feed import Feed
-from rowlock.api.problems import Refusal
+from rowlock.api.problems import UNUSABLE, Refusal
 from rowlock.client.client import Client
 from rowlock.core.job import Job
 from rowlock.store import owned, tokens
 from rowlock.store.engines.operation import Operation
+from rowlock.store.owned import Owner
 
 T = TypeVar("T")
 TOKEN_SECONDS = 2.0
@@ -35,6 +39,7 @@ class Service:
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()
         self._asked_at = 0.0
+        self._connections: Counter[Owner] = Counter()  # WebSockets and event streams
 
     async def run(self, operation: Operation[T]) -> T:
         """Run one operation on the app's database."""
@@ -50,6 +55,8 @@ class Service:
     async def token_is_good(self, asker: Asker) -> bool:
         """Whether the token of an open connection has neither been revoked nor expired. The database is asked once in
         two seconds for all open connections together."""
+        if asker.good_until is not None and time.time() >= asker.good_until:
+            return False
         if asker.token_id is None:
             return True
         self._tokens[asker.token_id] = now = time.monotonic()
@@ -57,14 +64,24 @@ class Service:
             self._asked_at = now
             self._tokens = {token: at for token, at in self._tokens.items() if at > now - 10 * TOKEN_SECONDS}
             asked = sorted(self._tokens)
-            good = await self.run(tokens.still_good(asked))
-            self._bad = set(asked) - good
+            with suppress(*UNUSABLE):  # nobody can say now; nor are there events while the database is away
+                good = await self.run(tokens.still_good(asked))
+                self._bad = set(asked) - good
         return asker.token_id not in self._bad
 
-    def check_connections(self, asker: Asker) -> None:
-        """Refuse one more connection of an owner who has as many as they may."""
-        if self.feed.watched_by(asker.owner) >= self.settings.connections_per_owner:
+    @contextmanager
+    def connection(self, asker: Asker) -> Iterator[None]:
+        """One more connection of an owner, for as long as the block lasts; refused when they have as many as they may.
+        Counted before anything is awaited: of many that come at the same moment, none slips through."""
+        if self._connections[asker.owner] >= self.settings.connections_per_owner:
             raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
+        self._connections[asker.owner] += 1
+        try:
+            yield
+        finally:
+            self._connections[asker.owner] -= 1
+            if not self._connections[asker.owner]:
+                del self._connections[asker.owner]
 
 
 def no_job() -> Refusal:

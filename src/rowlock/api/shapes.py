@@ -210,7 +210,7 @@ def explain_shape(found: Explanation, zone: ZoneInfo) -> ExplainShape:
         job_id=found.job_id,
         status=STATUS[found.state],
         reason=found.reason,
-        text=found.text,
+        text=found.text.replace(f"Worker {found.held_by} has", "A worker has"),
         also=list(found.also),
         waits_until=_local(found.waits_until, zone),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import mimetypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,13 +44,13 @@ class ResultObjects(Results):
 
     def publish(self, job_id: str, attempt: int, token: str, name: str) -> Published:
         written = self.partial(job_id, attempt, token, name)
-        checksum, size = self._digest(written)
+        checksum, found = self._digest(written)
         uri = f"{job_id}/{attempt}/{name}"
         with _reaching("upload"):
-            if not self._upload(written, uri, size) and self._checksum(uri) != checksum:
+            if not self._upload(written, uri, found.st_size) and self._checksum(uri) != checksum:
                 raise Permanent(f"the result {uri} exists already and is not overwritten", code="RESULT_EXISTS")
         self.discard(job_id, attempt, token)
-        return Published(uri, checksum, size)
+        return Published(uri, checksum, found.st_size)
 
     def _upload(self, written: Path, uri: str, size: int) -> bool:
         """Whether the object was made; if not, there is one already."""
@@ -113,10 +113,13 @@ class ResultObjects(Results):
                 if is_old and valid_id(job_id) == job_id:
                     yield job_id
 
-    def keep(self, job_id: str, attempt: str | None) -> None:
+    def published(self, job_id: str) -> list[str]:
+        with _reaching("list"):
+            return [one["path"] for part in obstore.list(self._store, f"{job_id}/") for one in part]
+
+    def remove(self, paths: Sequence[str]) -> None:
         with _reaching("remove"):
-            found = [one["path"] for part in obstore.list(self._store, f"{job_id}/") for one in part]
-            self._delete([path for path in found if attempt is None or path.split("/")[1] != attempt])
+            self._delete(list(paths))
 
     def _delete(self, paths: list[str]) -> None:
         try:

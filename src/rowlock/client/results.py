@@ -18,7 +18,7 @@ import shutil
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -37,6 +37,14 @@ class Published(NamedTuple):
     uri: str
     checksum: str  # sha256: and hex
     size: int
+
+
+class Partial(NamedTuple):
+    """The private folder of an attempt."""
+
+    name: str
+    job_id: str
+    token: str
 
 
 class OutsideOfFolder(Exception):
@@ -88,11 +96,15 @@ class Results(ABC):
         """Ids of the jobs that have files here, if none of these files is younger than so many seconds."""
 
     @abstractmethod
-    def keep(self, job_id: str, attempt: str | None) -> None:
-        """Remove all files of a job but those of one attempt."""
+    def published(self, job_id: str) -> list[str]:
+        """What the attempts of a job have published, as paths that begin with JOB/ATTEMPT."""
 
-    def _digest(self, written: Path) -> tuple[str, int]:
-        """The checksum and size of a written file, which must be a regular one; flushed to disk."""
+    @abstractmethod
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove what `published` has named."""
+
+    def _digest(self, written: Path) -> tuple[str, os.stat_result]:
+        """The checksum of a written file, which must be a regular one, and what the file is; flushed to disk."""
         try:
             opened = os.open(written, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -110,21 +122,27 @@ class Results(ABC):
                 raise Permanent(f"result_file({written.name!r}) has {too_large}", code="RESULT_TOO_LARGE")
             digest = hashlib.file_digest(file, "sha256")
             os.fsync(file.fileno())
-        return f"sha256:{digest.hexdigest()}", found.st_size
+        return f"sha256:{digest.hexdigest()}", found
 
     def discard(self, job_id: str, attempt: int, token: str) -> None:
         """Remove what an attempt has written in private."""
         shutil.rmtree(self.path / PARTIAL / _attempt(job_id, attempt, token), ignore_errors=True)
 
-    def remove_abandoned(self, older_than: float) -> int:
-        """Remove what attempts that never ended have written in private, if nobody has touched it for so long."""
-        removed = 0
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path / PARTIAL) as found:
-            for entry in found:
-                if entry.stat(follow_symlinks=False).st_mtime < time.time() - older_than:
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                    removed += 1
-        return removed
+    def partial_older_than(self, seconds: float) -> list[Partial]:
+        """The private folders that were made more than so many seconds ago. Their attempts may still run: a file that
+        is written for hours does not change the time of its folder."""
+        found: list[Partial] = []
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path / PARTIAL) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # its attempt has ended meanwhile
+                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - seconds:
+                        job_id, _, rest = entry.name.partition(".")
+                        found.append(Partial(entry.name, job_id, rest.partition(".")[2]))
+        return found
+
+    def remove_partial(self, folder: Partial) -> None:
+        """Remove what an attempt that is over has written in private."""
+        shutil.rmtree(self.path / PARTIAL / folder.name, ignore_errors=True)
 
 
 class ResultFolder(Results):
@@ -133,7 +151,7 @@ class ResultFolder(Results):
     def publish(self, job_id: str, attempt: int, token: str, name: str) -> Published:
         """Make an attempt's file the result under the attempt's own path. The file is on disk when this returns."""
         written = self.partial(job_id, attempt, token, name)
-        checksum, size = self._digest(written)
+        checksum, found = self._digest(written)
         uri = f"{job_id}/{attempt}/{name}"
         target = self.path / uri
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -141,9 +159,12 @@ class ResultFolder(Results):
             os.link(written, target, follow_symlinks=False)  # unlike a rename, it never replaces a file
         except FileExistsError:
             raise Permanent(f"the result {uri} exists already and is not overwritten", code="RESULT_EXISTS") from None
+        if not os.path.samestat(os.stat(target, follow_symlinks=False), found):
+            target.unlink()
+            raise Permanent(f"result_file({name!r}) was replaced while it was read", code=INVALID_PATH)
         _sync(target.parent)
         self.discard(job_id, attempt, token)
-        return Published(uri, checksum, size)
+        return Published(uri, checksum, found.st_size)
 
     def withdraw(self, uri: str) -> None:
         shutil.rmtree((self.path / uri).parent, ignore_errors=True)  # the attempt's own folder
@@ -192,14 +213,16 @@ class ResultFolder(Results):
                 if entry.stat(follow_symlinks=False).st_mtime < time.time() - older_than:
                     yield entry.name
 
-    def keep(self, job_id: str, attempt: str | None) -> None:
-        if attempt is None:
-            shutil.rmtree(self.path / job_id, ignore_errors=True)
-            return
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path / job_id) as attempts:
-            for entry in attempts:
-                if entry.name != attempt:
-                    shutil.rmtree(entry.path, ignore_errors=True)
+    def published(self, job_id: str) -> list[str]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return [f"{job_id}/{attempt}" for attempt in os.listdir(self.path / job_id)]
+        return []
+
+    def remove(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            shutil.rmtree(self.path / path, ignore_errors=True)
+            with contextlib.suppress(OSError):  # not empty: another attempt has a file
+                os.rmdir((self.path / path).parent)
 
 
 class FileContent:

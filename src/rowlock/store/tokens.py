@@ -107,6 +107,7 @@ class Ticket(NamedTuple):
     scope: Scope
     token_id: str | None
     job_id: str | None
+    good_until: float | None = None  # when the JSON Web Token that asked for it expires, in seconds since 1970
 
 
 @operation()
@@ -120,7 +121,7 @@ def create_ticket(secret: str, ticket: Ticket, ttl: float) -> Steps[None]:
 def use_ticket(secret: str) -> Steps[Ticket | None]:
     """Use a ticket up; None when it is not good, or was used before."""
     rows = yield Call("use_ticket", hash=hash_of(secret))
-    return Ticket(rows[0].owner, rows[0].scope, rows[0].token_id, rows[0].job_id) if rows else None
+    return Ticket(*(getattr(rows[0], field) for field in Ticket._fields)) if rows else None
 
 
 def _token(row: Row) -> Token:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rowlock.client.results import Results
 from rowlock.core.errors import ResultsUnavailable
-from rowlock.store import reads
+from rowlock.store import leases, reads
 from rowlock.store.engines.engine import Store
+from rowlock.store.ids import valid_id
 
 log = logging.getLogger("rowlock.worker")
 
@@ -32,30 +33,42 @@ class ResultTidy:
 
     async def round(self) -> float:
         """Look at the files of the next jobs; returns the delay before the next round."""
-        await asyncio.to_thread(self._results.remove_abandoned, self._abandoned)
+        await self._remove_abandoned()
         try:
-            jobs = await asyncio.to_thread(self._next)
-            if jobs:
-                named = await self._store.run(reads.result_files(jobs))
-                await asyncio.to_thread(self._remove_unnamed, jobs, named)
+            # What is published is listed before the database is asked. Attempts are numbered upwards, so that what one
+            # publishes after the answer is not in the list.
+            published = await asyncio.to_thread(self._next)
+            if published:
+                named = await self._store.run(reads.result_files(list(published)))
+                await asyncio.to_thread(self._remove_unnamed, published, named)
         except ResultsUnavailable as error:
             log.warning("old results are not removed now: %s", error)
             self._walk = iter(())
             return ROUND_SECONDS
-        return ROUND_SECONDS if len(jobs) < FOLDERS else 1.0
+        return ROUND_SECONDS if len(published) < FOLDERS else 1.0
 
-    def _next(self) -> Sequence[str]:
+    async def _remove_abandoned(self) -> None:
+        """Remove what attempts that are over have written in private: those whose lease does not hold any more."""
+        for folder in await asyncio.to_thread(self._results.partial_older_than, self._abandoned):
+            held: dict[str, bool] = {}
+            if valid_id(folder.job_id) and valid_id(folder.token):
+                held = await self._store.run(leases.held([(folder.job_id, folder.token)]))
+            if not held:
+                await asyncio.to_thread(self._results.remove_partial, folder)
+
+    def _next(self) -> dict[str, list[str]]:
+        """The next jobs, and what their attempts have published."""
         found = list(itertools.islice(self._walk, FOLDERS))
         if not found:
             self._walk = self._results.jobs(YOUNG_SECONDS)
             found = list(itertools.islice(self._walk, FOLDERS))
-        return found
+        return {job_id: self._results.published(job_id) for job_id in found}
 
-    def _remove_unnamed(self, jobs: Sequence[str], named: dict[str, tuple[bool, str | None]]) -> None:
+    def _remove_unnamed(self, published: dict[str, list[str]], named: dict[str, tuple[bool, str | None]]) -> None:
         """Remove what these jobs do not name. A job that is gone names nothing; of one that has ended, only the file of
         the attempt that succeeded is named; one that has not ended is left alone."""
-        for job_id in jobs:
+        for job_id, paths in published.items():
             final, uri = named.get(job_id, (True, None))
             if final:
                 kept = uri.split("/")[1] if uri is not None and uri.startswith(f"{job_id}/") else None
-                self._results.keep(job_id, kept)
+                self._results.remove([path for path in paths if path.split("/")[1] != kept])

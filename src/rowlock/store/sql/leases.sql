@@ -31,9 +31,12 @@ CROSS JOIN {t}jobs_live j
 WHERE {part:fence(mine)};
 
 -- name: progress
--- Latest progress of running jobs, under the fence.
+-- Latest progress of running jobs, under the fence. The number never goes back within an attempt, and a report without a
+-- number keeps it.
 UPDATE {t}jobs_live
-SET progress = told.progress, phase = told.phase, message = told.message, updated_at = {now}
+SET progress = CASE WHEN told.progress >= coalesce({t}jobs_live.progress, 0) THEN told.progress
+                    ELSE {t}jobs_live.progress END,
+    phase = told.phase, message = told.message, updated_at = {now}
 FROM {rows:told(id uuid, token uuid, progress int, phase text, message text)}
 -- Computed, so that SQLite does not walk the index of running jobs and read the batch again for each of them.
 WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND {computed(state)} = 'running'

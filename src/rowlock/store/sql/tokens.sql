@@ -60,15 +60,16 @@ RETURNING id;
 
 -- name: create_ticket
 -- A ticket, by its hash.
-INSERT INTO {t}tickets (hash, owner, scope, token_id, job_id, expires_at)
-VALUES (:hash, :owner, :scope, :token_id, :job_id, {after(:ttl)});
+INSERT INTO {t}tickets (hash, owner, scope, token_id, job_id, good_until, expires_at)
+VALUES (:hash, :owner, :scope, :token_id, :job_id, :good_until, {after(:ttl)});
 
 -- name: forget_tickets
 -- Tickets that nobody used in time.
 DELETE FROM {t}tickets WHERE expires_at < {now};
 
 -- name: use_ticket
--- Take a ticket away, if it is good now: a second use finds nothing.
+-- Take a ticket away, if it and the token that asked for it are good now: a second use finds nothing.
 DELETE FROM {t}tickets
 WHERE hash = :hash AND expires_at > {now}
-RETURNING owner, scope, CAST(token_id AS text) AS token_id, CAST(job_id AS text) AS job_id;
+  AND (token_id IS NULL OR token_id IN (SELECT t.id FROM {t}tokens t WHERE {part:good(t)}))
+RETURNING owner, scope, CAST(token_id AS text) AS token_id, CAST(job_id AS text) AS job_id, good_until;

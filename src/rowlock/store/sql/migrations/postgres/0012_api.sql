@@ -23,6 +23,7 @@ CREATE TABLE rowlock.tickets (
     scope      text        NOT NULL,
     token_id   uuid,                             -- the token that asked for it: if that is revoked, its sockets close
     job_id     uuid,
+    good_until double precision,                 -- when the JSON Web Token that asked for it expires, in seconds since 1970
     expires_at timestamptz NOT NULL
 );
 

@@ -842,7 +842,8 @@ BEGIN
 END;
 $$;
 
--- Latest progress of running jobs: an array of {"job_id", "token", "progress", "phase", "message"}; progress is 0 to 100.
+-- Latest progress of running jobs: an array of {"job_id", "token", "progress", "phase", "message"}; progress is 0 to 100,
+-- and never goes back within an attempt.
 -- Answers for each: held, cancel or lost, as heartbeat does.
 CREATE FUNCTION rowlock.progress_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -875,7 +876,8 @@ BEGIN
             FOR UPDATE
         ) found);
     UPDATE rowlock.jobs_live j
-    SET progress = told.progress, phase = told.phase, message = told.message, updated_at = at
+    SET progress = CASE WHEN told.progress >= coalesce(j.progress, 0) THEN told.progress ELSE j.progress END,
+        phase = told.phase, message = told.message, updated_at = at
     FROM (
         -- Of two reports under one lease the last is it.
         SELECT DISTINCT ON (u.one ->> 'job_id', u.one ->> 'token')
@@ -917,21 +919,32 @@ DECLARE
     ids     uuid[] := ARRAY(SELECT DISTINCT u FROM unnest(job_ids) u WHERE u IS NOT NULL ORDER BY u);
     waiting rowlock._step[] := '{}';
     running uuid[] := '{}';
+    remote  uuid[] := '{}';
     workers text[] := '{}';
     j       rowlock.jobs_live;
-    s       rowlock._step;
 BEGIN
     FOR j IN
         SELECT l.* FROM rowlock.jobs_live l WHERE l.id = ANY (ids) ORDER BY l.id FOR UPDATE
     LOOP
-        IF j.state = 'running' THEN
+        IF j.state = 'running' AND j.locked_by IN ('redis-unread', 'redis-read') THEN
+            -- A worker behind Redis cannot be made to stop: its job ends here and now (core/remote.py).
+            remote := remote || j.id;
+            waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
+        ELSIF j.state = 'running' THEN
             running := running || j.id;
             workers := workers || j.locked_by;
         ELSE
-            s := rowlock._plain_end(j, 'CANCELLED', NULL);
-            waiting := waiting || s;
+            waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
         END IF;
     END LOOP;
+    IF cardinality(remote) > 0 THEN
+        INSERT INTO rowlock.attempts (job_id, attempt, outcome, worker, started_at, finished_at, error_code)
+        SELECT l.id, l.attempt, 'cancelled', l.locked_by, l.locked_at, at, 'CANCELLED' FROM rowlock.jobs_live l
+        WHERE l.id = ANY (remote) AND l.attempt > 0
+        ON CONFLICT (job_id, attempt) DO NOTHING;
+        DELETE FROM rowlock.outbox o WHERE o.kind = 'request' AND o.job_id = ANY (remote);
+        INSERT INTO rowlock.outbox (kind, job_id, take_at) SELECT 'cancel', u, at FROM unnest(remote) u;
+    END IF;
     IF cardinality(waiting) > 0 THEN
         PERFORM rowlock._finish(waiting, FALSE);
     END IF;

@@ -22,6 +22,7 @@ CREATE TABLE rowlock_tickets (
     scope      TEXT NOT NULL,
     token_id   TEXT,                             -- the token that asked for it: if that is revoked, its sockets close
     job_id     TEXT,
+    good_until REAL,                             -- when the JSON Web Token that asked for it expires, in seconds since 1970
     expires_at REAL NOT NULL
 );
 

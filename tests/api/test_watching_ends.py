@@ -1,0 +1,127 @@
+"""Who may watch, and for how long: tickets, tokens that end, and clients that do not read."""
+
+import asyncio
+import gc
+import json
+
+import psutil
+import pytest
+
+from api.conftest import Api, Serve, Socket
+from api.test_live import read_stream
+from rowlock.api.service import Service
+from rowlock.store import tokens
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired", "too late"])
+async def test_a_ticket_opens_nothing_when_it_or_its_token_is_no_longer_good(api: Api, how: str) -> None:
+    ana = await api.token()
+    _, body, _ = await api.ask("POST", "/api/tickets", ana)
+    prefix = "rowlock." if "postgres" in api.app.database else "rowlock_"
+    past = "now() - interval '1 s'" if "postgres" in api.app.database else "1.0"
+    table = "tickets" if how == "too late" else "tokens"
+    if how == "revoked":
+        await (await api.app.store()).run(tokens.revoke(ana))
+    else:
+        async with api.app.transaction() as transaction:
+            await transaction.execute(f"UPDATE {prefix}{table} SET expires_at = {past}")
+    async with api.http.ws_connect(f"{api.url.replace('http', 'ws')}/api/ws?ticket={body['ticket']}") as socket:
+        assert json.loads((await socket.receive()).data)["code"] == "UNAUTHORIZED"
+
+
+async def test_a_ticket_of_a_token_for_one_job_opens_that_job_alone(api: Api) -> None:
+    ana = await api.token()
+    _, body, _ = await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}, "watch": True})
+    other = await api.create(ana, a=2)
+    _, ticket, _ = await api.ask("POST", "/api/tickets", body["watchToken"])
+    async with api.http.ws_connect(f"{api.url.replace('http', 'ws')}/api/ws?ticket={ticket['ticket']}") as raw:
+        socket = Socket(raw)
+        await socket.next()
+        for job_id in (other, body["jobId"]):
+            await api.app.cancel(job_id)
+        assert (await socket.next())["jobId"] == body["jobId"]
+
+
+async def test_a_token_for_one_job_opens_no_stream_of_another_job_or_of_all(api: Api) -> None:
+    ana = await api.token()
+    _, body, _ = await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}, "watch": True})
+    other = await api.create(ana, a=2)
+    for path, status in ((f"/api/jobs/{other}/events", 404), ("/api/events", 403)):
+        assert (await api.ask("GET", path, body["watchToken"]))[0] == status
+    async with api.socket(body["watchToken"]) as socket:
+        await socket.next()
+        for job_id in (other, body["jobId"]):
+            await api.app.cancel(job_id)
+        assert (await socket.next())["jobId"] == body["jobId"]
+
+
+async def test_the_stream_of_a_job_that_ended_tells_what_was_missed_and_ends(api: Api) -> None:
+    ana = await api.token()
+    job_id = await api.create(ana, "steps", count=2)
+    (ready,) = await read_stream(api, f"/api/jobs/{job_id}/events", ana, 1)
+    async with api.app.worker():
+        await (await api.app.job(job_id)).wait(timeout=20)
+    found = await read_stream(api, f"/api/jobs/{job_id}/events", ana, 100, Last_Event_ID=ready["id"])
+    assert (found[0]["event"], found[-1]["event"]) == ("ready", "job.completed")
+    assert "job.progress" in [one["event"] for one in found]
+    again = await read_stream(api, f"/api/jobs/{job_id}/events", ana, 100, Last_Event_ID=found[-1]["id"])
+    assert [one["event"] for one in again] == ["ready", "job.completed"]
+
+
+async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) -> None:
+    ana = await api.token()
+    service = next(one for one in gc.get_objects() if isinstance(one, Service) and one.client is api.app)
+    async with api.socket(ana) as socket:
+        await socket.next()
+        stall(socket)
+        for _ in range(20):  # more than the buffers between server and client hold
+            await write_events(api, 500)
+            await asyncio.sleep(0.1)
+        assert service.feed.watched_by("ana") == 1
+        await (await api.app.store()).run(tokens.revoke(ana))
+        async with asyncio.timeout(5):
+            while service.feed.watched_by("ana"):
+                await asyncio.sleep(0.05)
+
+
+async def test_a_client_that_does_not_read_costs_little_memory_and_holds_nobody_up(serve: Serve) -> None:
+    async with serve() as api:
+        ana, bob = await api.token("ana"), await api.token("bob")
+        async with api.socket(ana) as stalled, api.socket(bob) as reads:
+            await stalled.next()
+            await reads.next()
+            stall(stalled)
+            await write_events(api, 20_000)  # what is needed once: buffers, statements
+            await asyncio.sleep(1)
+            gc.collect()
+            before = psutil.Process().memory_info().rss
+            for _ in range(5):
+                await write_events(api, 20_000)
+            job_id = await api.create(bob, a=1)
+            await api.app.cancel(job_id)
+            assert (await reads.next())["jobId"] == job_id
+            gc.collect()
+            assert psutil.Process().memory_info().rss - before < 10_000_000
+
+
+def stall(socket: Socket) -> None:
+    """Let a client read no more from its socket."""
+    connection = socket.raw._response.connection
+    assert connection is not None
+    assert connection.transport is not None
+    connection.transport.pause_reading()  # type: ignore[attr-defined]
+
+
+async def write_events(api: Api, number: int) -> None:
+    """Events of ana's jobs, as many transactions would have written them."""
+    columns = "job_id, owner, type, task, state, attempt, error_message, at"
+    text = "x" * 1000
+    if "postgres" in api.app.database:
+        rows = f"SELECT gen_random_uuid(), 'ana', 'job.failed', 'add', 'dead', 1, '{text}', now()"
+        statement = f"INSERT INTO rowlock.events ({columns}) {rows} FROM generate_series(1, {number})"
+    else:
+        numbers = f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {number})"
+        rows = f"SELECT 'job-' || i, 'ana', 'job.failed', 'add', 'dead', 1, '{text}', 1.0 FROM n"
+        statement = f"INSERT INTO rowlock_events ({columns}) {numbers} {rows}"
+    async with api.app.transaction() as transaction:
+        await transaction.execute(statement)
