@@ -49,6 +49,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         lifespan=lifespan,
         redirect_slashes=False,
     )
+    app.state.service = service
     app.include_router(live.router)
     app.include_router(results.router)
     app.include_router(webhooks.router)
