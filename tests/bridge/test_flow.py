@@ -35,7 +35,7 @@ async def test_a_job_is_published_and_its_result_makes_it_succeed(app: Rowlock, 
         remote.succeed(request, b"the video")
         done = await until_state(app, job.id, "succeeded")
         assert done.result_checksum == f"sha256:{hashlib.sha256(b'the video').hexdigest()}"
-        with app.results.opened(done.result_uri) as opened:
+        with app.result_folder.opened(done.result_uri) as opened:
             assert os.read(opened, 100) == b"the video"
         assert done.progress == 100
         await remote.all_read()

@@ -7,13 +7,15 @@ import rowlock
 from rowlock.cli.main import execute
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
-VERBS += ["bridge", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens", "webhooks", "workers"]
+VERBS += ["bridge", "deadletters", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens"]
+VERBS += ["webhooks", "workers"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],
     "batches": ["list", "show", "cancel"],
     "sources": ["list", "set", "pause", "resume"],
     "tokens": ["create", "list", "revoke"],
+    "deadletters": ["list", "show", "republish", "drop"],
     "schedules": ["list", "next", "add", "remove", "run", "pause", "resume"],
     "webhooks": ["secret"],
     "workers": ["list"],

@@ -20,6 +20,8 @@ SSL, GSS, CANCEL = 80877103, 80877104, 80877102
 # What PgBouncer lets a start-up packet set, if it is not told to ignore more.
 KNOWN = {"user", "database", "application_name", "client_encoding", "datestyle", "timezone"}
 KNOWN |= {"standard_conforming_strings", "intervalstyle", "replication"}
+# Words that stand in one statement only, by which its reply is found.
+CLAIM, SUCCEED, HISTORY = b"found AS MATERIALIZED", b"done.result AS outcome", b"INSERT INTO rowlock.attempts"
 OTHER_PID = 1 << 30  # turns the number of a backend into the pooler's own, and back
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,16 @@ class Race:
         cursor = self._reader.execute(sql.replace("{t}", "rowlock."), args)
         return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
+    def _writable(self) -> bool:
+        """Whether nobody holds SQLite's lock for writing just now."""
+        with closing(apsw.Connection(self.url.removeprefix("sqlite:///"))) as connection:
+            connection.set_busy_timeout(100)
+            try:
+                connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+            except apsw.BusyError:
+                return False
+        return True
+
     def _forget_reader(self) -> None:
         if self._reader is not None:
             self._reader.close()
@@ -260,8 +270,15 @@ class Race:
 
     @contextmanager
     def frozen(self, worker: Worker) -> Iterator[None]:
-        """A worker that gets no time, as on a machine that is paused."""
+        """A worker that gets no time, as on a machine that is paused. On SQLite not while it holds the one lock for
+        writing: then nobody else could do anything."""
+        deadline = time.monotonic() + PATIENCE
         worker.send(signal.SIGSTOP)
+        while self.sqlite and not self._writable():
+            worker.send(signal.SIGCONT)
+            assert time.monotonic() < deadline, f"the worker holds the lock all the time\n{self.story()}"
+            time.sleep(0.01)
+            worker.send(signal.SIGSTOP)
         try:
             yield
         finally:

@@ -18,7 +18,7 @@ class Remote:
 
     def __init__(self, server: RedisServer, prefix: str, results: Path) -> None:
         self.server, self.prefix, self.results = server, prefix, results
-        self.redis = server.client()
+        self.redis = server.client(encoding_errors="replace")
 
     def key(self, name: str) -> str:
         return self.prefix + name

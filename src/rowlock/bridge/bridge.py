@@ -19,7 +19,7 @@ from rowlock.client.client import Client
 from rowlock.core.config import change_worker
 from rowlock.core.errors import ConfigError, StoreError
 from rowlock.core.job import Claimed
-from rowlock.store import leases, retention, workers
+from rowlock.store import jobs, leases, outbox, retention, workers
 from rowlock.store import tasks as stored_tasks
 from rowlock.store.engines.engine import Store, Wakeups
 from rowlock.worker.claimer import Claimer
@@ -31,6 +31,8 @@ from rowlock.worker.sweeper import Sweeper
 
 log = logging.getLogger("rowlock.bridge")
 
+BATCH = 500
+CANCEL_SECONDS = 1.0
 TRIM_SECONDS = 60.0
 CANCELS_SECONDS = 86_400.0  # how long a cancel stays in its stream
 CLAIM_SECONDS = 10.0  # at most, for a claim that is under way at a stop
@@ -112,6 +114,7 @@ class Bridge:
         self._loops.start("sign of life", self._say_alive)
         self._loops.start("sweep", self.sweeper.round)
         self._loops.start("trim", self._trim)
+        self._loops.start("cancel", self._cancel)
         log.info("Bridge started: %s, Redis at %s, tasks %s", self.id, self.streams.place, ", ".join(self._tasks))
 
     # --- run
@@ -154,6 +157,12 @@ class Bridge:
             raise
         self.in_touch_since = min(self.in_touch_since, boottime())
         return self._worker.heartbeat_seconds
+
+    async def _cancel(self) -> float:
+        """Cancel jobs whose cancel was asked for by a flag alone: no worker here will look at it."""
+        if asked := await self._store.run(outbox.cancel_asked(BATCH)):
+            await self._store.run(jobs.cancel(asked, self.app.keep))
+        return CANCEL_SECONDS
 
     async def _trim(self) -> float:
         began = time.monotonic()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from rowlock.bridge.messages import CANCELS, DEAD_LETTERS, PROGRESS, REQUESTS, RESULTS, Fields
@@ -178,6 +179,18 @@ class Streams:
     async def trim_before(self, name: str, age: float) -> None:
         """Remove the entries that are older than `age` seconds."""
         await self.redis.xtrim(self.key(name), minid=f"{int((time.time() - age) * 1000)}-0", approximate=True)
+
+
+@asynccontextmanager
+async def opened_streams(settings: RedisSettings) -> AsyncIterator[Streams]:
+    """A connection for as long as the block lasts. What Redis cannot do is told in one line, without secrets."""
+    streams = Streams(settings, "operator")
+    try:
+        yield streams
+    except TROUBLE as error:
+        raise ConfigError(f"Redis at {streams.place}: {_without_secrets(str(error))}") from None
+    finally:
+        await streams.close()
 
 
 def place_of(entry: str) -> tuple[int, int]:

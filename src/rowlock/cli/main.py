@@ -10,6 +10,7 @@ import typer
 from rowlock.cli import (
     batches,
     bridge,
+    deadletters,
     dispatch,
     doctor,
     enqueue,
@@ -71,6 +72,7 @@ app.add_typer(sources.verbs, name="sources")
 app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
 app.add_typer(tokens.verbs, name="tokens")
+app.add_typer(deadletters.verbs, name="deadletters")
 app.add_typer(webhooks.verbs, name="webhooks")
 app.command()(migrate.migrate)
 app.command()(stats.stats)

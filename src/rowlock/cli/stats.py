@@ -13,9 +13,11 @@ from rowlock.cli.options import grouped_options
 from rowlock.cli.output import cell, record, show, show_json, words
 from rowlock.cli.target import DataTarget
 from rowlock.cli.times import duration
+from rowlock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
+    from rowlock.bridge.numbers import BridgeNumbers
     from rowlock.store.reads import FinishedStats, Stats
 
 UNKNOWN = ("queue", "task", "waiting")
@@ -37,24 +39,48 @@ def stats(
 
     longest = None if max_running is None else duration(max_running, "--max-running")
 
-    async def read(app: Rowlock) -> tuple[Stats, list[tuple[str, str, int]]]:
+    async def read(app: Rowlock) -> tuple[Stats, list[tuple[str, str, int]], BridgeNumbers | None]:
         store = await app.store()
-        return await store.run(reads.stats()), await store.run(unknown_tasks())
+        return await store.run(reads.stats()), await store.run(unknown_tasks()), await _bridge(app)
 
-    found, waiting = target.run(read)
+    found, waiting, bridge = target.run(read)
     unknown = [dict(zip(UNKNOWN, row, strict=True)) for row in waiting]
     alerts = list(_alerts(found, max_queued, longest))
     if target.as_json:
-        show_json({**record(found), "unknown_tasks": unknown, "alerts": alerts})
+        redis = {} if bridge is None else {"redis": record(bridge)}
+        show_json({**record(found), "unknown_tasks": unknown, "alerts": alerts, **redis})
     else:
         _show(found, reads.LATELY_SECONDS)
         if unknown:
             print("\nNo live worker can run these: none serves the queue, or none knows the task.")
             show(unknown, UNKNOWN, as_json=False, empty="")
+        if bridge is not None:
+            _show_bridge(bridge)
         for alert in alerts:
             complain(alert)
     if alerts:
         raise typer.Exit(FAILED)
+
+
+async def _bridge(app: Rowlock) -> BridgeNumbers | None:
+    """How Redis stands, if one is configured. That it cannot be reached is told, and the rest is shown."""
+    if app.settings.redis.url is None:
+        return None
+    try:
+        from rowlock.bridge.numbers import numbers
+        from rowlock.bridge.streams import opened_streams
+
+        async with opened_streams(app.settings.redis) as streams:
+            return await numbers(app, streams)
+    except ConfigError as error:
+        complain(str(error))
+        return None
+
+
+def _show_bridge(found: BridgeNumbers) -> None:
+    counted = "".join(f", {number} {name.replace('_', ' ')}" for name, number in found.counters.items())
+    print(f"\nredis      {found.unread} requests not answered, {found.dead_letters} dead letters{counted}")
+    show(found.streams, ("stream", "group", "lag", "pending"), as_json=False, empty="no consumer groups")
 
 
 def _alerts(found: Stats, max_queued: int | None, longest: float | None) -> Iterator[str]:

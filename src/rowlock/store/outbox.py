@@ -10,13 +10,17 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from rowlock.core.job import Claimed
+from rowlock.core.job import Claimed, Settlement
 from rowlock.core.lanes import Lane
+from rowlock.core.outcome import Released
+from rowlock.core.policy import decide
 from rowlock.core.remote import UNREAD, WHILE_UNREAD
 from rowlock.core.seen_sources import Head, Taken
 from rowlock.store import claim, sourced_claim
 from rowlock.store.engines.operation import Call, Row, Steps, operation
+from rowlock.store.jobs import Keep, settle_under_fence
 from rowlock.store.times import moment
+from rowlock.store.wake import wake_idle
 
 
 class Outgoing(NamedTuple):
@@ -113,6 +117,25 @@ def quiet(after: int, n: int, seconds: float) -> Steps[list[Quiet]]:
     """Requests that were sent more than `seconds` ago and not answered, after a row's id."""
     rows = yield Call("outbox_quiet", id=after, n=n, ago=-seconds)
     return [Quiet(row.id, row.job_id, row.token, row.entry, float(row.age), bool(row.waits)) for row in rows]
+
+
+@operation()
+def give_up(job_id: str, keep: Keep) -> Steps[bool]:
+    """End the attempt of a job that a worker behind Redis has or can get, as released, so that it is published anew.
+    False when there is no such attempt."""
+    rows = yield Call("remote_jobs", asked=[(job_id,)])
+    for job in map(Claimed._make, rows):
+        transition = decide(job, Released(0.0, "published again by an operator"), 0.0)
+        yield from settle_under_fence([Settlement(job.id, job.token, transition)], keep, by_holder=False)
+        yield Call("outbox_heard", heard=[(job.id,)])
+        yield from wake_idle()
+    return bool(rows)
+
+
+@operation(read=True)
+def cancel_asked(n: int) -> Steps[list[str]]:
+    """Jobs behind Redis whose cancel was asked for by somebody who left it to their worker."""
+    return [row.id for row in (yield Call("remote_cancels", n=n))]
 
 
 @operation(repeatable=True)

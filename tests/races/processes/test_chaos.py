@@ -12,7 +12,7 @@ import pytest
 
 from rowlock.store import open_store
 from rowlock.store.engines.engine import StoreOptions
-from support.race_proxy import Proxy
+from support.race_proxy import CLAIM, SUCCEED, Proxy
 from support.race_rig import LEASE, Race, Worker, until
 from support.server import PostgresServer
 
@@ -74,7 +74,7 @@ class Chaos:
 
     async def lose_reply(self) -> None:
         assert self.proxy
-        self.proxy.drop_reply(self.chance.choice([b"COMMIT", b"WITH open_lanes AS", b"done.result AS outcome"]))
+        self.proxy.drop_reply(self.chance.choice([b"COMMIT", CLAIM, SUCCEED]))
 
     async def restart(self) -> None:
         assert self.server

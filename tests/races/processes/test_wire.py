@@ -10,12 +10,10 @@ from rowlock.core.errors import StoreUnavailable
 from rowlock.store import open_store
 from rowlock.store.engines.engine import StoreOptions
 from support.race_ledger import boottime, unfaulted
-from support.race_proxy import Proxy
+from support.race_proxy import CLAIM, HISTORY, SUCCEED, Proxy
 from support.race_rig import BEAT, GRACE, LEASE, POLL, Race, until
 
 ONE_TRY = {"max_attempts": 1}
-# Words that stand in one statement only.
-CLAIM, SUCCEED, HISTORY = b"WITH open_lanes AS", b"done.result AS outcome", b"INSERT INTO rowlock.attempts"
 
 
 @pytest.fixture

@@ -34,3 +34,10 @@ UPDATE {t}jobs_live
 SET result_uri = named.uri, result_checksum = named.checksum, updated_at = {now}
 FROM {rows:named(id uuid, token uuid, uri text, checksum text)}
 WHERE {t}jobs_live.id = named.id AND lease_token = named.token AND {computed(state)} = 'running';
+
+-- name: remote_cancels
+-- Jobs behind Redis whose cancel was asked for by a flag alone, as a program in SQL does.
+SELECT CAST(id AS text) AS id FROM {t}jobs_live
+WHERE state = 'running' AND locked_by IN ('redis-unread', 'redis-read') AND cancel_requested_at IS NOT NULL
+ORDER BY id
+LIMIT :n;

@@ -1,0 +1,160 @@
+"""What an operator sees and does: dead letters, numbers, errors without secrets."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rowlock import Rowlock
+from rowlock.bridge.bridge import Bridge, bridging
+from rowlock.bridge.letters import letters, republish
+from rowlock.bridge.numbers import numbers
+from rowlock.bridge.streams import opened_streams
+from rowlock.cli.main import execute
+from rowlock.core.errors import ConfigError, NotAllowed
+from support.redis_server import RedisServer
+from support.remote import Remote, until_state, with_tasks
+
+
+async def test_a_republished_letter_is_a_new_attempt_under_the_same_job_id(app: Rowlock, remote: Remote) -> None:
+    async with bridging(app):
+        job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
+        first = await remote.request(job.id)
+        remote.say("job.results", jobId=job.id, status="WEIRD")
+        await remote.all_read()
+        async with opened_streams(app.settings.redis) as streams:
+            (found,) = await letters(streams, 10)
+            assert (found.reason, found.job_id, found.message["status"]) == ("BAD_FIELD", job.id, "WEIRD")
+            await republish(app, streams, found)
+            assert await letters(streams, 10) == []
+        second = await remote.request(job.id, attempt=2)
+        remote.succeed(first)  # of the attempt that was given up
+        remote.succeed(second)
+        done = await until_state(app, job.id, "succeeded")
+        assert (done.attempt, done.releases) == (2, 1)
+
+
+async def test_the_job_of_a_letter_that_has_failed_is_retried_and_one_that_succeeded_is_not(
+    app: Rowlock, remote: Remote
+) -> None:
+    async with bridging(app):
+        job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
+        await remote.request(job.id)
+        remote.say("job.results", jobId=job.id, status="WEIRD")
+        remote.say("job.results", jobId=job.id, status="FAILED")
+        await until_state(app, job.id, "dead")
+        await remote.all_read()
+        async with opened_streams(app.settings.redis) as streams:
+            (found,) = await letters(streams, 10)
+            await republish(app, streams, found)
+            remote.succeed(await remote.request(job.id, attempt=2))
+            await until_state(app, job.id, "succeeded")
+            with pytest.raises(NotAllowed, match="has succeeded"):
+                await republish(app, streams, found)
+
+
+async def test_a_letter_without_a_known_job_is_not_republished(app: Rowlock, remote: Remote) -> None:
+    async with bridging(app):
+        remote.say("job.results", status="FAILED")
+        remote.say("job.results", jobId="00000000-0000-0000-0000-000000000001", status="FAILED")
+        await remote.all_read()
+        async with opened_streams(app.settings.redis) as streams:
+            unknown, nameless = await letters(streams, 10)
+            with pytest.raises(NotAllowed, match="names no job"):
+                await republish(app, streams, nameless)
+            with pytest.raises(NotAllowed, match="there is no such job"):
+                await republish(app, streams, unknown)
+            assert len(await letters(streams, 10)) == 2
+
+
+async def test_numbers_show_lag_pending_and_dead_letters(app: Rowlock, remote: Remote) -> None:
+    async with bridging(app):
+        job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
+        await remote.request(job.id)
+        remote.say("job.results", status="FAILED")
+        await remote.all_read()
+    remote.progress(job.id)
+    remote.progress(job.id)
+    remote.redis.xreadgroup("rowlock", "died", {remote.key("job.progress"): ">"}, count=1)
+    async with opened_streams(app.settings.redis) as streams:
+        found = await numbers(app, streams)
+    assert {(one.stream, one.lag, one.pending) for one in found.streams} == {
+        ("job.progress", 1, 1),
+        ("job.results", 0, 0),
+    }
+    assert (found.unread, found.dead_letters, found.counters["dead_letters"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_the_verbs_print_numbers_and_letters(
+    app_url: str, remote: Remote, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROWLOCK_DATABASE_URL", app_url)
+    monkeypatch.setenv("ROWLOCK_REDIS__URL", remote.server.url)
+    monkeypatch.setenv("ROWLOCK_REDIS__PREFIX", remote.prefix)
+    letter = {"stream": "job.results", "entry": "1-1", "reason": "BAD_FIELD", "text": "no", "message": '{"a": "b"}'}
+    entry = remote.redis.xadd(remote.key("job.deadletter"), letter)
+
+    def printed(*arguments: str) -> Any:
+        assert execute([*arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert printed("stats")["redis"]["dead_letters"] == 1
+    assert execute(["stats"]) == 0
+    assert "1 dead letters" in capsys.readouterr().out
+    assert [one["id"] for one in printed("deadletters", "list")] == [entry]
+    assert printed("deadletters", "show", entry)["message"] == {"a": "b"}
+    assert execute(["deadletters", "republish", entry]) == 4
+    assert "names no job" in capsys.readouterr().err
+    assert printed("deadletters", "drop", entry) == {"dropped": entry}
+    assert execute(["deadletters", "drop", entry]) == 3
+    assert execute(["deadletters", "drop", "letter"]) == 2
+    monkeypatch.setenv("ROWLOCK_REDIS__URL", "redis://ana:hunter2@127.0.0.1:1/0")
+    assert execute(["deadletters", "list"]) == 2
+    assert "hunter2" not in capsys.readouterr().err
+
+
+def test_a_bridge_without_remote_tasks_or_without_redis_says_so(settings: Callable[..., Any], app_url: str) -> None:
+    with pytest.raises(ConfigError, match="no task of this app has runs_on='redis'"):
+        Bridge(Rowlock(settings=settings()))
+    with pytest.raises(ConfigError, match="no Redis is configured"):
+        Bridge(with_tasks(Rowlock(app_url)))
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_a_user_of_the_server_logs_in_by_the_url_and_its_password_is_in_no_log(
+    settings: Callable[..., Any], remote: Remote, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server = RedisServer(tmp_path).start()
+    there = Remote(server, "", remote.results)
+    rights = ["on", ">hunter2", "~job.*", "+@all", "-@dangerous", "+xinfo"]
+    there.redis.execute_command("ACL", "SETUSER", "bridge", *rights)
+    url = server.url.replace("redis://", "redis://bridge:hunter2@")
+    try:
+        changes = {"redis__url": url, "redis__prefix": "", "redis__takeover_seconds": 1}
+        async with with_tasks(Rowlock(settings=settings(**changes))) as app:
+            async with bridging(app):
+                job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
+                there.succeed(await there.request(job.id))
+                await until_state(app, job.id, "succeeded")
+                server.stop()
+                await until_said(caplog, "cannot be used")
+        wrong = with_tasks(Rowlock(settings=settings(redis__url=url.replace("hunter2", "hunter3"))))
+        server.start()
+        async with wrong:
+            with pytest.raises(ConfigError, match="refuses this user") as refused:
+                await Bridge(wrong).start()
+        assert "hunter" not in caplog.text + str(refused.value) + repr(app.settings.redis)
+    finally:
+        server.stop()
+
+
+async def until_said(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    from support.remote import until
+
+    await until(lambda: text in caplog.text)

@@ -1,0 +1,40 @@
+"""The app of bridge processes that are killed: KILL_AT names the point at which the process ends as by kill -9."""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rowlock import Rowlock
+from rowlock.bridge.messages import REQUESTS
+from rowlock.bridge.streams import Streams
+from support.remote import with_tasks
+
+app = with_tasks(Rowlock())
+POINT = os.environ.get("KILL_AT", "")
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+_add_many, _acknowledge = Streams.add_many, Streams.acknowledge
+
+
+async def add_many(self: Streams, name: str, messages: Sequence[Mapping[str, str]]) -> list[str]:
+    if name == REQUESTS and messages and POINT == "before XADD":
+        _die()
+    added = await _add_many(self, name, messages)
+    if name == REQUESTS and messages and POINT == "after XADD":
+        _die()
+    return added
+
+
+async def acknowledge(self: Streams, *what: Any) -> None:
+    if POINT == "before XACK":
+        _die()
+    await _acknowledge(self, *what)
+
+
+Streams.add_many = add_many  # type: ignore[method-assign]
+Streams.acknowledge = acknowledge  # type: ignore[method-assign]
