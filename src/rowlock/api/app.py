@@ -50,6 +50,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,  # what a generated client calls its functions
     )
+    app.state.service = service
     app.include_router(live.router)
     app.include_router(results.router)
     app.include_router(webhooks.router)
