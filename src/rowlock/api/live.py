@@ -34,7 +34,7 @@ CHECK_SECONDS = 2.0  # between looks whether the token of an open connection is 
 SEND_SECONDS = 20.0  # for a client to take one message
 FAREWELL_SECONDS = 1.0  # for a client to take the message that it is closed with
 HELLO_BYTES = 16_384
-REFUSED, RESYNC, OVERLOADED, TRY_LATER = 4401, 4409, 4429, 1013  # close codes of sockets
+REFUSED, RESYNC, OVERLOADED, RESTART, TRY_LATER = 4401, 4409, 4429, 1012, 1013  # close codes of sockets
 
 router = APIRouter(tags=["live"])
 
@@ -59,21 +59,21 @@ async def create_ticket(service: Serving, asker: Who) -> TicketShape:
 # --- server-sent events
 
 
-async def _may_watch_all(service: Serving, asker: Who) -> Asker:
+async def _may_watch_all(service: Serving, asker: Who) -> AsyncIterator[Asker]:
     """Who may watch all of their jobs. A dependency, because once a stream has begun nothing can be refused."""
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
-    service.check_connections(asker)
-    return asker
+    with service.connection(asker):
+        yield asker
 
 
 async def _watched_job(
     service: Serving, asker: Who, job_id: Annotated[str, Path(alias="jobId", max_length=100)]
-) -> Job:
+) -> AsyncIterator[Job]:
     """The job to watch."""
     job = await service.job_of(asker, job_id)
-    service.check_connections(asker)
-    return job
+    with service.connection(asker):
+        yield job
 
 
 LastEventId = Annotated[str | None, Header(max_length=100)]
@@ -125,16 +125,17 @@ async def watch_by_socket(socket: WebSocket, service: Serving) -> None:
     await socket.accept()
     try:
         asker, since = await _hello(socket, service)
-        service.check_connections(asker)
+        with service.connection(asker):
+            await _serve(socket, service, asker, since)
     except Refusal as refusal:
         await _farewell(socket, REFUSED if refusal.status == 401 else OVERLOADED, {"type": "error", **refusal.body()})
-        return
     except (WebSocketDisconnect, TimeoutError):
         await _farewell(socket, REFUSED)
-        return
     except UNUSABLE:
         await _farewell(socket, TRY_LATER, {"type": "error", **unavailable().body()})
-        return
+
+
+async def _serve(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:
     sending = asyncio.ensure_future(_send(socket, service, asker, since))
     others = {asyncio.ensure_future(_left(socket)), asyncio.ensure_future(_barred(socket, service, asker))}
     try:
@@ -183,7 +184,7 @@ async def _send(socket: WebSocket, service: Service, asker: Asker, since: str | 
             code = RESYNC if message["type"] == "resync" else REFUSED
     except UNUSABLE:
         code = TRY_LATER
-    await _farewell(socket, code)
+    await _farewell(socket, RESTART if service.feed.ended else code)
 
 
 async def _barred(socket: WebSocket, service: Service, asker: Asker) -> None:
@@ -238,7 +239,7 @@ async def messages(
             yield {**told, "eventId": at}
             return
         sent = {event.id for event, _ in missed}
-        while await service.token_is_good(asker):
+        while not feed.ended and await service.token_is_good(asker):
             for event, position in await _soon(watcher):
                 if event.id not in sent and await service.token_is_good(asker):
                     yield {**event_data(event, zone), "eventId": (at := str(position))}
