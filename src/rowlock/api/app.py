@@ -48,6 +48,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,  # what a generated client calls its functions
     )
     app.state.service = service
     app.include_router(live.router)
