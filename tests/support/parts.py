@@ -58,7 +58,7 @@ class Part:
         return done.stdout + done.stderr
 
 
-PARTS = {part.program: part for part in (Part("pgbouncer", "pgbouncer"),)}
+PARTS = {part.program: part for part in (Part("pgbouncer", "pgbouncer"), Part("redis-server", "redis-server"))}
 
 
 def may_install() -> bool:
