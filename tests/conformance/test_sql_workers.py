@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from rowlock import Rowlock
+from rowlock.core.remote import REMOTE
 
 
 @pytest.fixture
@@ -193,6 +195,29 @@ def test_limits_of_sources_are_exact_under_claims_at_the_same_moment(
         assert sql.value("SELECT count(*) FROM rowlock.jobs_finished") == 8
 
 
+def test_a_claim_of_one_source_waits_for_that_of_another_source_of_a_class_with_a_total(
+    sql: Sql, database: str
+) -> None:
+    sql.rows("UPDATE rowlock.sources SET total = 3 WHERE name = 'api' RETURNING 1")
+    for _ in range(3):
+        sql.enqueue("t", source="api:a")
+        sql.enqueue("u", source="api:b")
+    other = Sql(database)
+    with ThreadPoolExecutor(1) as pool, sql.connection.transaction():
+        assert len(sql.claim(3, "t")) == 3
+        second = pool.submit(other.claim, 3, "u")
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        deadline = time.monotonic() + 60
+        with psycopg.connect(database, autocommit=True) as watcher:
+            while not second.done() and watcher.execute(waiting).fetchone() == (0,):
+                assert time.monotonic() < deadline
+        assert not second.done(), "it did not wait"
+    assert second.result(60) == []
+    other.connection.close()
+
+
 def test_a_breaker_opens_after_failures_in_a_row_lets_one_probe_in_and_closes_by_its_success(
     sql: Sql, database: str
 ) -> None:
@@ -254,6 +279,18 @@ def test_cancel_answers_what_became_of_it(sql: Sql) -> None:
     assert [{row["job_id"]: row["answer"] for row in answers}[job_id] for job_id in ids] == [
         "cancelled", "final", "cancelling", "missing",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("holder", REMOTE)
+def test_cancel_ends_a_job_behind_redis_at_once_and_leaves_word_for_its_worker(sql: Sql, holder: str) -> None:
+    job_id = sql.enqueue()
+    sql.claim(worker=holder)
+    insert = "INSERT INTO rowlock.outbox (kind, job_id, token, take_at) VALUES ('request', %s, %s, now()) RETURNING 1"
+    sql.rows(insert, job_id, uuid4())
+    assert sql.value("SELECT rowlock.cancel(%s)", job_id) == "cancelled"
+    assert sql.job(job_id)["state"] == "cancelled"
+    assert sql.rows("SELECT kind, job_id FROM rowlock.outbox") == [{"kind": "cancel", "job_id": job_id}]
+    assert sql.rows("SELECT outcome FROM rowlock.attempts") == [{"outcome": "cancelled"}]
 
 
 # --- ends

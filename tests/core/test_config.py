@@ -68,8 +68,12 @@ def test_defaults_are_those_of_the_design() -> None:
             "jwt": None,
             "body_bytes": 524_288,
             "body_seconds": 10,
+            "idle_seconds": 30,
+            "argument_depth": 32,
             "jobs_per_owner": 10_000,
             "requests_per_minute": 6_000,
+            "address_requests_per_minute": 60_000,
+            "stranger_requests_per_minute": 600,
             "connections_per_owner": 20,
             "webhooks": {
                 "enabled": False,

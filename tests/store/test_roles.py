@@ -202,3 +202,9 @@ async def test_an_owner_who_may_not_make_roles_migrates_all_the_same(owner_url: 
     assert await roles.make(owner_url) is False
     with psycopg.connect(owner_url) as connection:
         assert connection.execute("SELECT rowlock.enqueue('t')").fetchone() is not None
+        # Without the roles, too, nobody but the owner may call a function; those of triggers cannot be called.
+        callable_by_all = connection.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'rowlock'::regnamespace"
+            " AND prorettype <> 'trigger'::regtype AND has_function_privilege('public', oid, 'EXECUTE')"
+        ).fetchall()
+        assert callable_by_all == []

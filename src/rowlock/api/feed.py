@@ -158,10 +158,6 @@ class Feed:
         mark = self._reader.mark if self._reader else 0
         return Position(mark, mark)
 
-    def watched_by(self, owner: Owner) -> int:
-        """How many clients watch for this owner."""
-        return sum(watcher.owner == owner for watcher in self._watchers)
-
     async def missed(self, watcher: Watcher, since: Position) -> list[tuple[Event, Position]] | None:
         """What a client has missed since a position; None when that is too long ago to tell."""
         store = await self._store()

@@ -26,7 +26,6 @@ access = logging.getLogger("rowlock.api.access")
 READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 OPEN = ("/livez", "/readyz", "/api/openapi.json")  # for anybody: they tell nothing of any job
-STRANGERS_PER_MINUTE = 600  # requests without a valid token, from one address
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 
 
@@ -37,7 +36,8 @@ class Gate:
         self._app, self._service, self._hosts, self._prefix = app, service, hosts, prefix
         self._settings = service.settings
         self._askers = Buckets(service.settings.requests_per_minute)
-        self._strangers = Buckets(STRANGERS_PER_MINUTE)
+        self._addresses = Buckets(service.settings.address_requests_per_minute)
+        self._strangers = Buckets(service.settings.stranger_requests_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -51,7 +51,12 @@ class Gate:
         if scope["type"] == "websocket":
             # A socket tells who it is by a ticket or its first message; its route asks for that.
             welcome = self._known_host(scope) and self._known_origin(scope)
-            await (self._app if welcome else _deny)(scope, receive, send)
+            try:
+                self._addresses.spend(_address(scope))
+                await (self._app if welcome else _deny)(scope, receive, send)
+            except Refusal as refusal:
+                await receive()
+                await refusal.response()(scope, receive, send)
             return
         started, status = time.monotonic(), 500
 
@@ -86,9 +91,10 @@ class Gate:
             raise Refusal("INVALID_ORIGIN", "name the page's origin in api.cors_origins to let it send requests")
         if _route_path(scope) in OPEN:
             return
+        self._addresses.spend(_address(scope))
         asker = await self._service.authenticator.asker_of(HTTPConnection(scope))
         if asker is None:
-            self._strangers.spend(str((scope.get("client") or ("",))[0]))
+            self._strangers.spend(_address(scope))
             raise unauthorized()
         self._askers.spend(asker.key)
         scope["state"]["asker"] = asker
@@ -174,6 +180,11 @@ def _without_port(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]
+
+
+def _address(scope: Scope) -> str:
+    """Where a request comes from: behind a trusted proxy, what that says."""
+    return str((scope.get("client") or ("",))[0])
 
 
 def _route_path(scope: Scope) -> str:

@@ -37,7 +37,6 @@ from rowlock.store.webhooks import Webhook
 
 DEEPEST = 10_000  # jobs before a numbered page; a cursor has no such limit
 LONGEST_WAIT = 30.0  # of Prefer: wait
-DEPTH = 32  # of nested arguments
 WATCH_SECONDS = 3600.0
 KEY_SECONDS = 86_400.0  # how long an Idempotency-Key is remembered
 IN_FLIGHT_SECONDS = 30.0  # after this, a request whose server died no longer keeps its key
@@ -71,7 +70,7 @@ async def create_job(
     ten seconds. The same `Idempotency-Key` with the same body answers the same job for a day."""
     _must_change(asker)
     task = _public_task(service, body.job_type)
-    _check_depth(body.args)
+    _check_depth(body.args, service.settings.argument_depth)
     await _check_room(service, asker)
     owner = None if asker.owner is EVERYONE else str(asker.owner)
     webhook = None if body.webhook is None else await accepted(service, owner, body.webhook)
@@ -298,9 +297,9 @@ def _wait_of(prefer: str | None) -> float | None:
     return None
 
 
-def _check_depth(value: Any, left: int = DEPTH) -> None:
+def _check_depth(value: Any, most: int, depth: int = 0) -> None:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if left < 0:
-        raise Refusal("INVALID_ARGUMENTS", f"arguments may be nested {DEPTH} deep")
+    if depth > most:
+        raise Refusal("INVALID_ARGUMENTS", f"arguments may be nested {most} deep")
     for item in inner:
-        _check_depth(item, left - 1)
+        _check_depth(item, most, depth + 1)

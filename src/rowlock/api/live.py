@@ -59,21 +59,21 @@ async def create_ticket(service: Serving, asker: Who) -> TicketShape:
 # --- server-sent events
 
 
-async def _may_watch_all(service: Serving, asker: Who) -> Asker:
+async def _may_watch_all(service: Serving, asker: Who) -> AsyncIterator[Asker]:
     """Who may watch all of their jobs. A dependency, because once a stream has begun nothing can be refused."""
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
-    service.check_connections(asker)
-    return asker
+    with service.connection(asker):
+        yield asker
 
 
 async def _watched_job(
     service: Serving, asker: Who, job_id: Annotated[str, Path(alias="jobId", max_length=100)]
-) -> Job:
+) -> AsyncIterator[Job]:
     """The job to watch."""
     job = await service.job_of(asker, job_id)
-    service.check_connections(asker)
-    return job
+    with service.connection(asker):
+        yield job
 
 
 LastEventId = Annotated[str | None, Header(max_length=100)]
@@ -125,16 +125,17 @@ async def watch_by_socket(socket: WebSocket, service: Serving) -> None:
     await socket.accept()
     try:
         asker, since = await _hello(socket, service)
-        service.check_connections(asker)
+        with service.connection(asker):
+            await _serve(socket, service, asker, since)
     except Refusal as refusal:
         await _farewell(socket, REFUSED if refusal.status == 401 else OVERLOADED, {"type": "error", **refusal.body()})
-        return
     except (WebSocketDisconnect, TimeoutError):
         await _farewell(socket, REFUSED)
-        return
     except UNUSABLE:
         await _farewell(socket, TRY_LATER, {"type": "error", **unavailable().body()})
-        return
+
+
+async def _serve(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:
     sending = asyncio.ensure_future(_send(socket, service, asker, since))
     others = {asyncio.ensure_future(_left(socket)), asyncio.ensure_future(_barred(socket, service, asker))}
     try:

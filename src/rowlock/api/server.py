@@ -74,14 +74,14 @@ def _config(client: Client) -> uvicorn.Config:
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
         server_header=False,
-        timeout_keep_alive=30,
+        timeout_keep_alive=settings.idle_seconds,  # type: ignore[arg-type]  # it is only a delay
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=32_768,
         http=StrictProtocol,
         ws="websockets-sansio",
         ws_max_size=65_536,
-        ws_ping_interval=20.0,
-        ws_ping_timeout=20.0,
+        ws_ping_interval=min(20.0, settings.idle_seconds),
+        ws_ping_timeout=settings.idle_seconds,
         lifespan="on",
     )
 

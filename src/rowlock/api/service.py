@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -19,6 +21,7 @@ from rowlock.client.client import Client
 from rowlock.core.job import Job
 from rowlock.store import owned, tokens
 from rowlock.store.engines.operation import Operation
+from rowlock.store.owned import Owner
 
 T = TypeVar("T")
 TOKEN_SECONDS = 2.0
@@ -36,6 +39,7 @@ class Service:
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()
         self._asked_at = 0.0
+        self._connections: Counter[Owner] = Counter()  # WebSockets and event streams
 
     async def run(self, operation: Operation[T]) -> T:
         """Run one operation on the app's database."""
@@ -65,10 +69,19 @@ class Service:
                 self._bad = set(asked) - good
         return asker.token_id not in self._bad
 
-    def check_connections(self, asker: Asker) -> None:
-        """Refuse one more connection of an owner who has as many as they may."""
-        if self.feed.watched_by(asker.owner) >= self.settings.connections_per_owner:
+    @contextmanager
+    def connection(self, asker: Asker) -> Iterator[None]:
+        """One more connection of an owner, for as long as the block lasts; refused when they have as many as they may.
+        Counted before anything is awaited: of many that come at the same moment, none slips through."""
+        if self._connections[asker.owner] >= self.settings.connections_per_owner:
             raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
+        self._connections[asker.owner] += 1
+        try:
+            yield
+        finally:
+            self._connections[asker.owner] -= 1
+            if not self._connections[asker.owner]:
+                del self._connections[asker.owner]
 
 
 def no_job() -> Refusal:

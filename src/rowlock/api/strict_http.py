@@ -7,6 +7,7 @@ request that uses any of these is answered with 400, and its connection is close
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -38,6 +39,37 @@ class StrictProtocol(H11Protocol):
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         self.conn = StrictConnection(h11.SERVER, config.h11_max_incomplete_event_size)
+        self._late: asyncio.TimerHandle | None = None
+
+    # uvicorn limits the time between two requests. A client that sends half of a head, or nothing at all after it has
+    # connected, would keep its connection for ever; a timer that its data does not prolong ends it.
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has come: it must send a request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Part of a request has come."""
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._await_head()
+        else:
+            self._forget_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone."""
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(self.config.timeout_keep_alive, self.transport.close)
+
+    def _forget_head(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 def acceptable(head: bytes) -> bool:

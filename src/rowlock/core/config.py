@@ -81,6 +81,7 @@ Server = Annotated[str, _like("postgres(ql)?://", "must start with postgresql://
 Redis = Annotated[str, _like("(rediss?|unix)://", "must start with redis://, rediss:// (TLS) or unix://")]
 AppPath = Annotated[str, _like(rf"{_DOTTED}(:{_DOTTED})?\Z", "must be module:attribute or a module")]
 Count = Annotated[int, Before(_number), Field(ge=1, le=10_000)]
+Rate = Annotated[int, Before(_number), Field(ge=1, le=10_000_000)]
 Seconds = Annotated[float, Before(_seconds), Field(gt=0, le=DAY, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Before(_seconds), Field(ge=0, le=DAY, allow_inf_nan=False)]
 Days = Annotated[float, Before(_number), Field(ge=0, le=36_500, allow_inf_nan=False)]
@@ -243,8 +244,12 @@ class ApiSettings(_Section):
     jwt: JwtSettings | None = None
     body_bytes: Annotated[int, Before(_number), Field(ge=1024, le=100_000_000)] = 524_288
     body_seconds: Seconds = 10  # for a whole body to arrive
+    idle_seconds: Seconds = 30  # for the head of a request to arrive; for a WebSocket to answer a ping
+    argument_depth: Annotated[int, Before(_number), Field(ge=1, le=200)] = 32  # of nested arguments
     jobs_per_owner: Annotated[int, Before(_number), Field(ge=1, le=1_000_000)] = 10_000  # not finished
-    requests_per_minute: Annotated[int, Before(_number), Field(ge=1, le=10_000_000)] = 6_000  # of one token
+    requests_per_minute: Rate = 6_000  # of one token
+    address_requests_per_minute: Rate = 60_000  # from one address, with any tokens; WebSockets that are opened too
+    stranger_requests_per_minute: Rate = 600  # from one address without a valid token
     connections_per_owner: Count = 20  # WebSockets and event streams
     webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
 

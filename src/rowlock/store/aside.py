@@ -1,9 +1,10 @@
-"""One bad row stops nobody: what fails for a batch is done again for each row alone, and a row that fails alone, too,
-is set aside.
+"""One bad row must not stop the other rows of its batch. A statement that fails for a batch is repeated for each row
+alone, and a row for which it fails again is set aside.
 
-Its own row stays as it is. A row in `set_aside` says what could not be done and why; `doctor`, `stats` and `explain`
-show it, and sweeps pass it over. After an hour it is tried again, for somebody may have mended it. A job whose outcome
-could not be stored is not, because it would run again: it waits until its row in `set_aside` is deleted.
+The job's own row stays unchanged. A row in `set_aside` says what failed and why; `doctor`, `stats` and `explain` show
+it, and sweeps skip the job. After an hour it is tried again, because an operator may have mended the row. The exception
+is a job whose outcome could not be stored: it would run a second time, so it waits until its row in `set_aside` is
+deleted.
 """
 
 from __future__ import annotations
@@ -30,20 +31,21 @@ OUTAGE = (StoreUnavailable, StorageFull, SchemaError)  # no row is to blame for 
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """A job or batch for which something cannot be done."""
+    """A job or batch that was set aside: the operation that failed for it, and why."""
 
     id: str
     doing: str  # claim, promote, reclaim, expire, settle, prune; end (of a batch)
     error: str
     times: int
     since: datetime
-    again_at: datetime | None  # None: when its row in `set_aside` is deleted
+    again_at: datetime | None  # when it is tried again; None: not before its row in `set_aside` is deleted
 
 
 async def all_or_each(
     store: Store, doing: str, batch: Operation[T], ids: Operation[list[str]], one: Callable[[str], Operation[T]]
 ) -> list[T]:
-    """Run `batch`; if a row makes it fail, run `one` for each of the rows. Answers what each gave."""
+    """Run `batch`; if it fails, run `one` for each of the rows `ids`, and set aside the rows for which that fails.
+    Answers the results."""
     try:
         return [await store.run(batch)]
     except OUTAGE:
@@ -62,8 +64,8 @@ async def all_or_each(
 
 
 async def put_unclaimable(store: Store, lanes: Sequence[tuple[str, str]], page: int = 1000) -> int:
-    """Set aside jobs of these (queue, task) that no claim can take; answers how many. Page by page, because thousands
-    that nobody may claim now, of a paused source, may lie before the one that is to blame."""
+    """Set aside jobs of these (queue, task) whose rows make a claim fail; answers how many. Reads page by page, because
+    thousands of good rows, such as those of a paused source, may lie before the bad one."""
     count, ids = 0, await store.run(ready_ids(lanes, page))
     while ids and not count:
         if await _cannot_be_claimed(store, ids) is not None:
@@ -88,7 +90,7 @@ async def _cannot_be_claimed(store: Store, ids: Sequence[str]) -> Exception | No
 
 
 async def put(store: Store, row_id: str, doing: str, error: Exception, again: float | None = AGAIN_SECONDS) -> bool:
-    """Set a row aside, and say so in the log when it is new; False if not even that can be done."""
+    """Set a row aside, and log that the first time; False if the row cannot be set aside either."""
     reason = f"{type(error).__name__}: {error}"[:ERROR_LIMIT].replace("\0", "")
     try:
         times = await store.run(_put(row_id, doing, reason, again))
@@ -112,23 +114,23 @@ def _put(row_id: str, doing: str, error: str, again: float | None) -> Steps[int]
 
 @operation(read=True)
 def listed(n: int) -> Steps[list[Aside]]:
-    """What is set aside, the latest first."""
+    """Rows that are set aside, newest first."""
     return (yield from newest(n))
 
 
 @operation(repeatable=True)
 def forget() -> Steps[None]:
-    """Remove rows about what has come right since."""
+    """Remove rows of `set_aside` whose job or batch has gone on since."""
     yield Call("forget_aside")
 
 
 def newest(n: int) -> Steps[list[Aside]]:
-    """The same, as part of another operation."""
+    """Rows that are set aside, newest first, as part of another operation."""
     return [_aside(row) for row in (yield Call("list_aside", n=n))]
 
 
 def found(row_id: str) -> Steps[Aside | None]:
-    """The same about one job or batch, as part of another operation."""
+    """The row of one job or batch that is set aside, or None, as part of another operation."""
     rows = yield Call("one_aside", job_id=row_id)
     return _aside(rows[0]) if rows else None
 

@@ -1,10 +1,10 @@
 """Jobs that belong together: what is counted, when a batch ends, and who may still add to it.
 
-`total`, `processed` (final in any way), `failed` (dead or expired), `cancelled` and `expired` are added up in the
-transactions that change them, in a row of this process, so that a batch of many thousand jobs makes no row hot. What
-is processed and neither failed nor cancelled has succeeded, and what failed and did not expire is dead. A batch ends
-when it is sealed and processed = total; whoever wrote the last outcome looks after its commit, and the sweeper looks
-for those whose worker died there. Its state says the worst that holds.
+`total`, `processed` (final in any way), `failed` (dead or expired), `cancelled` and `expired` are changed in the
+transactions that change the jobs. Each process adds them up in a row of its own, so that settles of one large batch do
+not wait for one row's lock. Succeeded = processed - failed - cancelled; dead = failed - expired. A batch ends when it
+is sealed and processed = total. A worker that has written outcomes checks that after its commit; the sweeper finds
+batches whose worker died before it could. The batch's state is the worst one among its jobs' ends.
 Lock order: jobs, then batches.
 """
 
@@ -116,12 +116,13 @@ def join(batch_id: str, number: int, own: tuple[str, str] | None) -> Steps[None]
         raise NotAllowed(
             f"batch {batch.name!r} ({batch_id}) is sealed: only its own jobs may add to it, by ctx.enqueue()"
         )
-    # In rows of their own: the transaction that adds may stay open for long, and settles must not wait for it.
+    # Counted in rows that no settle uses: the adding transaction may stay open for long, and settles must not wait for
+    # it.
     yield Call("count_batches", counted=[Count(batch_id, total=number)], shard=SHARDS + random.randrange(SHARDS))
 
 
 def count(changes: Sequence[Count]) -> Steps[None]:
-    """Change counters. In the order of ids, so that two who do it cannot wait for each other."""
+    """Change counters, in the order of ids: two transactions cannot deadlock."""
     sums: dict[str, Count] = {}
     for change in changes:
         so_far = sums.get(change.batch_id, Count(change.batch_id))
@@ -147,9 +148,9 @@ def ended(batch_id: str, state: State, code: str | None = None, error: str | Non
 
 
 def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]:
-    """An operator has retried these (job, batch, state and error code it had). The batches are locked whether or not
-    they are over: one that ends just now must see it. A batch that was pruned meanwhile is forgotten by its jobs, too.
-    """
+    """An operator has retried these (job, batch, state and error code it had): take them out of the counters. The
+    batches are locked whether or not they are over: one that ends at this moment must see it. Jobs of a batch that was
+    pruned leave it."""
     if not revived:
         return
     asked = [(batch_id,) for batch_id in sorted({batch_id for _, batch_id, *_ in revived})]
@@ -190,25 +191,25 @@ def seal(batch_id: str) -> Steps[list[str]]:
 
 @operation(read=True, hot=True)
 def complete(ids: Sequence[str]) -> Steps[list[str]]:
-    """Of these batches, those that can end."""
+    """The complete ones among these batches: sealed, and processed = total."""
     return [row.id for row in (yield Call("complete_batches", asked=[(batch_id,) for batch_id in sorted(ids)]))]
 
 
 @operation(repeatable=True)
 def end(ids: Sequence[str]) -> Steps[list[str]]:
-    """End those of these batches that are complete; answers which."""
+    """End the complete ones among these batches; answers which."""
     return (yield from end_complete(ids))
 
 
 def end_complete(ids: Collection[str]) -> Steps[list[str]]:
-    """End those of these batches that are complete, as part of another operation; answers which."""
+    """End the complete ones among these batches, as part of another operation; answers which."""
     if not ids:
         return []
     asked = [(batch_id,) for batch_id in sorted(set(ids))]
     rows = yield Call("complete_batches", asked=asked)
     if not rows:
         return []
-    # Once more behind the lock: a retry, or a job that was added, may have come in between.
+    # Check once more under the lock: a retry, or a job that was added, may have come in between.
     rows = yield Call("lock_batches", asked=[(row.id,) for row in rows])
     rows = (yield Call("complete_batches", asked=[(row.id,) for row in rows])) if rows else []
     if not rows:
@@ -227,7 +228,7 @@ def _on_end(stored: str, batch: BatchRow) -> list[tuple[str, str, NewJob]]:
     try:
         return [follow_up(stored, batch.owner, {"batch": _told(batch)})]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        # The row was written by another program. The batch must end all the same.
+        # Another program wrote the row. The batch must end nevertheless.
         log.error("batch %s has an on_end that cannot be understood, and gets none: %r", batch.id, error)
         return []
 

@@ -20,7 +20,7 @@ from rowlock.store.stored_json import names
 from rowlock.store.times import moment
 
 PLACES = 1_000  # places in line that are counted exactly
-BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that somebody may have to end
+BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that only an operator may be able to end
 # A batch's state in the words of jobs, which an Explanation has.
 BATCH_STATES = {
     "queued": State.QUEUED,
@@ -45,7 +45,7 @@ class Explanation:
     expired     its latest start has passed; the next sweep cancels it
     time        it waits for its time
     paused      its queue is paused
-    saturated   its source, or the class of it, runs as many jobs as it may
+    saturated   its source, or the source's class, runs as many jobs as its limit allows
     rate        its source has no token left
     breaker     its source failed too often and is left alone
     probe       its source is tried out by another job
@@ -147,7 +147,7 @@ def explain_batch(batch_id: str) -> Steps[Explanation | None]:
 
 
 def _ends(batch: BatchRow) -> str:
-    """How the jobs of a batch ended; each way that there was."""
+    """How the jobs of a batch ended, with a count for each final state that occurs."""
     ways = ("succeeded", "dead", "cancelled", "expired")
     counted = [f"{number} {way}" for way in ways if (number := getattr(batch, way))]
     return f"of {_many(batch.total, 'job')} {', '.join(counted)}" if counted else "it had no jobs"
@@ -273,7 +273,7 @@ def unknown_tasks() -> Steps[list[tuple[str, str, int]]]:
     sizes = (yield Call("lane_sizes", lane=lanes, n=COUNT_LIMIT, looks=0)) if lanes else []
     for lane in sizes:
         counted[lane.queue, lane.task] += lane.ready
-    # Those that wait for their time have no index by task; the ones due first are the ones to warn about.
+    # Delayed jobs have no index by task: only the ones that are due first are read.
     for lane in (yield Call("waiting_lanes", n=COUNT_LIMIT)):
         if (lane.queue, lane.task) not in known:
             counted[lane.queue, lane.task] += lane.number

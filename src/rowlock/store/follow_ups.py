@@ -1,7 +1,7 @@
-"""Follow-up jobs (`on_success`, `on_dead`; `on_end` of a batch): written in the transaction that writes the end,
-whoever writes it.
+"""Follow-up jobs (`on_success`, `on_dead`; `on_end` of a batch): written in the transaction that writes the end.
 
-The row carries what is needed, so that a sweeper that never imported the task can do it.
+The job's row carries what is needed, so that also a sweeper or an operator's command, which have not imported the task,
+can write it.
 """
 
 from __future__ import annotations

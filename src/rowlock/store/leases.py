@@ -29,7 +29,7 @@ def beat(leases: Sequence[tuple[str, str]], lease: float) -> Steps[set[str]]:
 
 @operation(single=True, repeatable=True)
 def beat_waiting(job_id: str, token: str, lease: float) -> Steps[bool]:
-    """Renew one lease, waiting for whoever has its row locked."""
+    """Renew one lease; waits if another transaction has locked its row."""
     return bool((yield Call("beat_waiting", id=job_id, token=token, lease=lease)))
 
 

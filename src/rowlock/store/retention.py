@@ -27,22 +27,22 @@ from rowlock.store.jobs import Keep
 # The longest default keep is 30 days. Two more, so that a day's partition is there before its first row.
 DAYS_AHEAD = 32
 BATCH = 1_000
-TICK_DAYS = 31  # how long it is remembered that a tick has fired; older ones cannot again: `next_tick` has moved on
+TICK_DAYS = 31  # how long rows of fired ticks are kept; older ticks cannot fire again: `next_tick` is later
 SMALLEST_BATCH = 20
 BATCH_SECONDS = 0.05
-KEYS_AT_ONCE = 10_000  # finding them reads the whole table; deleting them goes in batches
-LOCK_TIMEOUT = "200ms"  # whoever comes after us in the line waits as long as we do
+KEYS_AT_ONCE = 10_000  # per search, which reads the whole table; they are deleted in batches
+LOCK_TIMEOUT = "200ms"  # statements that queue behind ours for the lock wait as long as it does
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# What PostgreSQL may answer instead, by its SQLSTATE.
+# Errors of PostgreSQL that are expected, by SQLSTATE.
 REFUSALS = {
-    "42501": "denied",  # the role may not
-    "55P03": "busy",  # somebody holds the lock
+    "42501": "denied",  # the role lacks the right
+    "55P03": "busy",  # another session holds the lock
     "40P01": "busy",  # deadlock
     "23514": "taken",  # a row for this day has just come into the default partition
     "42P07": "exists",  # a table of this name is there
-    "42710": "exists",  # its row type is
-    "23505": "exists",  # it has just come
+    "42710": "exists",  # the table's row type exists
+    "23505": "exists",  # another process has just created it
 }
 
 
@@ -53,7 +53,7 @@ class Partitions:
     created: tuple[str, ...] = ()
     skipped: tuple[date, ...] = ()  # days that stay in the default partition, because it has rows for them
     allowed: bool = True  # False: this role may not create partitions
-    busy: bool = False  # somebody held a lock; the next call goes on
+    busy: bool = False  # another session held a lock; the next call goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Pruned:
     jobs: int = 0  # one by one; a partition's rows are not counted
     attempts: int = 0
     keys: int = 0
-    busy: bool = False  # a partition is still there because somebody held a lock
+    busy: bool = False  # a partition is still there because another session held a lock
 
 
 class Pace:
@@ -81,20 +81,21 @@ class Pace:
             self.size = min(BATCH, self.size * 2)
 
     async def rest(self, began: float) -> None:
-        """Learn from the batch that began then, and leave others as much time as it took."""
+        """Adapt to the batch that began at this moment, then sleep for as long as it took: other writers get their
+        turn."""
         took = time.monotonic() - began
         self.learn(took)
         await asyncio.sleep(took)
 
 
 async def first_partitions(store: Store, keep: Keep) -> Partitions:
-    """Make those that jobs which finish now will need. To be called before the first one does: with its row in the
-    default partition, that day can have none, and every other one must read it through when it is made."""
+    """Make the partitions for jobs that finish today. Call it before a first job finishes: once the default partition
+    has a row of a day, that day can have no partition, and making any other one reads the whole default partition."""
     return await _ensure(store, sorted({int(seconds / DAY) + n for seconds in keep for n in (0, 1)}))
 
 
 async def ensure_partitions(store: Store, days_ahead: int = DAYS_AHEAD) -> Partitions:
-    """Make partitions for jobs that are kept for up to `days_ahead` days. Many may call it at once."""
+    """Make partitions for jobs that are kept for up to `days_ahead` days. Several processes may call it at once."""
     return await _ensure(store, range(days_ahead + 1))
 
 
@@ -146,10 +147,10 @@ async def _change(store: Store, statements: str, done: str) -> str:
 
 
 async def prune(store: Store, keep: Keep | None = None) -> Pruned:
-    """Remove what is past its time: finished jobs, then attempts and keys that belong to nothing any more."""
+    """Delete finished jobs whose retention is over, then attempts whose job is gone, and expired keys."""
     longest = max(keep or Keep())
     dropped, answers = await _drop_partitions(store) if store.dialect.partitions else ([], set())
-    # Rows in a partition that somebody uses just now are left for the next time, when it goes as a whole.
+    # A partition that is locked now is left for the next call, which drops it as a whole.
     partitioned = store.dialect.partitions and "denied" not in answers
     jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
     attempts = await _prune_attempts(store, longest)

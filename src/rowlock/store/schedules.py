@@ -24,8 +24,8 @@ from rowlock.store.times import moment
 from rowlock.store.wake import wake_dispatchers, wake_idle
 
 ON_TIME = timedelta(seconds=30)  # later than this, a tick was missed
-AHEAD_SECONDS = 1.0  # what was written so far in the future was written by a clock that was ahead
-MOST_JOBS = 2_000  # of one transaction, more or less: a schedule is not taken apart
+AHEAD_SECONDS = 1.0  # a time that is further in the future was written while the database's clock was ahead
+MOST_JOBS = 2_000  # of one transaction; more if one schedule alone has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +87,19 @@ class Unread(NamedTuple):
 class Fired(NamedTuple):
     """What one round of a dispatcher did."""
 
-    schedules: int  # that were dealt with
+    schedules: int  # fired or moved on
     jobs: int
-    passed_over: int  # ticks that fell on a job still at work
-    unread: Mapping[Unread, str]  # with what is wrong
+    passed_over: int  # ticks skipped because the job of an earlier tick still runs (overlap="skip")
+    unread: Mapping[Unread, str]  # schedules that could not be read, and why
 
 
 class Declared(NamedTuple):
     """What became of definitions."""
 
     written: set[str]
-    refused: dict[str, str]  # by id: where the one comes from that is there
-    back: set[str]  # that were retired
-    retired: set[str]  # that still are: a process that started later has written another definition
+    refused: dict[str, str]  # by id: the origin (code, config, by hand) of the schedule that has this name
+    back: set[str]  # schedules that were retired and are declared again
+    retired: set[str]  # schedules that stay retired: a process that started later has written another definition
 
 
 # --- definitions
@@ -166,7 +166,7 @@ def next_due(unread: Collection[Unread] = ()) -> Steps[float | None]:
 
 @operation(read=True)
 def due(n: int, unread: Collection[Unread] = ()) -> Steps[list[Unread]]:
-    """Up to `n` schedules that have a tick due, as they would be named if they had to be left."""
+    """Up to `n` schedules that have a tick due, in the form in which `unread` names them."""
     return [Unread(*row) for row in (yield Call("list_due", n=n, unread=list(unread)))]
 
 
@@ -178,7 +178,7 @@ def tell(schedule_id: str, problem: str) -> Steps[None]:
 
 @operation()
 def fire(n: int, unread: Collection[Unread] = ()) -> Steps[Fired]:
-    """Deal with up to `n` schedules that have a tick due; those that are `unread` are left to others."""
+    """Fire up to `n` schedules that have a tick due; the `unread` ones are left to other dispatchers."""
     rows = yield Call("lock_due", n=n, unread=list(unread))
     return (yield from _deal_with([_Due(row) for row in rows]))
 
@@ -195,7 +195,7 @@ def _deal_with(due: Sequence[_Due]) -> Steps[Fired]:
             break  # the rest is still due
         ticks, problem = schedule.ticks()
         if schedule.overlap == "skip":
-            ticks = ticks[-1:]  # two at once would overlap, too
+            ticks = ticks[-1:]  # jobs of two ticks at once would overlap each other
             if schedule.id in at_work:
                 passed_over += [(schedule.id, tick, None) for tick in ticks]
                 ticks = []
@@ -207,20 +207,20 @@ def _deal_with(due: Sequence[_Due]) -> Steps[Fired]:
     if passed_over:
         yield Call("write_ticks", fired=passed_over)
     if moved:
-        last = {row[0]: row for row in fresh}  # the last of each
+        last = {row[0]: row for row in fresh}  # the last tick of each schedule
         none = (None, None, None)
         yield Call("move_on", moved=[(s, at, *last.get(s, none)[1:3], problem) for s, at, problem in moved])
     return Fired(len(moved), len(fresh), len(passed_over), problems)
 
 
 def _at_work(due: Sequence[_Due]) -> Steps[set[str]]:
-    """Those of these schedules that have a job which is not final; asked only where it matters."""
+    """The schedules among these that have a job which is not final; only `overlap="skip"` asks for it."""
     asked = [(schedule.id,) for schedule in due if schedule.overlap == "skip"]
     return {row.id for row in (yield Call("schedules_at_work", asked=asked))} if asked else set()
 
 
 def _fire(fired: list[tuple[str, datetime, str, float]]) -> Steps[list[tuple[str, datetime, str, float]]]:
-    """Write ticks and, for those that are new, their jobs; answers those."""
+    """Write ticks, and a job for each tick that was not there; answers the new ticks."""
     if not fired:
         return []
     written = {row.job_id for row in (yield Call("write_ticks", fired=[row[:3] for row in fired]))}
@@ -232,7 +232,7 @@ def _fire(fired: list[tuple[str, datetime, str, float]]) -> Steps[list[tuple[str
 
 
 class _Due:
-    """A schedule whose row is locked, and what is due of it; of one that was paused, what was due when it was."""
+    """A schedule whose row is locked, and its due ticks; if it is paused, the ticks that were due at the pause."""
 
     def __init__(self, row: Row, paused_at: datetime | None = None) -> None:
         self.id, self.unread = row.id, Unread(row.id, row.rule, row.zone)
@@ -254,7 +254,7 @@ class _Due:
         return chosen(self._parsed, self.next_tick, until, self._looked_at, self._missed, ON_TIME), None
 
     def next(self) -> datetime | None:
-        """The first tick that is not dealt with."""
+        """The first tick that is neither fired nor skipped."""
         return _first(self._parsed, self._starts_at, self._ends_at, self._now)
 
     def put_right(self) -> datetime | None:
@@ -274,8 +274,8 @@ class _Due:
 
 @operation(repeatable=True)
 def put_right(n: int) -> Steps[list[str]]:
-    """Put up to `n` schedules right that were moved on by a clock which was ahead: else they would stand still until
-    that moment. Answers which."""
+    """Correct up to `n` schedules that were moved on while the database's clock was ahead: otherwise they would not
+    fire before that moment. Answers which."""
     rows = yield Call("written_ahead", n=n, ahead=AHEAD_SECONDS)
     if rows:
         yield Call("put_right", healed=[(row.id, _Due(row).put_right()) for row in rows])
@@ -307,8 +307,8 @@ def pause(schedule_id: str) -> Steps[None]:
 
 @operation()
 def resume(schedule_id: str) -> Steps[None]:
-    """Ticks again, from now on; a problem that somebody has mended is forgotten. What was owed already when it was
-    paused fires now, as late as it was then."""
+    """Ticks again, from now on, and its stored problem is deleted. A tick that was due before the pause fires now, and
+    counts as late as it was at the pause."""
     rows = yield Call("lock_schedule", id=schedule_id)
     if not rows:
         raise ScheduleNotFound(schedule_id)
@@ -372,7 +372,7 @@ Names = set[tuple[str]]
 
 
 def _declared(lately: float) -> Steps[tuple[Names, Names]]:
-    """What living dispatchers declare, and what those do that are living or were so within the last seconds."""
+    """The schedules that living dispatchers declare, and those of dispatchers that lived within the last seconds."""
     living: Names = set()
     all_of_them: Names = set()
     for row in (yield Call("declarations", ago=-lately)):
@@ -383,7 +383,7 @@ def _declared(lately: float) -> Steps[tuple[Names, Names]]:
 
 
 def _touch(declared: Names, every: float) -> Steps[None]:
-    """Note what is declared now, where that was not noted within the last `every` seconds."""
+    """Write the time of declaration of these schedules, unless it was written within the last `every` seconds."""
     if declared:
         yield Call("touch_declared", asked=sorted(declared), ago=-every)
 
@@ -410,5 +410,5 @@ def _schedule(row: Row) -> ScheduleRow:
 
 @operation(single=True, repeatable=True)
 def prune(ago: float, n: int) -> Steps[int]:
-    """Forget up to `n` ticks that were fired so long ago."""
+    """Delete up to `n` rows of ticks that fired more than this time ago."""
     return len((yield Call("prune_ticks", ago=-ago, n=n)))

@@ -1,6 +1,7 @@
 """Waking workers and dispatchers that wait: by NOTIFY where the engine has it, else by a message to stored addresses.
 
-Wake-ups are sent when the transaction commits. They are best effort: whoever misses one polls.
+Wake-ups are sent when the transaction commits. They are best effort: a worker that misses one finds the job by its
+poll.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Connections:
         forking.watch(self)
 
     def widen(self, size: int) -> None:
-        """Let there be so many, if there may not be more already."""
+        """Raise the limit of open connections to `size`, if it is smaller."""
         for _ in range(size - self.size):
             self._room.release()
         self.size = max(self.size, size)
@@ -126,7 +126,8 @@ class Connections:
         """Nothing is done in the parent."""
 
     def after_fork(self, child: bool) -> None:
-        """A child has the same sockets: whatever its copies of the connections do must not reach the server."""
+        """After a fork the child has the same sockets: what its copies of the connections do must not reach the
+        server."""
         if child:
             self._over = "this store was opened before a fork; open it again in the child"
             self.cut()

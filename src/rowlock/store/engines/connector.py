@@ -53,7 +53,7 @@ class _Watch(asyncio.Protocol):
         self._inner.data_received(data)
         if data[0] == ERROR and (said := last_words(data)):
             self._connection.ended = said
-            self._connection.terminate()  # the server reads nothing any more: nobody must use it
+            self._connection.terminate()  # the server reads nothing any more: no caller must use it
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()

@@ -1,10 +1,10 @@
-"""What is seen to when the process forks: whatever holds something that a child must not inherit hears of it.
+"""What happens when the process forks: each object that holds what a child must not inherit is called.
 
 A child starts with copies of everything and with none of the threads. Three things would go wrong unseen:
 
 - SQLite keeps its file locks per process, in memory, and the system does not pass them on. A child that opens a file
   which its parent has open believes that it holds the parent's locks: what it writes is lost when somebody else clears
-  the log away. So a fork waits until nobody writes, and files are closed while it happens.
+  the log away. So a fork waits until no write is under way, and files are closed while it happens.
 - Sockets and the event loop's epoll are shared: a child that tidies up would do so for its parent, too.
 - Threads that somebody waits for do not exist in the child.
 

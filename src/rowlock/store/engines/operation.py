@@ -1,7 +1,7 @@
 """What the store can be asked to do, as data: an operation is a generator that yields statements and gets rows back.
 
 One text of the logic serves asyncpg (async), SQLite's writer thread (sync) and callers' own connections (either):
-whoever runs it owns the transaction, executes each `Call` and sends the rows in. Where the engines cannot do the same,
+the caller of the generator owns the transaction, executes each `Call` and sends the rows in. Where the engines differ,
 the operation asks for a capability of their dialect.
 """
 

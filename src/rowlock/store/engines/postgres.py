@@ -153,7 +153,7 @@ class PostgresStore:
                     if isinstance(error, TimeoutError):
                         await call_off(connection, patience / 10)
                     elif not isinstance(error, asyncpg.PostgresError):
-                        connection.terminate()  # whatever state it is in, nobody else must get it
+                        connection.terminate()  # its state is unknown: no other caller must get it
                 except RowlockError:
                     raise  # the operation's own answer: its transaction was rolled back
                 except BaseException:
@@ -238,7 +238,7 @@ class PostgresStore:
                     await self.run(_notify_idle())
         finally:
             if not session.over:
-                session.connection.terminate()  # cut off in the middle: nobody else must get it
+                session.connection.terminate()  # cut off in the middle of a statement: no other caller must get it
             self._connections["session"].give_back(session.connection)
 
     async def _take_session(self, doing: str) -> Any:

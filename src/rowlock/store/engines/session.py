@@ -88,7 +88,7 @@ class Block:
             try:
                 yield part
             except BaseException:
-                with suppress(StoreError):  # then all of it is undone; what the block raised is what counts
+                with suppress(StoreError):  # then the whole transaction is rolled back; the block's own error is raised
                     await part.execute(f"ROLLBACK TO {name}")
                     session.failed = before
                 raise
@@ -125,7 +125,7 @@ class Block:
 
     @property
     def failed(self) -> BaseException | None:
-        """What a statement in this transaction failed of; then none of it can be kept."""
+        """The error of a statement in this transaction, after which nothing of the transaction can be committed."""
         return self._session.failed
 
     def undone(self) -> StoreError:
@@ -151,7 +151,8 @@ class Block:
             block._turn.release()
 
     async def _marking(self, work: Awaitable[T]) -> T:
-        """One that failed, or whose answer nobody waited for, may have done half of its work."""
+        """Run a statement, and mark the transaction as failed if it raises or is cancelled: half of its work may be
+        done."""
         try:
             return await work
         except BaseException as error:
@@ -167,15 +168,15 @@ class Block:
 
 
 async def take_turn(turn: asyncio.Lock, whose: Callable[[], Block | None]) -> None:
-    """Wait for whoever is at work in a block, for as long as its transaction may live without them: they may be waiting
-    for us. Before there is a block it is being opened, which takes its time and no longer."""
+    """Wait for the tasks that are at work in a block, for as long as its transaction may live without them: they may
+    wait for this task. While there is no block yet, it is being opened: wait for that without a limit."""
     while True:
         block = whose()
         left = 1.0 if block is None else block._session.seconds_left()
         if left <= 0 and turn.locked() and block is not None:
             raise block._session.too_long()
         with suppress(TimeoutError):
-            # Also for a turn that is free: whoever was woken for it comes first.
+            # Also for a turn that is free: a task that was woken for it comes first.
             async with asyncio.timeout(max(left, 0.01)):
                 await turn.acquire()
                 return

@@ -114,7 +114,7 @@ class SqliteStore:
         }
 
     async def run(self, op: Operation[T]) -> T:
-        """Run an operation in one transaction, shared with whatever else is waiting to be written."""
+        """Run an operation in one transaction, shared with the other operations that are waiting to be written."""
         self._check_usable()
         if op.read:
             return await self._read(lambda runner: drive(op.start(), SQLITE, runner.execute, lambda _: None))

@@ -121,8 +121,8 @@ class Runner:
             self.close()
 
     def after_fork(self, child: bool) -> None:
-        """In the parent whoever is next opens it again. A child that got it open must not use it, nor any other
-        connection to the file, nor close it: SQLite would take its parent's locks for its own."""
+        """In the parent, the next statement opens the file again. A child that inherited it open must not use it, nor
+        any other connection to the file, nor close it: SQLite would take the parent's locks for its own."""
         if self._let_go:
             self.turn.release()
         elif child and self._is_open:

@@ -1,4 +1,4 @@
-"""SQLite's one writer: a thread that commits whatever is waiting in one transaction.
+"""SQLite's one writer: a thread that commits all waiting operations in one transaction.
 
 Group commit is what makes `synchronous=FULL` fast: one fsync serves every operation that arrived while the last one was
 being written. Each operation runs in its own savepoint, so one that fails takes no other down. A user's transaction has
@@ -7,8 +7,8 @@ the thread to itself until it ends, or until its time is up.
 A small operation that comes alone is written by its caller's own thread: waking the writer and being woken by it costs
 as much as the fsync. That blocks the caller's event loop for one commit, so it is done only while commits are quick.
 
-Nothing happens behind a caller's back: who is cancelled while its request waits takes it back, and who is cancelled
-while it is being written waits for the end of it. Every request is answered, also by a writer that is being closed.
+A caller that is cancelled while its request waits withdraws the request; one that is cancelled while the request is
+being written waits for the commit. Every request is answered, also by a writer that is being closed.
 """
 
 from __future__ import annotations
@@ -83,10 +83,11 @@ class Writer:
         return work
 
     async def _alone(self) -> bool:
-        """Whether nobody else in this loop wants to write at this moment: a crowd does better in one group."""
+        """Whether no other task of this event loop wants to write at this moment: several do better in one group
+        commit."""
         self._arriving += 1
         try:
-            await asyncio.sleep(0)  # whoever is about to ask gets to do so
+            await asyncio.sleep(0)  # tasks that are about to make a request run first
             return self._arriving == 1 and not self._unanswered and self._commit_seconds < QUICK_SECONDS
         finally:
             self._arriving -= 1
@@ -141,7 +142,7 @@ class Writer:
             try:
                 with self._turn:
                     self._carry_out(group)
-            except BaseException as error:  # whatever it was: without this thread everybody would wait for ever
+            except BaseException as error:  # of any kind: without this thread every caller would wait for ever
                 log.exception("a write failed in an unexpected way")
                 failure = StoreError(f"write: {error!r}")
                 for work in group:
@@ -230,7 +231,7 @@ class Writer:
         return answers, wakes
 
     def _in_savepoint(self, do: Do, wakes: list[Wake]) -> Reply:
-        """One of several requests: if it fails, the others go on."""
+        """Run one of several requests in a savepoint: if it fails, the other requests go on."""
         connection = self.runner.connection
         connection.execute("SAVEPOINT one")
         answer: Reply

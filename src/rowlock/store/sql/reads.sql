@@ -1,7 +1,7 @@
 -- What people and programs ask about jobs, in the order of store/reads.py and store/explain.py.
 --
--- Lists, ids and counts have three statements each, one for each way into a million finished rows: by id, by state
--- (dead and cancelled jobs have an index, and so have running ones), and by owner. A branch of a state that was not
+-- Lists, ids and counts have four statements each, one for each way into a million finished rows: by id, by state
+-- (dead and cancelled jobs have an index, and so have running ones), by owner, and by owner and state. A branch of a state that was not
 -- asked for starts with a FALSE parameter and costs nothing. Lists and ids are pages in opposite directions.
 
 -- name: read_job
@@ -61,14 +61,16 @@ ORDER BY attempt;
 :cancelled AND j.state = 'cancelled' AND j.state <> 'succeeded'
 
 -- part: live_state
--- The live job is in a state that is TRUE.
-CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(:queued AS boolean)
+-- The live job is in a state that is TRUE. The first condition names no column: if it is false, no row is read.
+(:queued OR :running OR :retryable)
+      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(:queued AS boolean)
                        WHEN j.state = 'running' THEN CAST(:running AS boolean)
                        ELSE CAST(:retryable AS boolean) END
 
 -- part: finished_state
--- The finished job is in a state that is TRUE.
-CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
+-- The finished job is in a state that is TRUE. The first condition names no column: if it is false, no row is read.
+(:succeeded OR :dead OR :cancelled)
+      AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
                        ELSE CAST(:cancelled AS boolean) END
 
 -- part: page_all(past | order)
@@ -124,6 +126,25 @@ SELECT id FROM (
 ORDER BY id {order}
 LIMIT :n
 
+-- part: page_of_owner_in_trouble(past | order)
+-- The first :n jobs of an owner past :id that run, are dead or are cancelled, if that state is TRUE.
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE {part:running} AND j.owner = :owner AND j.id {past} :id AND {filter}
+    ORDER BY j.id {order} LIMIT :n) running
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE {part:dead} AND j.owner = :owner AND j.id {past} :id AND {filter}
+    ORDER BY j.id {order} LIMIT :n) dead
+UNION ALL
+SELECT id FROM (
+    SELECT j.id FROM {t}jobs_finished j
+    WHERE {part:cancelled} AND j.owner = :owner AND j.id {past} :id AND {filter}
+    ORDER BY j.id {order} LIMIT :n) cancelled
+ORDER BY id {order}
+LIMIT :n
+
 -- name: list_all
 -- The newest jobs before :id, whatever their state.
 {part:page_all(< | DESC)};
@@ -136,6 +157,10 @@ LIMIT :n
 -- The newest jobs of an owner before :id in the states that are TRUE.
 {part:page_of_owner(< | DESC)};
 
+-- name: list_of_owner_in_trouble
+-- The newest jobs of an owner before :id that run, are dead or are cancelled, if that state is TRUE.
+{part:page_of_owner_in_trouble(< | DESC)};
+
 -- name: ids_all
 -- The oldest jobs after :id, whatever their state.
 {part:page_all(> | ASC)};
@@ -147,6 +172,10 @@ LIMIT :n
 -- name: ids_of_owner
 -- The oldest jobs of an owner after :id in the states that are TRUE.
 {part:page_of_owner(> | ASC)};
+
+-- name: ids_of_owner_in_trouble
+-- The oldest jobs of an owner after :id that run, are dead or are cancelled, if that state is TRUE.
+{part:page_of_owner_in_trouble(> | ASC)};
 
 -- name: count_all
 -- How many jobs there are, up to :n.
@@ -178,9 +207,15 @@ SELECT count(*) AS number FROM (
     SELECT 1 FROM {t}jobs_finished j WHERE j.owner = :owner AND {filter} AND {part:finished_state}
     LIMIT :n) found;
 
--- name: owner_size
--- How many finished jobs an owner has, up to :n: says which index is the shorter way.
-SELECT count(*) AS number FROM (SELECT 1 FROM {t}jobs_finished j WHERE j.owner = :owner LIMIT :n) found;
+-- name: count_of_owner_in_trouble
+-- How many jobs of an owner run, are dead or are cancelled, if that state is TRUE, up to :n.
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM {t}jobs_live j WHERE {part:running} AND j.owner = :owner AND {filter}
+    UNION ALL
+    SELECT 1 FROM {t}jobs_finished j WHERE {part:dead} AND j.owner = :owner AND {filter}
+    UNION ALL
+    SELECT 1 FROM {t}jobs_finished j WHERE {part:cancelled} AND j.owner = :owner AND {filter}
+    LIMIT :n) found;
 
 -- name: live_workers
 -- The workers believed alive: what they serve, and how much of it at a time.

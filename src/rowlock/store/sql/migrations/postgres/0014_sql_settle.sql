@@ -919,21 +919,32 @@ DECLARE
     ids     uuid[] := ARRAY(SELECT DISTINCT u FROM unnest(job_ids) u WHERE u IS NOT NULL ORDER BY u);
     waiting rowlock._step[] := '{}';
     running uuid[] := '{}';
+    remote  uuid[] := '{}';
     workers text[] := '{}';
     j       rowlock.jobs_live;
-    s       rowlock._step;
 BEGIN
     FOR j IN
         SELECT l.* FROM rowlock.jobs_live l WHERE l.id = ANY (ids) ORDER BY l.id FOR UPDATE
     LOOP
-        IF j.state = 'running' THEN
+        IF j.state = 'running' AND j.locked_by IN ('redis-unread', 'redis-read') THEN
+            -- A worker behind Redis cannot be made to stop: its job ends here and now (core/remote.py).
+            remote := remote || j.id;
+            waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
+        ELSIF j.state = 'running' THEN
             running := running || j.id;
             workers := workers || j.locked_by;
         ELSE
-            s := rowlock._plain_end(j, 'CANCELLED', NULL);
-            waiting := waiting || s;
+            waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
         END IF;
     END LOOP;
+    IF cardinality(remote) > 0 THEN
+        INSERT INTO rowlock.attempts (job_id, attempt, outcome, worker, started_at, finished_at, error_code)
+        SELECT l.id, l.attempt, 'cancelled', l.locked_by, l.locked_at, at, 'CANCELLED' FROM rowlock.jobs_live l
+        WHERE l.id = ANY (remote) AND l.attempt > 0
+        ON CONFLICT (job_id, attempt) DO NOTHING;
+        DELETE FROM rowlock.outbox o WHERE o.kind = 'request' AND o.job_id = ANY (remote);
+        INSERT INTO rowlock.outbox (kind, job_id, take_at) SELECT 'cancel', u, at FROM unnest(remote) u;
+    END IF;
     IF cardinality(waiting) > 0 THEN
         PERFORM rowlock._finish(waiting, FALSE);
     END IF;
