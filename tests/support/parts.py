@@ -81,7 +81,8 @@ class Tool(Part):
         return "make .venv/.dev"
 
 
-PARTS = {part.program: part for part in (Part("pgbouncer", "pgbouncer"), Tool("openapi-python-client", "client"))}
+_ALL = (Part("pgbouncer", "pgbouncer"), Part("redis-server", "redis-server"), Tool("openapi-python-client", "client"))
+PARTS = {part.program: part for part in _ALL}
 
 
 def may_install() -> bool:
