@@ -269,7 +269,7 @@ def stats() -> Steps[Stats]:
     for lane in (yield Call("running_lanes")):
         counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
         if not lane.unread:
-            longest[lane.queue] = float(lane.longest)
+            longest[lane.queue] = float(lane.longest or 0.0)  # None: a row of another program, without times
 
     lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
     tasks = sorted({row.task for row in lately})
