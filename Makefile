@@ -17,6 +17,9 @@ INSTALL = if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python
 BENCH    := .venv-bench
 GRAPHILE := bench/systems/graphile
 
+# The generator of API clients that the docs show has a venv of its own: it needs an older typer than we do.
+CLIENT := $(VENV)/client
+
 .PHONY: help demo test soak path bench bench-full bench-compare bench-tools lint format wheel clean
 
 help:
@@ -72,9 +75,12 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 	@$(call INSTALL,--editable ".[demos]")
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
+$(VENV)/.dev: pyproject.toml Makefile | $(BIN)/python
 	@echo "installing rowlock with its test and lint tools into $(VENV)"
 	@$(call INSTALL,--editable ".[all$(,)test$(,)lint]")
+	@test -x $(CLIENT)/bin/python || if command -v uv >/dev/null 2>&1; then uv venv --quiet --seed --python $(BIN)/python $(CLIENT); \
+	else $(BIN)/python -m venv $(CLIENT); fi
+	@$(call INSTALL,"openapi-python-client>=0.29",$(CLIENT)/bin)
 	@touch $@ $(VENV)/.core
 
 bench-tools: $(BENCH)/.installed

@@ -4,21 +4,29 @@ logged of it."""
 import asyncio
 import logging
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 from starlette.requests import HTTPConnection
 
 from api.conftest import Api, Serve
-from rowlock.api.gate import Buckets
+from rowlock.api.gate import Buckets, read_body
 from rowlock.api.origin import may_come_from
 from rowlock.api.problems import Refusal
+from rowlock.core.config import ApiSettings
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::2]"])
 async def test_a_request_for_another_host_is_refused_also_on_the_loopback(api: Api, host: str) -> None:
     status, problem, _ = await api.ask("GET", "/api/jobs", await api.token(), Host=host)
     assert (status, problem["code"]) == (400, "INVALID_HOST")
+
+
+async def test_a_socket_for_another_host_is_refused(api: Api) -> None:
+    with pytest.raises(aiohttp.WSServerHandshakeError):
+        await api.http.ws_connect(f"{api.url}/api/ws", headers={"Host": "evil.example"})
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:1234", "127.0.0.1:80", "[::1]:80", "API.Example:443"])
@@ -136,16 +144,31 @@ async def test_a_second_request_on_a_connection_is_looked_at_like_the_first(api:
     assert len(await api.app.jobs()) == 1
 
 
-async def test_a_client_that_leaves_before_the_end_of_its_body_creates_nothing(api: Api) -> None:
+async def test_a_client_that_leaves_before_the_end_of_its_body_creates_nothing(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
     """What it has sent is a whole job; the length says that more was to come."""
+    caplog.set_level(logging.INFO, "rowlock.api.access")
     address = urlsplit(api.url)
     _, writer = await asyncio.open_connection(address.hostname, address.port)
     head = new_job(await api.token(), f"Content-Length: {len(NEW_JOB) + 10}\r\n")
     writer.write(head.encode() + NEW_JOB)
     await writer.drain()
     writer.close()
-    await api.create(await api.token("bob"), a=1)  # by then the server has seen both
-    assert [job.owner for job in await api.app.jobs()] == ["bob"]
+    async with asyncio.timeout(20):
+        while not any("POST /api/jobs" in record.getMessage() for record in caplog.records):
+            await asyncio.sleep(0.02)
+    assert await api.app.jobs() == []
+
+
+async def test_a_body_that_breaks_off_is_none_although_what_came_is_a_whole_job() -> None:
+    messages = iter([{"type": "http.request", "body": NEW_JOB, "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(messages)
+
+    scope = {"type": "http", "http_version": "1.1", "headers": [(b"content-length", b"100")]}
+    assert await read_body(scope, receive, ApiSettings()) is None
 
 
 ORIGINS = ["http://evil.example", "null", "https://127.0.0.1.evil.example", "file://", "", "http://[", "//127.0.0.1"]
@@ -203,6 +226,15 @@ async def test_too_many_requests_of_one_token_wait_and_another_is_not_held_up(se
         assert refused[0][1]["code"] == "TOO_MANY_REQUESTS"
         assert int(refused[0][2]["retry-after"]) >= 1
         assert (await api.ask("GET", "/api/jobs", bob))[0] == 200
+
+
+@pytest.mark.parametrize("trusted", [False, True], ids=["unknown proxy", "trusted proxy"])
+async def test_the_address_that_a_header_names_counts_only_from_a_trusted_proxy(serve: Serve, trusted: bool) -> None:
+    """Strangers are counted by their address: who could choose it, could ask as often as they like."""
+    proxies = ["127.0.0.1"] if trusted else []
+    async with serve(trusted_proxies=proxies, stranger_requests_per_minute=6) as api:  # one at once
+        answers = [(await api.ask("GET", "/api/jobs", X_Forwarded_For=f"192.0.2.{n}"))[0] for n in range(4)]
+        assert answers == [401] * 4 if trusted else [401, 429, 429, 429]
 
 
 def test_a_bucket_gives_what_its_rate_allows_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:

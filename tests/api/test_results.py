@@ -295,6 +295,19 @@ def test_a_published_file_is_never_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "job/1/a.txt").read_text() == "first"
 
 
+def test_a_link_to_a_file_elsewhere_is_not_published(tmp_path: Path) -> None:
+    folder, secret = ResultFolder(tmp_path / "results", 1000), tmp_path / "secret"
+    secret.write_text("SECRET")
+    for link in (os.link, os.symlink):
+        written = folder.partial("job", 1, "t", "a")
+        link(secret, written)
+        with pytest.raises(Permanent) as refused:
+            folder.publish("job", 1, "t", "a")
+        assert refused.value.code == "INVALID_OUTPUT_PATH"
+        assert not (folder.path / "job/1/a").exists()
+        written.unlink()
+
+
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     folder = ResultFolder(tmp_path, 10)
     for size in (10, 11):

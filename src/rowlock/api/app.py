@@ -48,7 +48,9 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,  # what a generated client calls its functions
     )
+    app.state.service = service
     app.include_router(live.router)
     app.include_router(results.router)
     app.include_router(webhooks.router)

@@ -133,6 +133,7 @@ class Feed:
         self._reader: Reader | None = None
         self._reading: asyncio.Task[None] | None = None  # none while nobody watches
         self._tasks: set[asyncio.Task[None]] = set()  # with those that are about to end
+        self.ended = False  # the server is about to stop: nobody is told anything more
         self._ready = asyncio.Event()
         self._woken = asyncio.Event()
 
@@ -174,6 +175,12 @@ class Feed:
         if since.mark > newest or (oldest is not None and since.mark + 1 < oldest):
             return None
         return found
+
+    def end(self) -> None:
+        """Let all clients go: they come back to another server, or to this one when it has started again."""
+        self.ended = True
+        for watcher in self._watchers:
+            watcher.wake()
 
     async def close(self) -> None:
         """Stop reading."""

@@ -23,6 +23,7 @@ from rowlock.core.config import ApiSettings
 
 access = logging.getLogger("rowlock.api.access")
 
+GONE = 499  # in the log, for a client that left before the end of its request
 READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 OPEN = ("/livez", "/readyz", "/api/openapi.json")  # for anybody: they tell nothing of any job
@@ -72,7 +73,9 @@ class Gate:
         try:
             await self._check(scope)
             body = await read_body(scope, receive, self._settings)
-            if body is not None:
+            if body is None:
+                status = GONE
+            else:
                 await self._app(scope, body, answer)
         except Refusal as refusal:
             await refusal.response()(scope, receive, answer)

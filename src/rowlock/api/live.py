@@ -34,7 +34,7 @@ CHECK_SECONDS = 2.0  # between looks whether the token of an open connection is 
 SEND_SECONDS = 20.0  # for a client to take one message
 FAREWELL_SECONDS = 1.0  # for a client to take the message that it is closed with
 HELLO_BYTES = 16_384
-REFUSED, RESYNC, OVERLOADED, TRY_LATER = 4401, 4409, 4429, 1013  # close codes of sockets
+REFUSED, RESYNC, OVERLOADED, RESTART, TRY_LATER = 4401, 4409, 4429, 1012, 1013  # close codes of sockets
 
 router = APIRouter(tags=["live"])
 
@@ -184,7 +184,7 @@ async def _send(socket: WebSocket, service: Service, asker: Asker, since: str | 
             code = RESYNC if message["type"] == "resync" else REFUSED
     except UNUSABLE:
         code = TRY_LATER
-    await _farewell(socket, code)
+    await _farewell(socket, RESTART if service.feed.ended else code)
 
 
 async def _barred(socket: WebSocket, service: Service, asker: Asker) -> None:
@@ -239,7 +239,7 @@ async def messages(
             yield {**told, "eventId": at}
             return
         sent = {event.id for event, _ in missed}
-        while await service.token_is_good(asker):
+        while not feed.ended and await service.token_is_good(asker):
             for event, position in await _soon(watcher):
                 if event.id not in sent and await service.token_is_good(asker):
                     yield {**event_data(event, zone), "eventId": (at := str(position))}

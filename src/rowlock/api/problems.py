@@ -130,7 +130,15 @@ def unavailable() -> Refusal:
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The answers of a route to what can go wrong, for its OpenAPI description. Every route has the general ones."""
     found: dict[int | str, dict[str, Any]] = {}
-    general = ("INVALID_HOST", "INVALID_ORIGIN", "UNAUTHORIZED", "TOO_MANY_REQUESTS", "UNAVAILABLE", "INTERNAL")
+    general = (
+        "INVALID_REQUEST",
+        "INVALID_HOST",
+        "INVALID_ORIGIN",
+        "UNAUTHORIZED",
+        "TOO_MANY_REQUESTS",
+        "UNAVAILABLE",
+        "INTERNAL",
+    )
     for code in (*codes, *general):
         kind = KINDS[code]
         entry = found.setdefault(kind.status, {"model": Problem, "description": kind.title, "content": {}})

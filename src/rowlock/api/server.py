@@ -54,6 +54,7 @@ async def serving(client: Client) -> AsyncIterator[Server]:
         log.info("API at http://%s:%d%s", *server.address, client.settings.api.base_path)
         yield server
     finally:
+        server.config.app.state.service.feed.end()  # type: ignore[union-attr]  # `build` has made it
         server.should_exit = True
         await asyncio.gather(running, return_exceptions=True)
 

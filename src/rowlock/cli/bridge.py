@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rowlock.cli.failures import FAILED, complain
 from rowlock.cli.logs import configure_logs
+from rowlock.cli.loop import run_async
 from rowlock.cli.options import grouped_options
-from rowlock.cli.target import Target, run_open
+from rowlock.cli.output import record, show_json
+from rowlock.cli.target import DataTarget, Target, run_open
 from rowlock.cli.worker_options import LogOptions
+from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
+    from rowlock.bridge.verify import Checked
 
 log = logging.getLogger("rowlock.bridge")
 
@@ -34,6 +39,47 @@ def bridge(context: typer.Context, target: Target, logs: LogOptions) -> None:
 
 async def _run(app: Rowlock) -> None:
     await app.run_bridge()
+
+
+@verbs.command("verify")
+@grouped_options
+def verify(
+    target: DataTarget,
+    input_path: Annotated[str, typer.Option("--input", metavar="FILE", help="A file that the worker can work on")],
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="Before the names of the streams; no bridge may read them meanwhile")
+    ] = "verify:",
+    job_type: Annotated[str, typer.Option("--job-type", help="The jobType of the requests")] = "VERIFY",
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one request may take")] = 30.0,
+) -> None:
+    """Play the test vectors of the worker contract against a live worker; exit 1 if it does something wrong."""
+    from pathlib import Path
+
+    if not Path(input_path).is_file():
+        raise InvalidArguments(f"--input {input_path}: there is no such file")
+
+    found = str(Path(input_path).resolve())
+
+    async def play(app: Rowlock) -> list[Checked]:
+        from rowlock.bridge.streams import opened_streams
+        from rowlock.bridge.verify import Verifier
+
+        settings = app.settings.redis.model_copy(update={"prefix": prefix})
+        async with opened_streams(settings) as streams:
+            return await Verifier(streams, app.result_folder, job_type, found, timeout).play()
+
+    checked = run_async(play(target.open()))
+    wrong = sum(bool(one.mistakes) for one in checked)
+    if target.as_json:
+        show_json([record(one) for one in checked])
+    else:
+        for one in checked:
+            print(f"{'WRONG' if one.mistakes else 'ok':<6} {one.name}")
+            for mistake in one.mistakes:
+                print(f"       {mistake}")
+    if wrong:
+        complain(f"{wrong} of {len(checked)} vectors: the worker does not keep the contract")
+        raise typer.Exit(FAILED)
 
 
 @asynccontextmanager

@@ -70,6 +70,8 @@ class Batch:
     async def seal(self) -> None:
         """Seal the batch: only its own jobs may add jobs now. The end of `async with app.batch(…)` does it."""
         await self._app.perform(batches.seal(self.id))
+        # After the commit: before it, the seal and a last outcome written at the same moment do not see each other.
+        await self._app.perform(batches.end([self.id]))
 
     async def cancel(self) -> None:
         """Take no more jobs, and cancel the unfinished ones; running jobs are asked to stop."""

@@ -16,7 +16,8 @@ ENQUEUE_PARTS = (
     "_enqueue", "_job_row",
 )  # fmt: skip
 SETTLE_PARTS = (
-    "_cut", "_delay", "_readable", "_decide", "_draw", "_add_follow_up", "_end_batches", "_finish", "_make_sources",
+    "_cut", "_delay", "_readable", "_decide", "_draw", "_add_follow_up", "_end_batches", "_finish", "_tell_end",
+    "_make_sources",
     "_tell_sources", "_settle", "_lease_part", "_elements", "_seconds", "_plain_end",
 )  # fmt: skip
 CLAIM_PARTS = (

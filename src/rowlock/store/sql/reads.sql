@@ -40,7 +40,7 @@ ORDER BY attempt;
 -- part: running
 -- The job is running, and running jobs were asked for. One that was published to Redis and of which nothing was heard is
 -- shown as queued, here and below (core/remote.py).
-:running AND j.state = 'running' AND j.locked_by <> 'redis-unread'
+:running AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread'
 
 -- part: waiting
 -- The job is queued or retryable, and that state was asked for.
@@ -331,9 +331,9 @@ LIMIT :n;
 -- name: running_lanes
 -- Running jobs of each queue, and for how long the longest has run. They are never more than there are slots. Apart, those
 -- that wait in a Redis stream.
-SELECT queue, locked_by = 'redis-unread' AS unread, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
+SELECT queue, coalesce(locked_by = 'redis-unread', FALSE) AS unread, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
 FROM {t}jobs_live
-WHERE state = 'running' GROUP BY queue, locked_by = 'redis-unread';
+WHERE state = 'running' GROUP BY queue, coalesce(locked_by = 'redis-unread', FALSE);
 
 -- name: finished_lately [postgres]
 -- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among

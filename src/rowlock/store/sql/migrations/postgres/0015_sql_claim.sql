@@ -301,6 +301,46 @@ BEGIN
     ) lane;
     LOOP
         heads := ARRAY(SELECT h FROM rowlock._heads(in_queues, of_tasks, low, low_source, 200) h);
+        IF cardinality(heads) = 0 AND cardinality(taken) = 0 AND low = -101 THEN
+            -- Jobs without a source alone, as most claims find: all in one statement.
+            at := rowlock._clock();
+            RETURN QUERY
+                WITH found AS MATERIALIZED (
+                    SELECT front.id, front.priority
+                    FROM unnest(in_queues, of_tasks) AS lane (queue, task)
+                    CROSS JOIN LATERAL (
+                        SELECT j.id, j.priority FROM rowlock.jobs_live j
+                        WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
+                          AND (j.expires_at IS NULL OR j.expires_at > at)
+                        ORDER BY j.priority, j.id
+                        LIMIT n
+                        FOR UPDATE SKIP LOCKED
+                    ) front
+                ), picked AS MATERIALIZED (
+                    SELECT f.id FROM found f ORDER BY f.priority, f.id LIMIT n
+                ), claimed AS (
+                    -- The state is checked again: between the snapshot and the lock the row may have been taken.
+                    UPDATE rowlock.jobs_live j
+                    SET state = 'running', ready = FALSE, attempt = j.attempt + 1, lease_token = new_token,
+                        locked_by = worker, locked_at = at, heartbeat_at = at,
+                        lease_expires_at = at + lease * interval '1 second', started_at = at, updated_at = at
+                    WHERE j.id = ANY (ARRAY(SELECT p.id FROM picked p)) AND j.ready
+                    RETURNING j.*
+                ), let_go AS (
+                    DELETE FROM rowlock.job_keys k
+                    WHERE k.mode = 'while_queued'
+                      AND k.job_id = ANY (ARRAY(SELECT c.id FROM claimed c WHERE c.unique_mode = 'while_queued'))
+                ), started AS (
+                    UPDATE rowlock.batches b SET state = 'running', started_at = coalesce(b.started_at, at)
+                    WHERE b.id = ANY (ARRAY(SELECT c.batch_id FROM claimed c WHERE c.batch_id IS NOT NULL))
+                      AND b.state = 'queued'
+                )
+                SELECT c.id, new_token, c.task, c.queue, CAST(c.priority AS integer), c.args, c.owner, c.source, c.batch_id,
+                       c.tags, c.attempt, c.max_attempts, c.releases, c.losses, c.timeout_seconds, c.lease_expires_at
+                FROM claimed c
+                ORDER BY c.priority, c.id;
+            RETURN;
+        END IF;
         -- Behind the end of a lane that may have more, sources of other lanes are not yet next.
         horizon := NULL;
         SELECT * INTO horizon FROM unnest(heads) h WHERE h.last ORDER BY h.priority, h.source LIMIT 1;

@@ -1,0 +1,128 @@
+"""How fast jobs go through the Redis bridge and back, beside a bare loop of XADD and XREADGROUP in the same run.
+
+    python -m bench.bridge [--jobs 10000] [--database URL]
+
+The worker behind Redis is a process that answers each request with a result and does nothing else. Jobs are enqueued
+before the clock starts; it stops when the last job has succeeded. Needs the packages of the extra `test` (Valkey).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+GOAL, SHARE = 2_000, 0.3
+WORKER = """
+import sys, redis
+url, prefix = sys.argv[1:]
+client = redis.Redis.from_url(url, decode_responses=True)
+key = prefix + "job.requests"
+client.xgroup_create(key, "workers", id="0", mkstream=True)
+print("ready", flush=True)
+while True:
+    answer = client.xreadgroup("workers", "w", {key: ">"}, count=500, block=1000)
+    if answer:
+        pipe = client.pipeline(transaction=False)
+        for entry, fields in answer[0][1]:
+            pipe.xadd(prefix + "job.results", {"jobId": fields["jobId"], "status": "SUCCEEDED"})
+        pipe.xack(key, "workers", *[entry for entry, _ in answer[0][1]])
+        pipe.execute()
+"""
+
+
+def start_worker(url: str, prefix: str) -> subprocess.Popen[str]:
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, url, prefix], stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    return worker
+
+
+def bare(server: Any, number: int) -> float:
+    """Messages per second through Redis and back with no database."""
+    client, prefix = server.client(), "bare:"
+    client.xgroup_create(prefix + "job.results", "reader", id="0", mkstream=True)
+    worker = start_worker(server.url, prefix)
+    try:
+        began, sent, read = time.perf_counter(), 0, 0
+        while read < number:
+            if sent < number:
+                pipe = client.pipeline(transaction=False)
+                for n in range(sent, min(sent + 500, number)):
+                    pipe.xadd(prefix + "job.requests", {"jobId": str(n), "jobType": "trivial", "n": n})
+                sent += len(pipe.execute())
+            block = None if sent < number else 1000
+            answer = client.xreadgroup("reader", "r", {prefix + "job.results": ">"}, count=500, block=block)
+            if answer:
+                client.xack(prefix + "job.results", "reader", *[entry for entry, _ in answer[0][1]])
+                read += len(answer[0][1])
+        return number / (time.perf_counter() - began)
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+async def bridged(server: Any, database: str, number: int) -> tuple[float, float]:
+    """Jobs per second through the bridge and back, and the share of one processor that the bridge's process used."""
+    from rowlock import Rowlock
+    from rowlock.core.config import load_settings
+    from rowlock.core.states import State
+    from rowlock.store import reads
+
+    flags = {"database": database, "redis.url": server.url, "redis.prefix": "bench:", "redis.unread": 5_000}
+    app = Rowlock(settings=load_settings(env={}, flags=flags))
+
+    @app.task("trivial", runs_on="redis", request={"n": "args.n"})
+    async def trivial(n: int) -> None: ...
+
+    await app.migrate()
+    async with app:
+        await trivial.enqueue_many([{"n": n} for n in range(number)])
+        store, live = await app.store(), reads.JobFilter(states=(State.QUEUED, State.RUNNING, State.RETRYABLE))
+        worker = start_worker(server.url, "bench:")
+        try:
+            began, cpu = time.perf_counter(), time.process_time()
+            async with app.bridge():
+                while await store.run(reads.count(live, 1)):
+                    await asyncio.sleep(0.05)
+                seconds, used = time.perf_counter() - began, time.process_time() - cpu
+        finally:
+            worker.kill()
+            worker.wait()
+        done = await store.run(reads.count(reads.JobFilter(states=(State.SUCCEEDED,)), number + 1))
+        assert done == number, f"{done} of {number} succeeded"
+    return number / seconds, used / seconds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--database", help="an empty database; default: a new SQLite file")
+    given = parser.parse_args()
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    from support.redis_server import RedisServer
+
+    with tempfile.TemporaryDirectory() as folder:
+        server = RedisServer(Path(folder)).start()
+        try:
+            raw = bare(server, given.jobs)
+            database = given.database or f"sqlite:///{folder}/jobs.db"
+            rate, busy = asyncio.run(bridged(server, database, given.jobs))
+        finally:
+            server.stop()
+    print(f"bare XADD and XREADGROUP   {raw:8,.0f} messages/s")
+    print(
+        f"through the bridge         {rate:8,.0f} jobs/s, {rate / raw:.2f} of the bare loop; goals {GOAL:,} and {SHARE}"
+    )
+    print(f"the bridge's process used  {busy:8.0%} of one processor; load {os.getloadavg()[0]:.1f}")
+    return 0 if rate >= GOAL and rate >= SHARE * raw else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""`rowlock serve` as a process: what it refuses, and how it ends."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from api.test_flow import free_port, ready
+from cli.command import Cli
+from rowlock.api import live
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    cli = Cli(tmp_path, f"sqlite:///{tmp_path}/jobs.db")
+    yield cli
+    cli.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--port", "many"), "port"),
+        (("--port", "65536"), "port"),
+        (("--host", "not a host", "--port", "0"), "not a host"),
+        (("--host", "192.0.2.1", "--port", "0"), "rowlock tokens create"),
+        (("--host", "::", "--port", "0"), "rowlock tokens create"),
+    ],
+)
+def test_serve_says_in_one_line_what_it_cannot_do(cli: Cli, words: tuple[str, ...], message: str) -> None:
+    assert message in cli.error("serve", *words, "--log-level", "error", code=2)
+
+
+def test_serve_refuses_a_port_that_is_taken(cli: Cli) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert f"cannot listen on 127.0.0.1:{port}" in cli.error(
+            "serve", "--port", port, "--log-level", "error", code=2
+        )
+
+
+def test_serve_names_the_command_that_migrates_the_database(tmp_path: Path, postgres_url: str) -> None:
+    cli = Cli(tmp_path, postgres_url)
+    told = cli.run("serve", "--port", "0", "--log-level", "error", code=1)
+    assert "rowlock migrate" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+async def test_a_stop_signal_ends_open_sockets_and_streams_at_once(cli: Cli) -> None:
+    token, port = cli.json("tokens", "create", "--owner", "ana")["token"], free_port()
+    server = cli.start("serve", "--port", str(port))
+    url = f"http://127.0.0.1:{port}"
+    async with asyncio.timeout(90), aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as http:
+        await ready(http, url)
+        async with http.ws_connect(f"{url}/api/ws") as watched, http.get(f"{url}/api/events") as stream:
+            assert (await watched.receive_json())["type"] == "ready"
+            assert (await stream.content.readline()).startswith(b"event: ready")
+            started = time.monotonic()
+            assert await asyncio.to_thread(server.stop) == 0
+            assert time.monotonic() - started < 15
+            message = await watched.receive()
+            assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, live.RESTART)
+            await stream.read()  # to its end, which came in order
+    assert "Traceback" not in server.log
