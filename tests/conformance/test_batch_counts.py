@@ -109,7 +109,6 @@ async def test_what_is_settled_twice_or_by_a_zombie_counts_once(app: Rowlock, t:
     async with app.batch("b") as batch:
         await t.using(batch=batch).enqueue_many([{"n": n} for n in range(4)])
     dead, done, zombie, plain = await rig.claim(4)
-    marks = jobs.Marks(batches=[batch.id] * 2)
     for _ in range(2):
         await rig.settle(dead, DEAD)
         await rig.settle(done, Succeeded())
@@ -123,9 +122,8 @@ async def test_what_is_settled_twice_or_by_a_zombie_counts_once(app: Rowlock, t:
     assert mine.id == zombie.id
     assert await rig.settle(zombie, DEAD) == "lost"
     with suppress(Exception):  # one of the two is no longer its attempt's: neither may be counted
-        await rig.store.run(
-            jobs.succeed_marked([(mine.id, mine.token, None), (plain.id, plain.token, None)], KEEP, marks)
-        )
+        done = [(mine.id, mine.token, None), (plain.id, plain.token, None)]
+        await rig.store.run(jobs.succeed(done, KEEP, [mine, plain]))
     await exact(rig, batch)
     await rig.succeed(mine)
     await exact(rig, batch)

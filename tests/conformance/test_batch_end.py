@@ -73,7 +73,7 @@ async def test_a_transaction_that_is_rolled_back_ends_no_batch(app: Rowlock, t: 
     before = await rig.everything(ALL)
     with pytest.raises(ZeroDivisionError):
         async with app.transaction() as tx:
-            assert await tx.run(jobs.settle([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
+            assert await tx.run(jobs.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
             assert await tx.run(batches.end([batch.id])) == [batch.id]
             raise ZeroDivisionError
     with pytest.raises(ZeroDivisionError):

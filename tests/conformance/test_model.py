@@ -211,7 +211,7 @@ class Machine(RuleBasedStateMachine):
 
     def apply(self, lease: Claimed, how: str, token: str) -> None:
         job = self.jobs[lease.id]
-        answers = self.world.run(jobs.settle([settlement(lease, ENDS[how], under=token, draw=DRAW)], KEEP))
+        answers = self.world.run(jobs.apply([settlement(lease, ENDS[how], under=token, draw=DRAW)], KEEP))
         if job.token == token:
             assert answers == {lease.id: "applied"}
             job.settled = token

@@ -420,10 +420,9 @@ def test_a_statement_reads_only_its_own_rows(plans: dict[str, dict[str, list[Pla
 def test_only_operations_with_these_plans_keep_them() -> None:
     assert claim.claim("w", TOKEN, lanes(1), 1, 60).hot
     assert jobs.succeed([], jobs.Keep()).hot
-    assert jobs.succeed_marked([], jobs.Keep(), jobs.Marks()).hot
     assert sourced_claim.look([]).hot
     assert sourced_claim.claim_sourced("w", TOKEN, [], [], [], 1, 60).hot
-    assert not jobs.settle([], jobs.Keep()).hot
+    assert not jobs.apply([], jobs.Keep()).hot
     assert not leases.beat([], 60).hot
 
 

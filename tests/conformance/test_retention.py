@@ -25,6 +25,11 @@ from support.sources_rig import claim_turns, sources
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 TODAY = date(2026, 1, 1)  # where the fake clock starts
+# Whether somebody waits for a lock in this database: pg_locks shows those of all tests on the server.
+IN_LINE = (
+    "SELECT 1 FROM pg_locks WHERE NOT granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 
 
 class Watched:
@@ -57,7 +62,7 @@ class Watched:
             await gate.execute("SELECT pg_advisory_xact_lock(4242)")
             changing = asyncio.create_task(self._store.execute(gated))
             async with asyncio.timeout(10):
-                while not await gate.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+                while not await gate.fetch(f"{IN_LINE} AND locktype = 'advisory'"):
                     await asyncio.sleep(0.01)
             await self.step_in()
         await changing
@@ -365,7 +370,7 @@ async def test_a_writer_on_its_way_into_the_default_partition_does_not_fail(rig:
     async def settle_meanwhile() -> None:
         settling.append(asyncio.create_task(rig.settle(job, Failed("E", "x", permanent=True))))
         async with asyncio.timeout(10):
-            while not await rig.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'relation' AND NOT granted"):
+            while not await rig.fetch(f"{IN_LINE} AND locktype = 'relation'"):
                 await asyncio.sleep(0.01)
 
     watched.after, watched.step_in = "ATTACH", settle_meanwhile

@@ -10,10 +10,11 @@ from rowlock.core.errors import StoreError
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
-from rowlock.store import jobs, leases
+from rowlock.store import batches, jobs, leases
+from rowlock.store.adding import NewRow
 from rowlock.store.jobs import Keep
 from support import contract
-from support.rig import KEEP, Rig, moment, settlement, token
+from support.rig import KEEP, Rig, moment, numbered, settlement, token
 
 NO_LEASE = {
     "lease_token": None,
@@ -62,6 +63,53 @@ async def test_plain_successes_write_the_same_row(rig: Rig) -> None:
     differ = {"id": None, "settled_token": None}
     assert await rig.row(one.id) | differ == await rig.row(two.id) | differ
     assert await rig.settle(one, Succeeded('{"a": 1}')) == "duplicate"
+
+
+async def test_one_settle_of_all_kinds_of_ends_answers_for_each_and_ends_what_is_complete(rig: Rig) -> None:
+    """Whichever way each one takes: plain, with something to tell, with a follow-up, failed, repeated, lost."""
+    for batch_id in (numbered(901), numbered(902)):
+        await rig.store.run(batches.make(batch_id, "b", None, None))
+        row = NewRow(rig.new_id(), "{}", None, None)
+        await rig.store.run(jobs.enqueue_rows([row], NewJob(task="t", batch_id=batch_id)))
+        await rig.store.run(batches.seal(batch_id))
+    in_batch, dead_in_batch = await rig.claim(2)
+    key = NewRow(rig.new_id(), "{}", "k", None)
+    await rig.store.run(jobs.enqueue_rows([key], NewJob(task="t", unique="until_done")))
+    (keyed,) = await rig.claim()
+    repeated, lost = await rig.running(), await rig.running()
+    await rig.succeed(repeated)
+    plain, followed = await rig.running(), await rig.running(on_success='{"task": "after"}')
+    failed, sourced = await rig.running(), await rig.running(source="api:a")
+    done = [plain, in_batch, keyed, sourced, followed]
+    settled = [settlement(job, Succeeded(f'"{n}"')) for n, job in enumerate(done)]
+    settled += [settlement(failed, Failed("E", "no")), settlement(dead_in_batch, Failed("E", "no", permanent=True))]
+    stale = [settlement(repeated, Succeeded()), settlement(lost, Succeeded(), under=token())]
+    for given, answers in ((settled, {s.job.id: "applied" for s in settled}), (settled[:1], {plain.id: "duplicate"})):
+        assert await jobs.settle(rig.store, given, KEEP) == answers
+    mixed = {**{s.job.id: "duplicate" for s in settled}, repeated.id: "duplicate", lost.id: "lost"}
+    before = await rig.everything()
+    assert await jobs.settle(rig.store, [*settled, *stale], KEEP) == mixed
+    assert await rig.everything() == before, "written twice"
+    rows = await rig.rows()
+    assert [rows[job.id]["result"] for job in done] == ["0", "1", "2", "3", "4"]
+    assert (rows[failed.id]["state"], rows[lost.id]["state"]) == ("retryable", "running")
+    assert [row["task"] for row in rows.values()].count("after") == 1
+    assert await rig.fetch("SELECT count(*) FROM {t}job_keys WHERE mode <> 'id'") == [(0,)]
+    ends = [await rig.store.run(batches.get(batch_id)) for batch_id in (numbered(901), numbered(902))]
+    assert [(end.state, end.processed) for end in ends if end] == [("succeeded", 1), ("failed", 1)]
+
+
+async def test_a_stale_success_among_marked_ones_leaves_the_others_counted_once(rig: Rig) -> None:
+    """The short way of marked successes is all or none; the general way then writes each that still holds."""
+    await rig.store.run(batches.make(numbered(901), "b", None, None))
+    rows = [NewRow(rig.new_id(), "{}", None, None) for _ in range(3)]
+    await rig.store.run(jobs.enqueue_rows(rows, NewJob(task="t", batch_id=numbered(901))))
+    one, stale, two = await rig.claim(3)
+    ends = [settlement(one, Succeeded()), settlement(stale, Succeeded(), under=token()), settlement(two, Succeeded())]
+    assert await jobs.settle(rig.store, ends, KEEP) == {one.id: "applied", stale.id: "lost", two.id: "applied"}
+    batch = await rig.store.run(batches.get(numbered(901)))
+    assert batch is not None
+    assert (batch.total, batch.processed, batch.over) == (3, 2, False)
 
 
 @pytest.mark.parametrize("result", ["null", "0", '""', '"\\u0000"', "[1, 2.5, null]", None])
@@ -316,7 +364,7 @@ async def test_an_old_token_changes_nothing_when_the_new_one_is_in_the_same_batc
     await rig.settle(zombie, Released(0))
     (holder,) = await rig.claim()
     batch = [
-        settlement(zombie, Failed("E", "stolen", permanent=True), follow_ups=[(rig.new_id(), "{}", NewJob(task="x"))]),
+        settlement(zombie, Failed("E", "stolen", permanent=True), on_dead='{"task": "x"}'),
         settlement(holder, Succeeded('"mine"')),
     ]
     await rig.settle_all(batch if stale_first else batch[::-1])
@@ -343,21 +391,19 @@ async def test_an_empty_batch_changes_nothing(rig: Rig) -> None:
 
 
 async def test_follow_ups_are_written_with_the_final_state(rig: Rig) -> None:
-    job = await rig.running()
-    after = rig.new_id()
-    await rig.settle_all(
-        [settlement(job, Succeeded(), follow_ups=[(after, '{"n": 1}', NewJob(task="after", priority=9))])]
-    )
-    row = await rig.row(after)
-    assert (row["task"], row["args"], row["priority"], row["state"]) == ("after", {"n": 1}, 9, "queued")
+    job = await rig.running(on_success='{"task": "after", "priority": 9}')
+    await rig.succeed(job, "7")
+    (row,) = [row for row in (await rig.rows()).values() if row["id"] != job.id]
+    assert (row["task"], row["priority"], row["state"]) == ("after", 9, "queued")
+    assert (row["args"]["finished"]["job_id"], row["args"]["finished"]["result"]) == (job.id, 7)
 
 
 async def test_a_follow_up_that_cannot_be_stored_undoes_the_settle(rig: Rig) -> None:
     job, other = await rig.running(), await rig.running()
     before = await rig.everything()
-    taken = [(job.id, "{}", NewJob(task="x", priority=1000))]
+    refused = settlement(job, Succeeded(), on_success='{"task": "x", "priority": 1000}')
     with pytest.raises(StoreError):
-        await rig.settle_all([settlement(other, Succeeded()), settlement(job, Succeeded(), follow_ups=taken)])
+        await rig.settle_all([settlement(other, Succeeded()), refused])
     assert await rig.everything() == before
     await rig.succeed(job)
 
@@ -368,12 +414,7 @@ async def test_lost_and_repeated_settles_write_no_follow_ups(rig: Rig, stale: bo
     if not stale:
         await rig.succeed(job)
     before = await rig.everything()
-    late = settlement(
-        job,
-        Succeeded(),
-        under=token() if stale else None,
-        follow_ups=[(rig.new_id(), "{}", NewJob(task="after"))],
-    )
+    late = settlement(job, Succeeded(), under=token() if stale else None, on_success='{"task": "after"}')
     assert await rig.settle_all([late]) == {job.id: "lost" if stale else "duplicate"}
     assert await rig.everything() == before
 

@@ -44,7 +44,7 @@ async def test_an_error_in_the_block_undoes_all_of_it(rig: Rig) -> None:
         async with rig.store.transaction() as tx:
             await tx.execute("INSERT INTO notes VALUES (1, 'one')")
             await tx.run(enqueue(2))
-            assert await tx.run(jobs.settle([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
+            assert await tx.run(jobs.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
             raise ZeroDivisionError
     assert await rig.fetch("SELECT * FROM notes") == []
     assert await rig.everything() == before

@@ -51,7 +51,7 @@ async def bring_to(rig: Rig, state: State, **options: Any) -> Claimed:
 async def end(rig: Rig, job: Claimed, outcome: Outcome, state: State, under: str | None = None) -> str:
     error = None if outcome is Outcome.SUCCEEDED else "E"
     transition = Transition(state, outcome, error_code=error)
-    settled = await rig.settle_all([Settlement(job.id, under or job.token, transition)])
+    settled = await rig.settle_all([Settlement(job._replace(token=under or job.token), transition)])
     return settled[job.id]
 
 

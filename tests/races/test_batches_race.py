@@ -1,17 +1,20 @@
 """Two sessions meet on one batch, statement by statement: it ends when all is done, once, and not before."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from rowlock import NotAllowed, Rowlock
+from rowlock.client.batch import Batch
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.store import Store, batches, jobs
 from rowlock.store.adding import NewRow
+from rowlock.store.ids import new_id
 from support.app_rig import app, rig, t
-from support.interleave import Actor, orders, play, watching
+from support.interleave import GATE, Actor, closed_gate, orders, play, watching
 from support.rig import KEEP, Rig, settlement
 
 __all__ = ["app", "rig", "t"]  # fixtures
@@ -39,10 +42,23 @@ async def reports_of(rig: Rig, batch: Any) -> int:
     return sum(row["args"]["batch"]["batch_id"] == batch.id for row in rows)
 
 
+async def made(app: Rowlock, report: Any) -> Batch:
+    """A batch that is not sealed."""
+    batch_id = new_id()
+    await app.perform(batches.make(batch_id, "b", None, json.dumps({"task": report.name})))
+    return await app.find_batch(batch_id)
+
+
 async def once_done(actor: Actor, store: Store, look: Any) -> Any:
     """What can be seen as soon as an actor is done."""
     await actor.task
     return await store.run(look)
+
+
+async def ended(seal: Actor, store: Store, batch_id: str) -> Any:
+    """The batch as soon as it is sealed, once whoever sealed it has looked whether it can end."""
+    await once_done(seal, store, batches.end([batch_id]))
+    return await store.run(batches.get(batch_id))
 
 
 async def test_a_retry_and_the_end_leave_no_batch_that_is_over_with_work_left(
@@ -82,12 +98,43 @@ async def test_the_last_two_outcomes_leave_no_batch_that_nobody_ends(
             for _ in range(2):
                 await t.using(batch=batch).enqueue()
         one, two = await rig.claim(2)
-        settles = [jobs.settle([settlement(job, end)], KEEP) for job, end in ((one, Succeeded()), (two, DEAD))]
+        settles = [jobs.apply([settlement(job, end)], KEEP) for job, end in ((one, Succeeded()), (two, DEAD))]
         await play(watcher, order, Actor(rig.store, settles[0]), Actor(other, settles[1]))
         assert await rig.store.run(batches.end([batch.id])) == [batch.id]
         row = (await batch.refresh()).record
         assert (row.state, row.total, row.processed, row.failed) == ("failed", 2, 2, 1), order
         assert await reports_of(rig, batch) == 1
+
+
+@pytest.mark.parametrize(("waits", "table"), [("the seal", "batches"), ("the settle", "batch_counts")])
+async def test_a_seal_and_the_last_outcome_at_the_same_moment_end_the_batch(
+    app: Rowlock, t: Any, rig: Rig, watcher: Any, report: Any, waits: str, table: str
+) -> None:
+    """One of them has written, and looked if it looks before its commit, when the other commits and looks. No sweep."""
+    await watcher.execute(
+        f"CREATE FUNCTION wait_at_commit() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN PERFORM pg_advisory_xact_lock_shared({GATE}); RETURN NULL; END $$"
+    )
+    batch = await made(app, report)
+    await t.using(batch=batch).enqueue()
+    (job,) = await rig.claim()
+    await watcher.execute(
+        f"CREATE CONSTRAINT TRIGGER wait_at_commit AFTER INSERT OR UPDATE ON rowlock.{table}"
+        " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait_at_commit()"
+    )
+
+    async def settle() -> None:
+        assert await jobs.settle(rig.store, [settlement(job, Succeeded())], KEEP) == {job.id: "applied"}
+
+    first, second = (batch.seal, settle) if waits == "the seal" else (settle, batch.seal)
+    async with closed_gate(watcher) as somebody_waits:
+        waiting = asyncio.create_task(first())
+        await somebody_waits()
+        await second()
+        assert not (await batch.refresh()).over
+    await waiting
+    assert (await batch.refresh()).state == "succeeded"
+    assert await reports_of(rig, batch) == 1
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -102,7 +149,7 @@ async def test_a_job_that_is_added_while_the_batch_is_sealed_is_in_it_or_refused
         before = [NewRow(rig.new_id(), "{}", None, None) for _ in range(others)]
         await rig.store.run(jobs.enqueue_rows(before, new))
         seal = Actor(other, batches.seal(batch_id))
-        looking = asyncio.create_task(once_done(seal, other, batches.get(batch_id)))
+        looking = asyncio.create_task(ended(seal, other, batch_id))
         try:
             await play(watcher, order, Actor(rig.store, jobs.enqueue_rows([row], new)), seal)
             added = True

@@ -63,7 +63,7 @@ async def test_finish_and_reclaim_write_one_outcome(rig: Rig, other: Store, watc
     for order in (*orders(4, 2), *orders(3, 5)):  # whoever comes second has fewer steps
         job = await rig.running(lease=5)
         rig.clock.move(6)
-        finish = jobs.settle([settlement(job, Succeeded('"done"'))], KEEP)
+        finish = jobs.apply([settlement(job, Succeeded('"done"'))], KEEP)
         a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, leases.reclaim([0.5], 0, KEEP)))
         row = await rig.row(job.id)
         if a[job.id] == "applied":
@@ -105,7 +105,7 @@ async def test_cancel_and_finish_agree_on_what_happened(rig: Rig, other: Store, 
     seen: Counter[str] = Counter()
     for order in orders(4, 4):
         job = await rig.running()
-        finish = jobs.settle([settlement(job, Succeeded('"done"'))], KEEP)
+        finish = jobs.apply([settlement(job, Succeeded('"done"'))], KEEP)
         a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, jobs.cancel([job.id], KEEP)))
         row = await rig.row(job.id)
         assert a[job.id] == "applied", order
@@ -121,7 +121,7 @@ async def test_cancel_and_a_failure_agree_on_what_happened(rig: Rig, other: Stor
     seen = set()
     for order in orders(4, 4):
         job = await rig.running()
-        fail = jobs.settle([settlement(job, Failed("E", "no"))], KEEP)
+        fail = jobs.apply([settlement(job, Failed("E", "no"))], KEEP)
         a, b = await play(watcher, order, Actor(rig.store, fail), Actor(other, jobs.cancel([job.id], KEEP)))
         assert a[job.id] == "applied", order
         assert (await rig.state(job.id) == "cancelled") or b[job.id] == "cancelling", order
@@ -147,7 +147,7 @@ async def test_settle_and_beat_never_bring_a_lease_back(rig: Rig, other: Store, 
             job = await rig.running()
             rig.clock.move(1)
             beat = Actor(other, leases.beat([(job.id, job.token)], 1000))
-            settle = Actor(rig.store, jobs.settle([settlement(job, end)], KEEP))
+            settle = Actor(rig.store, jobs.apply([settlement(job, end)], KEEP))
             a, _ = await play(watcher, order, settle, beat)
             assert a == {job.id: "applied"}, order
             row = await rig.row(job.id)

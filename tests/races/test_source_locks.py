@@ -83,12 +83,11 @@ async def running(rig: Rig, count: int) -> list[Claimed]:
 
 
 def failures(held: list[Claimed]) -> Operation[Any]:
-    return jobs.settle([settlement(job, Failed("HTTP_503", "no", fault="source")) for job in held], KEEP)
+    return jobs.apply([settlement(job, Failed("HTTP_503", "no", fault="source")) for job in held], KEEP)
 
 
 def successes(held: list[Claimed]) -> Operation[Any]:
-    marks = jobs.Marks(sources=[(job.source or "", job.source_epoch or 0) for job in held])
-    return jobs.succeed_marked([(job.id, job.token, None) for job in held], KEEP, marks)
+    return jobs.succeed([(job.id, job.token, None) for job in held], KEEP, held)
 
 
 @pytest.mark.parametrize(("outcome", "steps"), [(failures, 7), (successes, 3)])

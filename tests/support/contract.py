@@ -3,11 +3,10 @@
 import asyncio
 from typing import Any
 
-from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.store import jobs, leases
 from support.interleave import closed_gate
-from support.rig import KEEP, LEASE, Rig, settlement, token
+from support.rig import KEEP, LEASE, Rig, token
 
 
 async def every_claim_counts_one_attempt(rig: Rig) -> None:
@@ -62,10 +61,10 @@ async def a_repeated_settle_is_a_duplicate(rig: Rig) -> None:
 
 async def follow_ups_come_with_the_final_state(rig: Rig) -> None:
     """What follows a job is written with its final state, in one transaction."""
-    job, after = await rig.running(), rig.new_id()
-    follow_up = (after, "{}", NewJob(task="after"))
-    assert await rig.settle_all([settlement(job, Succeeded(), follow_ups=[follow_up])]) == {job.id: "applied"}
-    assert after in await rig.rows(), "the follow-up is missing"
+    job = await rig.running(on_success='{"task": "after"}')
+    assert await rig.settle(job, Succeeded()) == "applied"
+    followed = [row["args"]["finished"]["job_id"] for row in (await rig.rows()).values() if row["task"] == "after"]
+    assert followed.count(job.id) == 1, "the follow-up is missing"
 
 
 async def nothing_starts_before_its_time(rig: Rig) -> None:

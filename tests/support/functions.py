@@ -199,17 +199,17 @@ class FunctionStore:
 
         return does()
 
-    def _succeed(self, done: Sequence[tuple[str, str, str | None]], keep: Any) -> Any:
-        if keep != KEEP or not done:
+    def _succeed(self, done: Sequence[tuple[str, str, str | None]], keep: Any, marked: Sequence[Claimed] = ()) -> Any:
+        if keep != KEEP or not done or marked:
             return None
 
         async def does() -> bool:
-            answers = await self._complete(done)
+            answers = await self._complete_many(done)
             return all(answer == "applied" for _, answer in answers)
 
         return does()
 
-    async def _complete(self, done: Sequence[tuple[str, str, str | None]], draw: float = 0.5) -> list[Any]:
+    async def _complete_many(self, done: Sequence[tuple[str, str, str | None]], draw: float = 0.5) -> list[Any]:
         jobs = [
             {"job_id": job_id, "token": held} | ({} if result is None else {"result": json.loads(result)})
             for job_id, held, result in done
@@ -217,9 +217,9 @@ class FunctionStore:
         sql = "SELECT CAST(job_id AS text), answer FROM rowlock.complete_many($1::text::jsonb)"
         return await self.call(sql, json.dumps(jobs), draw=draw)
 
-    def _settle(self, settlements: Sequence[Any], keep: Any) -> Any:
-        plain = all(isinstance(one, Ended) and not one.follow_ups for one in settlements)
-        if keep != KEEP or not plain or not settlements or len({one.id for one in settlements}) < len(settlements):
+    def _apply(self, settlements: Sequence[Any], keep: Any) -> Any:
+        plain = all(isinstance(one, Ended) and not one.carried for one in settlements)
+        if keep != KEEP or not plain or not settlements or len({one.job.id for one in settlements}) < len(settlements):
             return None
         if any(isinstance(one.end, Succeeded) and "\\u0000" in (one.end.result or "") for one in settlements):
             return None  # jsonb holds no NUL: the function refuses it
@@ -227,14 +227,14 @@ class FunctionStore:
         async def does() -> dict[str, str]:
             answers: dict[str, str] = {}
             for one in settlements:
-                answers |= dict(await self._end(one.id, one.token, one.end, one.draw))
+                answers |= dict(await self._end_one(one.job.id, one.job.token, one.end, one.draw))
             return answers
 
         return does()
 
-    async def _end(self, job_id: str, held: str, end: AttemptEnd, draw: float) -> list[Any]:
+    async def _end_one(self, job_id: str, held: str, end: AttemptEnd, draw: float) -> list[Any]:
         if isinstance(end, Succeeded):
-            return await self._complete([(job_id, held, end.result)], draw)
+            return await self._complete_many([(job_id, held, end.result)], draw)
         verb, options = "fail", dict[str, Any]()
         match end:
             case Failed():

@@ -123,7 +123,11 @@ async def closed_gate(watcher: Any) -> AsyncIterator[Callable[[], Awaitable[None
     """Close the gate for the block; the value waits until somebody stands before it."""
 
     async def somebody_waits() -> None:
-        waiting = "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted)"
+        # In this database: pg_locks shows those of the whole server, where another test may have closed its own gate.
+        waiting = (
+            "SELECT EXISTS (SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+            " WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objid = $1 AND NOT l.granted)"
+        )
         async with asyncio.timeout(PATIENCE):
             while not await watcher.fetchval(waiting, GATE):
                 await asyncio.sleep(0.002)

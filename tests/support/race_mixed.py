@@ -35,8 +35,8 @@ async def mixed(url: str, seconds: float) -> dict[str, Any]:
             job.id: random.choice([Succeeded(None), Succeeded("1"), Failed("E", "e", 0), Released(0)])
             for job in claimed
         }
-        settlements = [Settlement(job.id, job.token, decide(job, ends[job.id], 0), ()) for job in claimed]
-        for job_id, answer in (await store.run(jobs.settle(settlements, KEEP))).items():
+        settlements = [Settlement(job, decide(job, ends[job.id], 0)) for job in claimed]
+        for job_id, answer in (await jobs.settle(store, settlements, KEEP)).items():
             told["lost"] += answer != "applied"
             if isinstance(ends[job_id], Succeeded):
                 told["finished"].append(job_id)

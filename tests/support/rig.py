@@ -147,7 +147,7 @@ class Rig:
         return (await self.settle_all([settlement(job, end, under=under, draw=draw)], keep))[job.id]
 
     async def settle_all(self, settlements: Sequence[Settlement], keep: Keep = KEEP) -> dict[str, str]:
-        return dict(await self.store.run(jobs.settle(settlements, keep)))
+        return dict(await self.store.run(jobs.apply(settlements, keep)))
 
     async def succeed(self, job: Claimed, result: str | None = None) -> None:
         assert await self.settle(job, Succeeded(result)) == "applied"
@@ -204,13 +204,14 @@ class Ended(Settlement):
 
     end: AttemptEnd
     draw: float
+    carried: dict[str, Any]  # what the job carries beyond what it was claimed with
 
 
 def settlement(
-    job: Claimed, end: AttemptEnd, *, under: str | None = None, draw: float = 0.5, follow_ups: Any = ()
+    job: Claimed, end: AttemptEnd, *, under: str | None = None, draw: float = 0.5, **carried: Any
 ) -> Settlement:
-    made = Ended(job.id, under or job.token, decide(job, end, draw), tuple(follow_ups))
-    made.end, made.draw = end, draw
+    made = Ended(job._replace(token=under or job.token, **carried), decide(job, end, draw))
+    made.end, made.draw, made.carried = end, draw, carried
     return made
 
 

@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 from rowlock.client.sources import Sources
 from rowlock.core.claiming import ClaimSourced, Look, Plan
 from rowlock.core.job import Claimed, NewJob
-from rowlock.core.outcome import Failed
+from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.source import Fault
 from rowlock.core.turn_order import PLAIN
 from rowlock.store import jobs, sourced_claim
 from rowlock.store.adding import NewRow
 from rowlock.store.claim import Lane
-from rowlock.store.jobs import Marks
 from support import sourced
-from support.rig import KEEP, LEASE, Rig, token
+from support.rig import KEEP, LEASE, Rig, settlement, token
 from support.stores import empty
 
 
@@ -145,9 +144,8 @@ async def fail(
 
 async def succeed(rig: Rig, *claimed: Claimed) -> None:
     """These attempts succeed, all at once, by the way that a worker's successes go."""
-    marks = Marks(sources=[(job.source, job.source_epoch or 0) for job in claimed if job.source is not None])
-    done = [(job.id, job.token, None) for job in claimed]
-    assert await rig.store.run(jobs.succeed_marked(done, KEEP, marks))
+    answers = await jobs.settle(rig.store, [settlement(job, Succeeded()) for job in claimed], KEEP)
+    assert set(answers.values()) <= {"applied"}
 
 
 async def open_breaker(rig: Rig, source: str, failures: int = 5) -> None:

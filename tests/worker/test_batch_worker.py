@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
+from rowlock.store import Store, batches
 from support.contract_tasks import rows_of, until, working
 
 
@@ -197,16 +198,16 @@ async def test_a_worker_that_stops_ends_the_batch_whose_last_job_settled_itself(
 
     async with app.batch("one") as batch:
         job = await effect.using(batch=batch).enqueue()
-    async with app.worker() as worker:
-        end, calls = worker.settler.end_batches, []
+    async with app.worker():
+        end, calls = batches.end_after_commit, []
 
-        async def slow_at_first(ids: set[str]) -> None:
+        async def slow_at_first(store: Store, ids: set[str]) -> None:
             calls.append(ids)
             if len(calls) == 1:
                 await asyncio.sleep(60)  # the stop comes before it is done
-            await end(ids)
+            await end(store, ids)
 
-        monkeypatch.setattr(worker.settler, "end_batches", slow_at_first)
+        monkeypatch.setattr(batches, "end_after_commit", slow_at_first)
         await job.wait(10)
         await until(lambda: calls, 10)
     assert (await app.find_batch(batch.id)).state == "succeeded"

@@ -27,7 +27,6 @@ from rowlock.core.remote import REPLAYS, output_name
 from rowlock.core.states import FINAL
 from rowlock.store import aside, batches, remote
 from rowlock.store.engines.engine import Store
-from rowlock.store.follow_ups import follow_ups
 
 log = logging.getLogger("rowlock.bridge")
 
@@ -197,17 +196,17 @@ class Listener:
         checked = await asyncio.gather(*map(self._checked, ends))
         settlements, files = [], []
         for job, end, file in checked:
-            transition = decide(job, end, random.random())
-            settlements.append(Settlement(job.id, job.token, transition, follow_ups(job, transition)))
+            settlements.append(Settlement(job, decide(job, end, random.random())))
             if file is not None:
                 files.append((job.id, job.token, *file))
         answers = await self._store.run(remote.settle(settlements, files, self._app.keep))
-        applied = [job for job, _, _ in checked if answers[job.id] == "applied"]
-        self._told(applied, len(applied))
-        await self._end_batches({s.id: s for s in settlements}, applied)
-        for s in settlements:
-            if answers[s.id] == "applied" and s.transition.error_code is not None:
-                log.info("Job %s ended behind Redis as %s: %s", s.id, s.transition.state, s.transition.error_code)
+        applied = [s for s in settlements if answers[s.job.id] == "applied"]
+        self._told([job for job, _ in applied], len(applied))
+        ended = {job.batch_id for job, t in applied if job.batch_id is not None and t.state in FINAL}
+        await batches.end_after_commit(self._store, ended)
+        for job, t in applied:
+            if t.error_code is not None:
+                log.info("Job %s ended behind Redis as %s: %s", job.id, t.state, t.error_code)
         return [
             Judged(entry, self._answered(entry, one, first, answers) if isinstance(one, Ended) else one)
             for entry, one in judged
@@ -233,12 +232,6 @@ class Listener:
         if isinstance(found, Failed):
             return ended.job, found, None
         return ended.job, ended.end, (ended.file, found)
-
-    async def _end_batches(self, settled: Mapping[str, Settlement], applied: Sequence[Claimed]) -> None:
-        """End the batches whose last outcome this was; should that fail, the sweeper does."""
-        ids = {job.batch_id for job in applied if job.batch_id and settled[job.id].transition.state in FINAL}
-        if ids and (complete := await self._store.run(batches.complete(sorted(ids)))):
-            await self._store.run(batches.end(complete))
 
     # --- what is done
 

@@ -71,18 +71,28 @@ def add_schedule(
     zone: Annotated[str, typer.Option("--zone", help="IANA zone, e.g. Asia/Seoul")] = "UTC",
     seconds: Annotated[bool, typer.Option("--seconds", help="The rule has six fields, seconds first")] = False,
     missed: Annotated[str, typer.Option("--missed", help="Missed ticks: latest, skip or all")] = "latest",
-    missed_most: Annotated[int, typer.Option("--missed-most", min=1, help="With all: at most so many")] = 100,
-    missed_window: Annotated[str, typer.Option("--missed-window", metavar="TIME", help="None older than this")] = "1h",
-    overlap: Annotated[str, typer.Option("--overlap", help="While a job of it is at work: allow or skip")] = "allow",
-    jitter: Annotated[str, typer.Option("--jitter", metavar="TIME", help="Start up to so much later")] = "0s",
+    missed_most: Annotated[
+        int, typer.Option("--missed-most", min=1, help="With --missed all: this many ticks at most")
+    ] = 100,
+    missed_window: Annotated[
+        str, typer.Option("--missed-window", metavar="TIME", help="Make up for no older tick")
+    ] = "1h",
+    overlap: Annotated[
+        str, typer.Option("--overlap", help="While an earlier job is unfinished: allow or skip")
+    ] = "allow",
+    jitter: Annotated[
+        str, typer.Option("--jitter", metavar="TIME", help="Random delay of each job, up to this")
+    ] = "0s",
     start: Annotated[str | None, typer.Option("--start", metavar="ISO", help="No tick before")] = None,
     end: Annotated[str | None, typer.Option("--end", metavar="ISO", help="No tick after")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Queue")] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="-100 (first) to 100 (last)")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Whom its jobs belong to")] = None,
     source: Annotated[str | None, typer.Option("--source", help="The outside service they call")] = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Tries")] = None,
-    timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="Of one attempt")] = None,
+    max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Tries before a job is dead")] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="Limit of one attempt, e.g. 30s")
+    ] = None,
     defaults: DefaultsOption = False,
 ) -> None:
     """Add a schedule while everything runs, or change one that was added so."""

@@ -20,7 +20,7 @@ WATCH_SECONDS = 0.2
 
 
 class Batch:
-    """One batch: `id`, every column and counter of it as last read, `wait()`, `watch()`, `cancel()`."""
+    """One batch: `id`, its columns and counters as last read, `wait()`, `watch()`, `cancel()`."""
 
     def __init__(self, app: Database, batch_id: str, name: str, owner: str | None, row: BatchRow | None = None) -> None:
         self._app, self.id, self.name, self.owner, self._row = app, batch_id, name, owner, row
@@ -41,7 +41,7 @@ class Batch:
         return getattr(self.record, name)
 
     async def refresh(self) -> Batch:
-        """Read it again."""
+        """Read the batch again."""
         self._row = await self._app.perform(batches.get(self.id))
         if self._row is None:
             raise BatchNotFound(self.id)
@@ -68,11 +68,13 @@ class Batch:
         raise AssertionError("unreachable")
 
     async def seal(self) -> None:
-        """No more jobs from outside. The end of `async with app.batch(…)` does it."""
+        """Seal the batch: only its own jobs may add jobs now. The end of `async with app.batch(…)` does it."""
         await self._app.perform(batches.seal(self.id))
+        # After the commit: before it, the seal and a last outcome written at the same moment do not see each other.
+        await self._app.perform(batches.end([self.id]))
 
     async def cancel(self) -> None:
-        """Take no more jobs, and cancel those that are left; running ones are asked to stop."""
+        """Take no more jobs, and cancel the unfinished ones; running jobs are asked to stop."""
         write = self._app.perform
         if not await write(batches.mark_cancelled(self.id)):
             row = (await self.refresh()).record

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from rowlock.client.handle import JobHandle
 from rowlock.client.results import Results
-from rowlock.client.transactions import AttemptTransaction, Lease, Opens, joined
+from rowlock.client.transactions import AttemptTransaction, LeaseKey, Opens, joined
 from rowlock.core.errors import InvalidArguments, LeaseLost
 from rowlock.core.job import Claimed
 from rowlock.store.engines.engine import Session
@@ -21,7 +21,7 @@ Report = Callable[[int | None, str | None, str | None], None]
 class Enqueues(Protocol):
     """A task, as `ctx.enqueue()` needs it."""
 
-    async def enqueue_under(self, lease: Lease | None, arguments: Mapping[str, Any]) -> JobHandle[Any]: ...
+    async def enqueue_under(self, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[Any]: ...
 
 
 class App(Opens, Protocol):

@@ -153,7 +153,7 @@ class Database:
     # --- operations and transactions
 
     async def perform(self, op: Operation[T], connection: Any = None) -> T:
-        """Run an operation where it belongs: on the caller's connection, in the transaction around, or on its own."""
+        """Run an operation on the caller's `connection`, else in the transaction around it, else in one of its own."""
         if connection is not None:
             return await foreign.run_on(connection, op, self.clock)
         around = joined(self)
@@ -180,7 +180,7 @@ class Database:
             yield session
 
     async def fetch(self, sql: str, *args: Any) -> list[Sequence[Any]]:
-        """Rows of your own query, which may not write. Inside of `transaction()` it is part of it; outside, on SQLite,
+        """Rows of your own query, which may not write. Inside of `transaction()` it reads there; outside, on SQLite,
         it does not wait for writers."""
         return await (joined(self) or await self.store()).fetch(sql, *args)
 

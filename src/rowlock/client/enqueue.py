@@ -7,7 +7,7 @@ from typing import Any
 
 from rowlock.client.database import Database
 from rowlock.client.handle import Fresh, JobHandle, Result
-from rowlock.client.transactions import Lease, joined, joined_lease
+from rowlock.client.transactions import LeaseKey, joined, joined_lease
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import Job, NewJob
 from rowlock.store import jobs, reads
@@ -18,7 +18,7 @@ from rowlock.store.ids import new_id
 
 
 async def enqueue_one(
-    app: Database, row: NewRow, new: NewJob, result: Result, connection: Any = None, under: Lease | None = None
+    app: Database, row: NewRow, new: NewJob, result: Result, connection: Any = None, under: LeaseKey | None = None
 ) -> JobHandle[Any]:
     """Make one job. `row` has an id only if the caller chose one; `under` is the lease of the attempt that makes it."""
     steps = _one(app, row, new, result, under, joins=connection is None)
@@ -48,7 +48,7 @@ def enqueue_one_sync(app: Database, row: NewRow, new: NewJob, result: Result, co
 
 
 def _one(
-    app: Database, row: NewRow, new: NewJob, result: Result, under: Lease | None, *, joins: bool
+    app: Database, row: NewRow, new: NewJob, result: Result, under: LeaseKey | None, *, joins: bool
 ) -> Generator[Operation[Any], Any, JobHandle[Any]]:
     """The operations that make one job; each is run by the caller, who sends its answer in."""
     given_id, args, key, source = row

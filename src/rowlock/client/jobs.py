@@ -18,7 +18,7 @@ from rowlock.store.ids import valid_id
 
 
 class Jobs(Database):
-    """A database and its jobs. Inside of `transaction()` each of these is part of that."""
+    """A database and its jobs. Inside of `transaction()`, each call is part of the transaction."""
 
     registry: Registry
 
@@ -53,12 +53,12 @@ class Jobs(Database):
         return [self._shown(row) for row in rows]
 
     async def stats(self) -> reads.Stats:
-        """How queues, workers and the last minutes stand."""
+        """Numbers of jobs for each queue, workers, and what finished in the last minutes."""
         return await self.perform(reads.stats())
 
     async def cancel(self, job_id: str) -> str:
         """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed.
-        Inside of `transaction()` it is part of it."""
+        Inside of `transaction()`, the cancel is part of the transaction."""
         answer = (await self.perform(jobs.cancel([job_id_of(job_id)], self.keep)))[job_id_of(job_id)]
         if answer == "missing":
             raise JobNotFound(str(job_id))

@@ -31,7 +31,7 @@ class Portal:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's value. Who is interrupted while it waits takes the work back."""
+        """Run a coroutine and return its value. A thread that is interrupted while it waits cancels the coroutine."""
         if threading.current_thread() is self._thread:
             work.close()
             raise InvalidArguments("this code runs in the loop that sync calls wait for: await the async call instead")
@@ -77,7 +77,7 @@ class Portal:
         """The thread goes on in the parent."""
 
     def after_fork(self, child: bool) -> None:
-        """There is no thread in a child, and somebody there may have held the lock."""
+        """A forked child has no portal thread, and another thread may have held the lock at the fork: make new ones."""
         if child:
             _inherited.append(self._loop)  # closing it would end the watching for the parent's loop
             self._forget()

@@ -93,7 +93,7 @@ class Results(ABC):
 
     @abstractmethod
     def jobs(self, older_than: float) -> Iterator[str]:
-        """Ids of the jobs that have files here, if none of these files is younger than so many seconds."""
+        """Ids of the jobs that have files here, without jobs that have a file younger than this many seconds."""
 
     @abstractmethod
     def published(self, job_id: str) -> list[str]:
@@ -180,7 +180,7 @@ class ResultFolder(Results):
     @contextlib.contextmanager
     def opened(self, uri: str) -> Iterator[int]:
         """A descriptor of a result's file. Each part of the path is opened by itself, and none may be a symbolic link:
-        so nothing outside of the folder is read, whatever is changed in it meanwhile."""
+        so nothing outside of the folder is read, also if another program changes it meanwhile."""
         parts = self.parts(uri)
         with contextlib.ExitStack() as stack:
             try:

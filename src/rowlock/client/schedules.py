@@ -83,7 +83,7 @@ def _possible(wanted: str) -> str:
 
 
 class Schedules:
-    """The schedules of one app, and those of its database. Inside of `app.transaction()` all of this is part of it."""
+    """The schedules of one app and of its database. Inside of `app.transaction()`, each call is part of it."""
 
     def __init__(self, app: Jobs) -> None:
         self._app = app
@@ -102,7 +102,7 @@ class Schedules:
         return [make() for make in self._code.values()]
 
     def in_config(self, refused: Callable[[Exception], None]) -> list[Schedule]:
-        """What the config declares. One that is wrong is refused; the others go on."""
+        """The schedules of the config. A wrong one is left out, and `refused` is called with its error."""
         found = []
         for wanted, given in self._app.settings.schedules.items():
             options = dict(given)
@@ -117,7 +117,7 @@ class Schedules:
         return found
 
     async def add(self, wanted: str, task: Task[..., Any, Any] | str, /, **given: Any) -> ScheduleRow:
-        """Add a schedule while the app runs, or change one that was added so."""
+        """Add a schedule while the app runs, or change one that was added by this method."""
         schedule = schedule_of(self._app, wanted, task, given)
         declared = await self._app.perform(schedules.declare([schedule], "runtime", None))
         for there in declared.refused.values():
@@ -146,7 +146,7 @@ class Schedules:
         return await self.get(wanted)
 
     async def resume(self, wanted: str) -> ScheduleRow:
-        """Ticks again, from now on; what was owed already when it was paused fires now."""
+        """Ticks again, from now on. A tick that was due before the pause fires now."""
         await self._app.perform(schedules.resume(_possible(wanted)))
         return await self.get(wanted)
 

@@ -30,7 +30,7 @@ class Perform(Protocol):
 
 
 class Sources:
-    """The sources of one database. Inside of `app.transaction()` all of it is part of that."""
+    """The sources of one database. Inside of `app.transaction()`, each call is part of the transaction."""
 
     def __init__(self, perform: Perform) -> None:
         self._perform = perform
@@ -65,7 +65,7 @@ class Sources:
         return [name for name in names if name not in policies]
 
     async def list(self, limit: int = 1000, *, after: str = "", refused: int = 0) -> list[Source]:
-        """Sources and classes by name; with `refused`, the block candidates that refused so often in a row."""
+        """Sources and classes by name; with `refused`, only those with at least this many refusals in a row."""
         return await self._perform(sources.sources(at_most(limit), after, None, refused))
 
     async def pause(self, name: str, duration: float | timedelta | None = None) -> Source:
@@ -75,12 +75,13 @@ class Sources:
         return await self.get(name)
 
     async def resume(self, name: str) -> Source:
-        """Let claims go on, with a closed breaker."""
+        """End a pause or a block of a source or class, and close its breaker."""
         await self._perform(sources.resume(check_name(name)))
         return await self.get(name)
 
     async def declare(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write what a config says, where no operator has said otherwise; tell what is left of other configs."""
+        """Write the settings of a config, except where an operator has set another value; log settings that remain from
+        other configs."""
         for name in sorted(policies):
             checked = check_policy(check_name(name), dict(policies[name]))
             if not await self._perform(sources.set_policy(name, checked, by="config", afresh=True)):

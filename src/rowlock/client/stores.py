@@ -19,7 +19,7 @@ class Stores:
         forking.watch(self)
 
     def opened(self) -> Store | None:
-        """The running loop's store if it is open already: nothing to wait for."""
+        """This loop's store if it is already open, else None. Never awaits."""
         opening = self._opening.get(asyncio.get_running_loop())
         if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
             return None
@@ -73,7 +73,7 @@ class Stores:
             await store.close()
 
     def _abandon_ended(self) -> None:
-        """Loops that were closed without that."""
+        """Close the stores of loops that were closed without closing their async generators."""
         for loop in [loop for loop in list(self._opening) if loop.is_closed()]:
             opening = self._opening.pop(loop, None)
             self._ends.pop(loop, None)
@@ -81,10 +81,10 @@ class Stores:
                 opening.result().abandon()
 
     def before_fork(self) -> None:
-        """Each store sees to itself."""
+        """Nothing to do: each store has its own hook."""
 
     def after_fork(self, child: bool) -> None:
-        """A child opens its own. What it inherited is kept: to tidy it up is for the parent alone."""
+        """A child opens stores of its own. The inherited ones stay referenced: closing them would harm the parent."""
         if child:
             _inherited.extend((self._opening, self._ends))
             self._opening, self._ends = {}, {}

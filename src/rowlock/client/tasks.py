@@ -22,7 +22,7 @@ from rowlock.client.database import Database
 from rowlock.client.enqueue import enqueue_many, enqueue_one, enqueue_one_sync
 from rowlock.client.follow_ups import packed
 from rowlock.client.handle import JobHandle, Result
-from rowlock.client.transactions import Lease
+from rowlock.client.transactions import LeaseKey
 from rowlock.core.errors import ConfigError, InvalidArguments, TaskNotFound
 from rowlock.core.job import NewJob
 from rowlock.core.options import (
@@ -117,7 +117,7 @@ class Task(Generic[P, R, C]):
         row, new = self._job(args, kwargs)
         return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"))
 
-    async def enqueue_under(self, lease: Lease | None, arguments: Mapping[str, Any]) -> JobHandle[R]:
+    async def enqueue_under(self, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[R]:
         """Make a job on behalf of an attempt, which must still hold its lease."""
         row, new = self._job((), arguments)
         return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"), lease)

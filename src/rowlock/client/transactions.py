@@ -19,7 +19,7 @@ from rowlock.store.engines.rows import UserRow
 from rowlock.store.engines.session import Block, take_turn
 
 T = TypeVar("T")
-Lease = tuple[str, str]  # job id, token
+LeaseKey = tuple[str, str]  # a job's id and the token of its lease
 MOST_GIVEN_BACK = 10  # releases of one job after which a lost database uses up tries, too
 
 
@@ -39,7 +39,7 @@ class Around:
         self.app = app
 
     @property
-    def lease(self) -> Lease | None:
+    def lease(self) -> LeaseKey | None:
         """That of the attempt whose transaction it is."""
         return None
 
@@ -61,7 +61,7 @@ def joined(app: Any) -> Session | None:
     return around.joinable() if around is not None else None
 
 
-def joined_lease(app: Any) -> Lease | None:
+def joined_lease(app: Any) -> LeaseKey | None:
     """The lease of the attempt whose transaction that is."""
     around = _nearest(app)
     return around.lease if around is not None else None
@@ -96,32 +96,31 @@ async def joining(app: Any, session: Block) -> AsyncIterator[None]:
 class AttemptTransaction(Around):
     """What the blocks of one attempt write; it commits with the attempt's success, or not at all.
 
-    The first block begins it, and it stays open until the handler returns. Blocks of several tasks take turns. Outside
-    of the blocks it is a session itself: what comes while a block is open waits for its end, as it would be undone with
-    the block if that raised.
+    The first block begins it, and it stays open until the handler returns. Blocks of several asyncio tasks take turns.
+    Statements outside of a block wait until the open block has ended: if that raised, they would be undone with it.
     """
 
     # Values of the class, because one of these is made for every attempt, and most have no transaction.
     _manager: AbstractAsyncContextManager[Block] | None = None
     _turn: asyncio.Lock | None = None
     _holds_work = _over = False
-    _unavailable = False  # it could not be opened, or has gone
+    _unavailable = False  # the database could not be reached, or the connection broke
 
     def __init__(self, app: Opens | None, job: Claimed) -> None:
         self.app, self._job = app, job
 
     @property
-    def lease(self) -> Lease:
-        """Of the attempt."""
+    def lease(self) -> LeaseKey:
+        """Job id and token of the attempt whose transaction this is."""
         return self._job.id, self._job.token
 
     def enter(self) -> None:
-        """Let what the running task does from now on join, and all tasks that it starts."""
+        """From now on, enqueues of the running asyncio task, and of tasks that it starts, join this transaction."""
         _around.set(self)
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """The same for a block, which may itself be in a transaction."""
+        """As `enter`, until the block ends; then the transaction around it, if any, is joined again."""
         self.outer = _around.get()
         self.enter()
         try:
@@ -133,7 +132,8 @@ class AttemptTransaction(Around):
 
     @asynccontextmanager
     async def block(self) -> AsyncIterator[Session]:
-        """A part of it that is undone alone if it raises; inside of another block, a part of that."""
+        """A savepoint of the transaction: if the block raises, only the block is undone. Inside another block, a
+        savepoint of that."""
         self._check_place()
         if self.session is not None and (inner := self.session.innermost()) is not self.session:
             async with inner.savepoint() as part:

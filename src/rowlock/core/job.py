@@ -55,12 +55,10 @@ class Claimed(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """A transition for one leased job, with the follow-up jobs that must be written with it."""
+    """A leased job and what becomes of it."""
 
-    id: str
-    token: str
+    job: Claimed
     transition: Transition
-    follow_ups: tuple[tuple[str, str, NewJob], ...] = ()  # (id, args, options)
 
 
 class Finished(TypedDict):

@@ -20,10 +20,12 @@ from typing import NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
-from rowlock.core.errors import BatchNotFound, NotAllowed
+from rowlock.core.errors import BatchNotFound, NotAllowed, StorageFull, StoreUnavailable
 from rowlock.core.job import NewJob
 from rowlock.core.states import State
+from rowlock.store import aside
 from rowlock.store.adding import add
+from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.follow_ups import follow_up
 from rowlock.store.ids import valid_id
@@ -181,18 +183,37 @@ def start(ids: Sequence[str]) -> Steps[None]:
 
 
 @operation(repeatable=True)
-def seal(batch_id: str) -> Steps[list[str]]:
-    """No more jobs from outside; ends the batch if nothing is left to do. Waits for transactions that add to it."""
+def seal(batch_id: str) -> Steps[None]:
+    """No more jobs from outside. Waits for transactions that add to it. Whoever commits it ends the batch (`end`)."""
     yield Call("hold_batches", asked=[(batch_id,)])
     if not (yield Call("seal_batch", batch_id=batch_id)):
         raise BatchNotFound(batch_id)
-    return (yield from end_complete([batch_id]))
 
 
 @operation(read=True, hot=True)
-def complete(ids: Sequence[str]) -> Steps[list[str]]:
+def complete(ids: Collection[str]) -> Steps[list[str]]:
     """The complete ones among these batches: sealed, and processed = total."""
     return [row.id for row in (yield Call("complete_batches", asked=[(batch_id,) for batch_id in sorted(ids)]))]
+
+
+async def end_after_commit(store: Store, ids: Collection[str]) -> None:
+    """Called once the commit of what may have completed these batches is over: an outcome, or a seal. Of two that are
+    written at the same moment neither sees the other before it commits; the one that commits last, looking then, sees
+    both. What fails here is done by the next sweep."""
+    if not ids:
+        return
+    try:
+        await end_each(store, ids)
+    except (StoreUnavailable, StorageFull) as error:
+        store.outage.failed("settler (batches wait for the next sweep to end)", error)
+    except Exception as error:
+        log.warning("batches wait for the next sweep to end: %s", error)
+
+
+async def end_each(store: Store, ids: Collection[str]) -> None:
+    """End those of these batches that are complete. One that cannot end stops no other, and is set aside."""
+    if found := await store.run(complete(ids)):
+        await aside.all_or_each(store, "end", end(found), complete(found), lambda batch_id: end([batch_id]))
 
 
 @operation(repeatable=True)

@@ -6,21 +6,25 @@ Claims are in claim.py, running leases in leases.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from rowlock.core.errors import LeaseLost
-from rowlock.core.job import NewJob, Settlement
+from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.policy import DAY, Transition
 from rowlock.core.remote import REMOTE
 from rowlock.core.states import FINAL, Outcome, State
 from rowlock.store import batches, health, keys
 from rowlock.store.adding import NewRow, add, add_rows
+from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Call, Row, Steps, dialect, operation
+from rowlock.store.follow_ups import follow_ups
 from rowlock.store.wake import wake_idle, wake_to_cancel
 
 Answer = Literal["applied", "duplicate", "lost"]
 CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
+_first = itemgetter(0)
 CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
 
 
@@ -33,10 +37,6 @@ class Keep(NamedTuple):
     def of(self, state: State) -> float:
         """The retention of one final state."""
         return self.succeeded if state is State.SUCCEEDED else self.failed
-
-
-def _first(row: tuple[Any, ...]) -> Any:
-    return row[0]
 
 
 @operation(single=True, enqueues=True, hot=True, size=lambda rows, new: len(rows))
@@ -104,68 +104,95 @@ def _check_held(lease: tuple[str, str] | None) -> Steps[None]:
         raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued", *lease)
 
 
-@operation(single=True, repeatable=True, hot=True, size=lambda done, keep: len(done))
-def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[bool]:
-    """Plain successes (id, token, result) by the shortest way; answers whether all of them were applied. If not,
-    `settle` tells for each what became of it."""
-    return (yield from _succeed(done, keep))
+async def settle(
+    store: Store, settlements: Sequence[Settlement], keep: Keep, tell: Callable[[dict[str, Answer]], None] | None = None
+) -> dict[str, Answer]:
+    """Write how attempts ended, each under its lease, by the shortest way; then end the batches that are complete.
+    Answers for each job: applied, duplicate (already settled by this very token) or lost (somebody else's by now).
+    `tell` gets the answers before the batches end, which may take long if the database goes away meanwhile."""
+    answers: dict[str, Answer] = {}
+    rest = settlements
+    done = [s for s in settlements if s.transition.state is State.SUCCEEDED and s.job.on_success is None]
+    if done and await _succeed_all(store, done, keep):
+        answers = dict.fromkeys([s.job.id for s in done], "applied")
+        rest = [] if len(done) == len(settlements) else [s for s in settlements if s.job.id not in answers]
+    if rest:  # if not all of `done` were applied, too: those that were are found settled by their own token
+        general = await store.run(apply(rest, keep))
+        answers.update(general)
+    if tell is not None:
+        tell(answers)
+    await batches.end_after_commit(
+        store, {s.job.batch_id for s in settlements if s.job.batch_id is not None and s.transition.state in FINAL}
+    )
+    return answers
 
 
-class Marks(NamedTuple):
-    """What a success must be told to, beyond the job's own row."""
-
-    sources: Sequence[tuple[str, int]] = ()  # and the epoch of its breaker
-    keyed: Sequence[str] = ()  # jobs with a key
-    batches: Sequence[str] = ()  # one for each job
-
-
-@operation(repeatable=True, hot=True, size=lambda done, keep, marks: len(done))
-def succeed_marked(done: Sequence[tuple[str, str, str | None]], keep: Keep, marks: Marks) -> Steps[bool]:
-    """The same for jobs with a source, a key or a batch: all of them, with their marks, or none."""
-    if not (yield from _succeed(done, keep)):
-        raise LeaseLost("not all of these attempts hold their jobs")
-    yield from keys.done(marks.keyed)
-    yield from batches.count([batches.ended(batch_id, State.SUCCEEDED) for batch_id in marks.batches])
-    yield from health.succeeded(marks.sources)
-    return True
+async def _succeed_all(store: Store, done: Sequence[Settlement], keep: Keep) -> bool:
+    """Successes without follow-ups; False when a lease is lost."""
+    marked = [
+        job for job, _ in done if job.source is not None or job.batch_id is not None or job.unique_mode is not None
+    ]
+    try:
+        return await store.run(succeed([(job.id, job.token, t.result) for job, t in done], keep, marked))
+    except LeaseLost:
+        return False
 
 
-def _succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep) -> Steps[bool]:
+@operation(
+    single=lambda done, keep, marked=(): not marked,
+    repeatable=True,
+    hot=True,
+    size=lambda done, keep, marked=(): len(done),
+)
+def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep, marked: Sequence[Claimed] = ()) -> Steps[bool]:
+    """Successes (id, token, result) without follow-ups, in one statement where the engine can; answers whether all of
+    them were applied. `marked` are those with a source, a key or a batch, which are told of it in the same transaction;
+    with these, LeaseLost undoes everything if one was not applied."""
     once = {row[:2]: row for row in done}
     rows = sorted(once.values(), key=_first)
     counted = yield Call("succeed", done=rows, keep=keep.succeeded)
     if not (yield from dialect()).moves_in_one_statement:
         yield Call("succeed_remove", done=rows)
         counted = yield Call("changed")
-    return bool(len(rows) == counted[0].moved)
+    if len(rows) != counted[0].moved:
+        if marked:
+            raise LeaseLost("not all of these attempts hold their jobs")
+        return False
+    if marked:
+        yield from keys.done([job.id for job in marked if job.unique_mode is not None])
+        in_batches = [job.batch_id for job in marked if job.batch_id is not None]
+        yield from batches.count([batches.ended(batch_id, State.SUCCEEDED) for batch_id in in_batches])
+        yield from health.succeeded([(job.source, job.source_epoch or 0) for job in marked if job.source is not None])
+    return True
 
 
 @operation(repeatable=True)
-def settle(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Answer]]:
-    """Apply transitions under the fence. Answers for each job: applied, duplicate (already settled by this
-    very token) or lost (somebody else's by now)."""
+def apply(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Answer]]:
+    """Any transitions, in one transaction or as a part of the caller's; answers as `settle` does. Who commits ends the
+    batches (`batches.end_after_commit`)."""
     return (yield from settle_under_fence(settlements, keep))
 
 
 def settle_under_fence(
     settlements: Sequence[Settlement], keep: Keep, by_holder: bool = True
 ) -> Steps[dict[str, Answer]]:
-    rows = yield Call("lock_held", mine=[(s.id, s.token) for s in settlements])
+    """`apply` as a part of another operation. Unless it is `by_holder`, the lease that it ends is somebody else's."""
+    rows = yield Call("lock_held", mine=[(job.id, job.token) for job, _ in settlements])
     held = {(row.id, row.token): bool(row.cancel_requested) for row in rows}
     sources = {row.id: (row.source, row.source_epoch) for row in rows if row.source is not None}
     applied: dict[str, Settlement] = {}
     for s in settlements:
-        if (s.id, s.token) in held:
-            applied.setdefault(s.id, _unless_cancelled(s, held[s.id, s.token]))
+        if (lease := (s.job.id, s.job.token)) in held:
+            applied.setdefault(s.job.id, _unless_cancelled(s, held[lease]))
     answers: dict[str, Answer] = dict.fromkeys(applied, "applied")
-    missed = [s for s in settlements if s.id not in applied]
+    missed = [job for job, _ in settlements if job.id not in applied]
     if missed:
-        settled = yield Call("settled_tokens", asked=[(s.id,) for s in missed])
+        settled = yield Call("settled_tokens", asked=[(job.id,) for job in missed])
         tokens = {row.id: row.settled_token for row in settled}
-        for s in missed:
-            answers[s.id] = "duplicate" if tokens.get(s.id) == s.token else "lost"
+        for job in missed:
+            answers[job.id] = "duplicate" if tokens.get(job.id) == job.token else "lost"
     yield from _apply(list(applied.values()), keep, by_holder)
-    yield from health.tell([(*sources[s.id], s.transition) for s in applied.values() if s.id in sources])
+    yield from health.tell([(*sources[job.id], t) for job, t in applied.values() if job.id in sources])
     return answers
 
 
@@ -179,17 +206,17 @@ def _unless_cancelled(s: Settlement, cancel_requested: bool) -> Settlement:
 def _apply(held: Sequence[Settlement], keep: Keep, by_holder: bool) -> Steps[None]:
     """Write transitions of jobs whose rows the caller has locked. Only the holder's own token is left as
     `settled_token`: a zombie whose lease the sweeper ended must be told `lost`, not `duplicate`."""
-    ended = [s for s in held if s.transition.outcome is not Outcome.SUCCEEDED]
+    ended = [_ended(job.id, t) for job, t in held if t.outcome is not Outcome.SUCCEEDED]
     if ended:
-        yield Call("record_attempts", ended=[_ended(s.id, s.transition) for s in ended])
-    back = [s for s in held if s.transition.state not in FINAL]
+        yield Call("record_attempts", ended=ended)
+    back = [(*_back(job.id, t), int(by_holder)) for job, t in held if t.state not in FINAL]
     if back:
-        yield Call("requeue", back=[(*_back(s.id, s.transition), int(by_holder)) for s in back])
-    final = [s for s in held if s.transition.state in FINAL]
+        yield Call("requeue", back=back)
+    final = [_final(job.id, t, keep) for job, t in held if t.state in FINAL]
     if final:
-        yield from _finish([_final(s.id, s.transition, keep) for s in final], by_holder)
-    for s in held:
-        for job_id, args, new in s.follow_ups:
+        yield from _finish(final, by_holder)
+    for job, t in held:
+        for job_id, args, new in follow_ups(job, t):
             yield from add([(job_id, args)], new)
 
 

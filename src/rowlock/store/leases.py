@@ -10,7 +10,6 @@ from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Lost
 from rowlock.core.policy import Transition, decide
 from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.follow_ups import follow_ups
 from rowlock.store.jobs import Keep, settle_under_fence
 
 
@@ -63,7 +62,7 @@ def reclaim(draws: Sequence[float], guard: float, keep: Keep, only: str | None =
     settlements = []
     for job, draw in zip(lost, draws, strict=False):
         transition = decide(job, Lost(worker=job.worker), draw)
-        settlements.append(Settlement(job.id, job.token, transition, follow_ups(job, transition)))
+        settlements.append(Settlement(job, transition))
     if settlements:
         answers = yield from settle_under_fence(settlements, keep, by_holder=False)
         if left := [job_id for job_id, answer in answers.items() if answer != "applied"]:

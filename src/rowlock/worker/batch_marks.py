@@ -5,7 +5,6 @@ from __future__ import annotations
 from rowlock.store import batches
 from rowlock.store.engines.engine import Store
 from rowlock.worker.loops import Loops
-from rowlock.worker.settler import Settler
 
 KNOWN = 10_000
 
@@ -13,8 +12,8 @@ KNOWN = 10_000
 class BatchMarks:
     """The batches of which this worker has started a job."""
 
-    def __init__(self, store: Store, loops: Loops, settler: Settler) -> None:
-        self._store, self._loops, self._settler = store, loops, settler
+    def __init__(self, store: Store, loops: Loops) -> None:
+        self._store, self._loops = store, loops
         self._known: set[str] = set()
         self._fresh: set[str] = set()
         self._ending: set[str] = set()  # batches whose last job may have settled itself in its own transaction
@@ -40,9 +39,9 @@ class BatchMarks:
         self._loops.spawn(self._end(batch_id))
 
     async def _end(self, batch_id: str) -> None:
-        await self._settler.end_batches({batch_id})
+        await batches.end_after_commit(self._store, {batch_id})
         self._ending.discard(batch_id)
 
     async def finish(self) -> None:
         """The worker stops. End the complete batches first: if it is the last worker, no sweeper will."""
-        await self._settler.end_batches(set(self._ending))
+        await batches.end_after_commit(self._store, set(self._ending))

@@ -24,7 +24,6 @@ from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
 from rowlock.store import jobs, leases
-from rowlock.store.follow_ups import follow_ups
 from rowlock.worker.classify import ArgumentsMisfit, InvalidResult, Overran
 from rowlock.worker.running import Running
 
@@ -139,10 +138,9 @@ class Caller:
         """Write the success into the handler's own transaction and commit both, or neither."""
         job = attempt.job
         transition = decide(job, result, 0.0)
-        settlement = Settlement(job.id, job.token, transition, follow_ups(job, transition))
         try:
             await transaction.check()
-            answers = await transaction.run(jobs.settle([settlement], self._app.keep))
+            answers = await transaction.run(jobs.apply([Settlement(job, transition)], self._app.keep))
             if answers[job.id] == "lost":
                 lost = f"job {job.id} is no longer held by this attempt; its transaction was rolled back"
                 raise LeaseLost(lost, job.id, job.token)

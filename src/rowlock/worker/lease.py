@@ -26,9 +26,8 @@ from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded, TimedOut
 from rowlock.core.policy import decide
 from rowlock.core.schedule import span
-from rowlock.core.states import FINAL, State
-from rowlock.store import batches, claim, jobs, leases, reads
-from rowlock.store.follow_ups import follow_ups
+from rowlock.core.states import State
+from rowlock.store import claim, jobs, leases, reads
 from rowlock.store.ids import new_token
 from rowlock.store.stored_json import parsed
 from rowlock.worker.heartbeat import boottime
@@ -175,15 +174,10 @@ class Lease:
         if self._over:  # the database would answer `duplicate`, although this outcome may be another one
             raise self._lost("is settled already")
         transition = decide(self._job, end, random.random())
-        settlement = Settlement(self.job_id, self.token, transition, follow_ups(self._job, transition))
-        store = await self._app.store()
-        answer = (await store.run(jobs.settle([settlement], self._app.keep)))[self.job_id]
-        if answer == "lost":
+        answers = await jobs.settle(await self._app.store(), [Settlement(self._job, transition)], self._app.keep)
+        if answers[self.job_id] == "lost":
             raise self._lost("is no longer held by this attempt")
         self._over = True
-        if self._job.batch_id is not None and transition.state in FINAL:
-            complete = await store.run(batches.complete([self._job.batch_id]))
-            await store.run(batches.end(complete))
         return (await self._app.job(self.job_id)).state  # not the transition's state: a cancel may have come first
 
     def _lost(self, why: str) -> LeaseLost:

@@ -136,7 +136,7 @@ class WorkerPool:
             store.outage,
             registered_again=self._claimer.forgotten,
         )
-        self._batches = BatchMarks(store, self._loops, self.settler)
+        self._batches = BatchMarks(store, self._loops)
         self.executor = Executor(
             app,
             self.slots,

@@ -19,7 +19,7 @@ class Running:
     """A claimed job from its claim to its settlement."""
 
     __slots__ = (
-        "abandoned", "begun", "blocking", "ctx", "ended", "fenced", "job", "plain", "reason", "renewed", "started",
+        "abandoned", "begun", "blocking", "ctx", "ended", "fenced", "job", "reason", "renewed", "started",
         "task", "token",
     )  # fmt: skip
 
@@ -30,8 +30,6 @@ class Running:
             job = job._replace(timeout_seconds=None)
         self.job = job
         self.token = job.token
-        # A success of this job changes no row but its own.
-        self.plain = job.source is None and job.batch_id is None and job.unique_mode is None and job.on_success is None
         self.renewed = claimed  # when its lease was last renewed
         self.fenced = False
         self.task: asyncio.Task[Any] | None = None

@@ -12,20 +12,18 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from rowlock.core.errors import LeaseLost, StorageFull, StoreUnavailable
+from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Failed
 from rowlock.core.policy import Transition, decide
-from rowlock.core.states import FINAL, Outcome, State
-from rowlock.store import aside, batches, jobs
+from rowlock.core.states import Outcome, State
+from rowlock.store import aside, jobs
 from rowlock.store.engines.engine import Store
-from rowlock.store.follow_ups import follow_ups
 from rowlock.worker.classify import internal
 from rowlock.worker.running import Running
 
 log = logging.getLogger("rowlock.worker")
 
-SUCCEEDED = State.SUCCEEDED
 BATCH = 1000
 UNSTORABLE = "UNSTORABLE"
 Answered = Callable[[Running, Transition, jobs.Answer], None]
@@ -116,7 +114,7 @@ class Settler:
     async def _write(self, batch: list[tuple[Running, Transition]]) -> None:
         try:
             await self._before([running.job.id for running, _ in batch])
-            answers = await self._settle(batch)
+            await self._settle(batch)
         except aside.OUTAGE:
             raise
         except Exception as error:
@@ -124,61 +122,19 @@ class Settler:
                 log.error("a batch of %d outcomes was refused (%s); writing them one by one", len(batch), error)
             for one in batch:
                 await self._write_alone(*one)
-            return
-        for running, transition in batch:
-            self._tell(running, transition, answers[running.job.id])
-        await self.end_batches({r.job.batch_id for r, t in batch if r.job.batch_id is not None and t.state in FINAL})
 
-    async def _settle(self, batch: list[tuple[Running, Transition]]) -> dict[str, jobs.Answer]:
-        answers: dict[str, jobs.Answer] = {}
-        rest = batch
-        done = [(r.job.id, r.token, t.result) for r, t in batch if t.state is SUCCEEDED and r.plain]
-        whole = await self._store.run(jobs.succeed(done, self._keep)) if done else False
-        if whole:
-            answers = dict.fromkeys([row[0] for row in done], "applied")
-            rest = [] if len(done) == len(batch) else [(r, t) for r, t in batch if r.job.id not in answers]
-        marked = [(r, t) for r, t in rest if t.state is SUCCEEDED and not r.plain and r.job.on_success is None]
-        if marked and await self._succeed_marked(marked):
-            answers.update(dict.fromkeys([r.job.id for r, _ in marked], "applied"))
-            rest = [(r, t) for r, t in rest if r.job.id not in answers]
-        # If not all were applied, the general path tells which: those that were, it finds settled by their own token.
-        if rest:
-            settlements = [Settlement(r.job.id, r.job.token, t, follow_ups(r.job, t)) for r, t in rest]
-            general = await self._store.run(jobs.settle(settlements, self._keep))
-            answers.update(general)
-        return answers
+    async def _settle(self, batch: list[tuple[Running, Transition]]) -> None:
+        def tell(answers: dict[str, jobs.Answer]) -> None:
+            for running, transition in batch:
+                self._tell(running, transition, answers[running.job.id])
 
-    async def _succeed_marked(self, marked: list[tuple[Running, Transition]]) -> bool:
-        """Successes of jobs with a source, a key or a batch, all or none."""
-        claimed = [r.job for r, _ in marked]
-        marks = jobs.Marks(
-            sources=[(job.source, job.source_epoch or 0) for job in claimed if job.source is not None],
-            keyed=[job.id for job in claimed if job.unique_mode is not None],
-            batches=[job.batch_id for job in claimed if job.batch_id is not None],
-        )
-        done = [(r.job.id, r.token, t.result) for r, t in marked]
-        try:
-            return await self._store.run(jobs.succeed_marked(done, self._keep, marks))
-        except LeaseLost:
-            return False
-
-    async def end_batches(self, ids: set[str]) -> None:
-        """Whoever writes the last outcome of a batch ends it; should that fail, the sweeper does."""
-        if not ids:
-            return
-        try:
-            if complete := await self._store.run(batches.complete(sorted(ids))):
-                await self._store.run(batches.end(complete))
-        except (StoreUnavailable, StorageFull) as error:
-            self._store.outage.failed("settler (batches wait for the next sweep to end)", error)
-        except Exception as error:
-            log.warning("batches wait for the next sweep to end: %s", error)
+        await jobs.settle(self._store, [Settlement(r.job, t) for r, t in batch], self._keep, tell)
 
     async def _write_alone(self, running: Running, transition: Transition) -> None:
         """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its
         row takes not even that, it is set aside, and not run again by itself."""
         try:
-            answers = await self._settle([(running, transition)])
+            await self._settle([(running, transition)])
         except aside.OUTAGE:
             self.put(running, transition)
             return
@@ -186,8 +142,6 @@ class Settler:
             with suppress(Exception):
                 log.error("the outcome of job %s cannot be stored: %s", running.job.id, error)
             await self._put_instead(running, transition, error)
-            return
-        self._tell(running, transition, answers[running.job.id])
 
     async def _put_instead(self, running: Running, refused: Transition, error: Exception) -> None:
         """Less with each refusal: a fixed text, then no follow-up; at last its row is set aside."""

@@ -103,14 +103,7 @@ class Sweeper:
         """End complete batches whose last outcome was written by a worker that died before it could end them."""
         after = claim.NO_ID
         while found := await self._store.run(batches.still_open(after, BATCH)):
-            if complete := await self._store.run(batches.complete(found)):
-                await aside.all_or_each(
-                    self._store,
-                    "end",
-                    batches.end(complete),
-                    batches.complete(complete),
-                    lambda batch_id: batches.end([batch_id]),
-                )
+            await batches.end_each(self._store, found)
             after = found[-1]
 
     async def tidy(self) -> float:

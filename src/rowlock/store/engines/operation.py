@@ -65,7 +65,7 @@ class Operation(Generic[T]):
 
 def operation(
     *,
-    single: bool = False,
+    single: bool | Callable[..., bool] = False,
     repeatable: bool = False,
     read: bool = False,
     enqueues: bool = False,
@@ -79,7 +79,8 @@ def operation(
         def build(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
             start = functools.partial(function, *args, **kwargs)
             touched = size(*args, **kwargs) if size else 0
-            return Operation(function.__name__, start, single or read, repeatable or read, read, enqueues, hot, touched)
+            alone = read or (single(*args, **kwargs) if callable(single) else single)
+            return Operation(function.__name__, start, alone, repeatable or read, read, enqueues, hot, touched)
 
         return build
 
