@@ -205,7 +205,7 @@ def test_a_claim_of_one_source_waits_for_that_of_another_source_of_a_class_with_
     other = Sql(database)
     with ThreadPoolExecutor(1) as pool, sql.connection.transaction():
         assert len(sql.claim(3, "t")) == 3
-        second = pool.submit(other.claim, 3, "u")
+        second = pool.submit(other.claim, 3, "u", worker="v")  # not "w": it would wait for the row of that worker
         waiting = (
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         )
@@ -323,6 +323,7 @@ def test_a_hundred_jobs_end_in_one_call_and_each_is_answered(sql: Sql) -> None:
     answers = sql.rows("SELECT * FROM rowlock.complete_many(%s)", leases(zombie, *held[1:]))
     assert Counter(row["answer"] for row in answers) == {"applied": 99, "lost": 1}
     assert answers[0] == {"job_id": held[0]["job_id"], "answer": "lost"}
+    assert sql.job(held[0]["job_id"])["state"] == "running"
 
 
 def test_follow_ups_and_the_end_of_a_batch_come_with_the_last_job(sql: Sql, database: str) -> None:
