@@ -105,35 +105,40 @@ def _check_held(lease: tuple[str, str] | None) -> Steps[None]:
 
 
 async def settle(
-    store: Store, settlements: Sequence[Settlement], keep: Keep, tell: Callable[[dict[str, Answer]], None] | None = None
+    store: Store,
+    settlements: Sequence[tuple[Claimed, Transition]],
+    keep: Keep,
+    tell: Callable[[dict[str, Answer]], None] | None = None,
 ) -> dict[str, Answer]:
     """Write how attempts ended, each under its lease, by the shortest way; then end the batches that are complete.
     Answers for each job: applied, duplicate (already settled by this very token) or lost (somebody else's by now).
     `tell` gets the answers before the batches end, which may take long if the database goes away meanwhile."""
     answers: dict[str, Answer] = {}
-    rest = settlements
-    done = [s for s in settlements if s.transition.state is State.SUCCEEDED and s.job.on_success is None]
-    if done and await _succeed_all(store, done, keep):
-        answers = dict.fromkeys([s.job.id for s in done], "applied")
-        rest = [] if len(done) == len(settlements) else [s for s in settlements if s.job.id not in answers]
-    if rest:  # if not all of `done` were applied, too: those that were are found settled by their own token
+    done = [(job, t) for job, t in settlements if t.state is State.SUCCEEDED and job.on_success is None]
+    marked = [
+        job for job, _ in done if job.source is not None or job.batch_id is not None or job.unique_mode is not None
+    ]
+    if done and await _succeed_all(store, [(job.id, job.token, t.result) for job, t in done], keep, marked):
+        answers = dict.fromkeys([job.id for job, _ in done], "applied")
+    # If not all of `done` were applied, all of them are left: `apply` finds those that were settled by their own token.
+    rest = [Settlement(job, t) for job, t in settlements if job.id not in answers]
+    if rest:
         general = await store.run(apply(rest, keep))
         answers.update(general)
     if tell is not None:
         tell(answers)
-    await batches.end_after_commit(
-        store, {s.job.batch_id for s in settlements if s.job.batch_id is not None and s.transition.state in FINAL}
-    )
+    if rest or marked:
+        ended = {job.batch_id for job, t in settlements if job.batch_id is not None and t.state in FINAL}
+        await batches.end_after_commit(store, ended)
     return answers
 
 
-async def _succeed_all(store: Store, done: Sequence[Settlement], keep: Keep) -> bool:
-    """Successes without follow-ups; False when a lease is lost."""
-    marked = [
-        job for job, _ in done if job.source is not None or job.batch_id is not None or job.unique_mode is not None
-    ]
+async def _succeed_all(
+    store: Store, done: Sequence[tuple[str, str, str | None]], keep: Keep, marked: Sequence[Claimed]
+) -> bool:
+    """Run `succeed`; False when a lease is lost."""
     try:
-        return await store.run(succeed([(job.id, job.token, t.result) for job, t in done], keep, marked))
+        return await store.run(succeed(done, keep, marked))
     except LeaseLost:
         return False
 

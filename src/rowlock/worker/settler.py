@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from rowlock.core.errors import StorageFull, StoreUnavailable
-from rowlock.core.job import Claimed, Settlement
+from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Failed
 from rowlock.core.policy import Transition, decide
 from rowlock.core.states import Outcome, State
@@ -128,7 +128,7 @@ class Settler:
             for running, transition in batch:
                 self._tell(running, transition, answers[running.job.id])
 
-        await jobs.settle(self._store, [Settlement(r.job, t) for r, t in batch], self._keep, tell)
+        await jobs.settle(self._store, [(r.job, t) for r, t in batch], self._keep, tell)
 
     async def _write_alone(self, running: Running, transition: Transition) -> None:
         """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its
