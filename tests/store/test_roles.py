@@ -160,6 +160,7 @@ def test_a_worker_can_do_all_that_a_worker_does_and_cancel_nothing(sql: Any) -> 
     enqueue(sql, "v", delay=0.01, expires_at="2031-01-01T00:00:00Z")
     enqueue(sql, "v", expires_at="2001-01-01T00:00:00Z")
     sql.execute("UPDATE rowlock.batches SET sealed_at = now()")
+    sql.execute("SELECT pg_sleep_until((SELECT max(run_after) FROM rowlock.jobs_live))")
     sql.execute("SET ROLE rowlock_worker")
 
     def ends(verb: str, job: Any, *more: Any) -> str:

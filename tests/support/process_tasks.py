@@ -358,3 +358,8 @@ def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+async def until_gone(numbers: list[int]) -> None:
+    """Wait until these processes have ended: a signal to a group has been sent before its last process has died."""
+    await asyncio.to_thread(wait_until, lambda: all(map(gone, numbers)))

@@ -20,7 +20,7 @@ from rowlock.worker.processes.spawned import Child
 from rowlock.worker.running import Running
 from support import process_tasks as tasks
 from support.executor_rig import ExecutorRig
-from support.process_tasks import app, claim, claimed, gone, read_pids
+from support.process_tasks import app, claim, claimed, read_pids, until_gone
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -90,7 +90,7 @@ async def test_a_timeout_is_no_conviction(rig: Rig, tmp_path: Path) -> None:
     await rig.run("pid")
     args = json.dumps({"file": str(tmp_path / "pids")})
     assert await rig.execute(claimed("hangs", args, losses=1, timeout_seconds=1.5)) == TimedOut(1.5)
-    assert all(map(gone, read_pids(tmp_path / "pids")))
+    await until_gone(read_pids(tmp_path / "pids"))
 
 
 async def test_a_shutdown_is_no_conviction(rig: Rig, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_a_shutdown_is_no_conviction(rig: Rig, tmp_path: Path) -> None:
     pids = await asyncio.to_thread(read_pids, tmp_path / "pids")
     running.stop("shutdown")
     assert isinstance(await attempt, Released)
-    assert all(map(gone, pids))
+    await until_gone(pids)
 
 
 async def test_a_close_is_no_conviction(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ async def test_a_close_is_no_conviction(rig: Rig, tmp_path: Path, monkeypatch: p
     pids = await asyncio.to_thread(read_pids, tmp_path / "pids")
     await other.close()
     assert isinstance(await work, Released)
-    assert all(map(gone, pids))
+    await until_gone(pids)
 
 
 async def test_a_transaction_in_quarantine_settles_its_job(rig: Rig) -> None:

@@ -15,7 +15,7 @@ from rowlock.worker.running import Running
 from support import process_tasks as tasks
 from support.child_runs import failed
 from support.executor_rig import ExecutorRig
-from support.process_tasks import app, claim, claimed, gone, read_pids
+from support.process_tasks import app, claim, claimed, read_pids, until_gone
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -68,4 +68,4 @@ async def test_an_attempt_that_is_cancelled_is_classified_by_its_reason(rig: Exe
     pids = await asyncio.to_thread(read_pids, tmp_path / "pids")
     running.stop("cancel")
     assert await attempt == Cancelled()
-    assert all(map(gone, pids))
+    await until_gone(pids)

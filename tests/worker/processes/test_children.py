@@ -16,7 +16,7 @@ from rowlock.worker.processes.children import Children
 from rowlock.worker.processes.spawned import Child
 from support import process_tasks as tasks
 from support.child_runs import failed, run
-from support.process_tasks import app, claimed, gone, read_pids, wait_until
+from support.process_tasks import app, claimed, gone, read_pids, until_gone, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -148,7 +148,7 @@ async def test_a_sigterm_from_outside_gives_the_job_back(children: Children) -> 
 async def test_a_dead_child_is_noticed_while_its_fork_holds_the_pipes(children: Children, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     assert await run(children, "leaves_a_fork_behind", file=str(file)) == Failed("CHILD_DIED", "exit code 7")
-    assert all(map(gone, read_pids(file)))
+    await until_gone(read_pids(file))
 
 
 async def test_memory_beyond_the_limit_is_a_memory_error(children: Children) -> None:
@@ -170,7 +170,7 @@ async def test_a_timeout_kills_the_child_and_what_it_started(
     args = json.dumps({"file": str(file), "stubborn": stubborn})
     running = claimed("hangs", args, timeout_seconds=1.5)
     assert await children.run(running, tasks.hangs, lambda *_: None) == TimedOut(1.5)
-    assert all(map(gone, read_pids(file)))
+    await until_gone(read_pids(file))
 
 
 async def test_a_cancel_kills_the_child_and_is_passed_on(children: Children, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_a_cancel_kills_the_child_and_is_passed_on(children: Children, tmp
     work.cancel()  # asked twice: the kill goes on
     with pytest.raises(asyncio.CancelledError):
         await work
-    assert all(map(gone, pids))
+    await until_gone(pids)
 
 
 async def test_a_cancel_while_a_child_starts_leaves_nothing_behind(children: Children) -> None:

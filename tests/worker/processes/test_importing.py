@@ -13,7 +13,7 @@ import pytest
 from rowlock import Rowlock
 from rowlock.worker.processes.children import Children
 from support.child_runs import failed
-from support.process_tasks import app, claimed, gone, read_pids, wait_until
+from support.process_tasks import app, claimed, gone, read_pids, until_gone
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -100,4 +100,4 @@ async def test_a_child_dies_with_its_parent(tmp_path: Path, busy: bool) -> None:
     finally:
         work.kill()
         work.communicate()
-    await asyncio.to_thread(wait_until, lambda: all(map(gone, pids)))
+    await until_gone(pids)
