@@ -46,7 +46,7 @@ def test_migrate_makes_roles_or_prints_what_an_administrator_runs(
     limited.run("migrate")
     take_a_table_away(owner_url)
     printed = limited.out("migrate", "--roles")
-    assert printed.startswith("the schema is up to date\n-- the roles were not made")
+    assert printed.startswith("the schema is up to date\n-- the roles were not created")
     assert "GRANT EXECUTE ON FUNCTION rowlock.enqueue" in printed
 
 
@@ -78,8 +78,8 @@ def test_doctor_finds_work_that_nobody_does(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", "--app", "shop")
     worker.wait_for("Worker started: ")
     told = cli.run("doctor", code=1).stdout
-    assert "fail  tasks     no worker of 'default' knows 'mystery'; waiting for one: 1" in told
-    assert "warn  queues    no worker serves 'nowhere'; waiting there: 1" in told
+    assert "fail  tasks     no worker of 'default' has the task 'mystery'; jobs waiting: 1" in told
+    assert "warn  queues    no worker serves 'nowhere'; jobs waiting: 1" in told
     assert "warn  queues    'default' has been paused since" in told
     assert worker.stop() == 0
 
@@ -162,7 +162,7 @@ def test_stats_names_tasks_that_no_live_worker_knows(cli: Cli, here: Inside) -> 
     wait_until(lambda: here.json("stats")["unknown_tasks"] != [], "they are there")
     assert here.json("stats")["unknown_tasks"] == [{"queue": "default", "task": "gone", "waiting": 2}]
     text = here.out("stats")
-    assert "No live worker can run these: none serves the queue, or none knows the task." in text
+    assert "No live worker can run these jobs: none serves the queue, or none has the task." in text
     assert ["default", "gone", "2"] in [line.split() for line in text.splitlines()]
     (job, _) = here.json("jobs", "list")
     explained = here.json("jobs", "explain", job["id"])

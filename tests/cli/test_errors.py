@@ -26,7 +26,7 @@ CASES = [
     (["enqueue", "ad", "a=1", "--app", "shop"], 2, "did you mean 'add'?"),
     (["enqueue", "add", "a=one", "--app", "shop"], 2, "task 'add': a:"),
     (["enqueue", "add", "a", "--app", "shop"], 2, "'a': expected key=value"),
-    (["enqueue", "add", "a=1", "a=2", "--app", "shop"], 2, "a was given before"),
+    (["enqueue", "add", "a=1", "a=2", "--app", "shop"], 2, "a was given twice"),
     (["enqueue", "add", "--args", "[1]", "--app", "shop"], 2, "--args must be a JSON object"),
     (["enqueue", "add", "a=1", "--priority", "1000", "--app", "shop"], 2, "priority must be"),
     (["enqueue", "add", "a=1", "--job-id", "mine", "--app", "shop"], 2, "job_id must be a UUID"),

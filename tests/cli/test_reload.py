@@ -11,7 +11,7 @@ def test_a_changed_file_starts_the_worker_again_with_the_new_code(lite: Cli) -> 
     app = lite.folder / "shop.py"
     app.write_text(app.read_text().replace("return a + b", "return a * b"))
     os.utime(app, ns=(1, 1))  # whatever the clock's resolution
-    up.wait_for("shop.py changed, starting again")
+    up.wait_for("shop.py changed, restarting")
     up.wait_for("Worker started: ", times=2)
     assert lite.out("enqueue", "add", "a=6", "b=7", "--app", "shop", "--wait") == "42"
 

@@ -150,7 +150,8 @@ def test_up_ends_when_its_dispatcher_has_died(cli: Cli) -> None:
     running = cli.start("up", "--app", "sick")
     assert running.process.wait(30) == 1
     assert "Worker stopped" in running.log, "it was not stopped gracefully"
-    assert running.log.splitlines()[-1] == "rowlock: unexpected RuntimeError: sick (ROWLOCK_DEBUG=1 shows where)"
+    told = "rowlock: unexpected RuntimeError: sick (set ROWLOCK_DEBUG=1 to see the traceback)"
+    assert running.log.splitlines()[-1] == told
 
 
 MISTAKES = [

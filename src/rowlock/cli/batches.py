@@ -28,8 +28,10 @@ BatchId = Annotated[str, typer.Argument(metavar="ID", help="The batch's id")]
 @grouped_options
 def list_batches(
     target: DataTarget,
-    state: Annotated[str | None, typer.Option("--state", metavar="STATE", help=f"One of {', '.join(STATES)}")] = None,
-    owner: Annotated[str | None, typer.Option("--owner", help="Only this owner")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="STATE", help=f"Only batches in this state: {', '.join(STATES)}")
+    ] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="Only batches of this owner")] = None,
     limit: LimitOption = 50,
 ) -> None:
     """List batches, newest first."""

@@ -1,4 +1,4 @@
-"""`rowlock bridge`: between the database and the workers behind Redis, in a process of its own or beside a worker."""
+"""`rowlock bridge`: connects the database with workers behind Redis, in its own process or inside a worker's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ verbs = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 @verbs.callback()
 @grouped_options
 def bridge(context: typer.Context, target: Target, logs: LogOptions) -> None:
-    """Publish jobs of tasks with runs_on="redis" to Redis Streams, and write down what their workers report."""
+    """Publish jobs of tasks with runs_on="redis" to Redis Streams, and store what their workers report."""
     if context.invoked_subcommand is not None:
         return
     configure_logs(logs)
@@ -45,14 +45,18 @@ async def _run(app: Rowlock) -> None:
 @grouped_options
 def verify(
     target: DataTarget,
-    input_path: Annotated[str, typer.Option("--input", metavar="FILE", help="A file that the worker can work on")],
+    input_path: Annotated[
+        str, typer.Option("--input", metavar="FILE", help="An input file that the worker can read and process")
+    ],
     prefix: Annotated[
-        str, typer.Option("--prefix", help="Before the names of the streams; no bridge may read them meanwhile")
+        str, typer.Option("--prefix", help="Prefix of the stream names; no bridge may read these streams meanwhile")
     ] = "verify:",
-    job_type: Annotated[str, typer.Option("--job-type", help="The jobType of the requests")] = "VERIFY",
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one request may take")] = 30.0,
+    job_type: Annotated[str, typer.Option("--job-type", help="The jobType that the requests carry")] = "VERIFY",
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds that the worker may take for one request")
+    ] = 30.0,
 ) -> None:
-    """Play the test vectors of the worker contract against a live worker; exit 1 if it does something wrong."""
+    """Send the test vectors of the worker contract to a live worker; exit 1 if an answer breaks the contract."""
     from pathlib import Path
 
     if not Path(input_path).is_file():
@@ -78,13 +82,13 @@ def verify(
             for mistake in one.mistakes:
                 print(f"       {mistake}")
     if wrong:
-        complain(f"{wrong} of {len(checked)} vectors: the worker does not keep the contract")
+        complain(f"{wrong} of {len(checked)} test vectors failed: the worker breaks the worker contract")
         raise typer.Exit(FAILED)
 
 
 @asynccontextmanager
 async def bridging_beside(app: Rowlock) -> AsyncIterator[None]:
-    """A bridge for as long as the block lasts, where Redis is configured and a task needs it."""
+    """Run a bridge while the block runs, if Redis is configured and a task has runs_on="redis"."""
     if app.settings.redis.url is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""One change to many jobs, which are named by their ids or found by a filter.
+"""Retry or cancel many jobs at once, given by their ids or by a filter.
 
 The jobs that a filter finds are counted first, confirmed by the user, and then changed in batches.
 """
@@ -32,12 +32,12 @@ Change = Callable[["Rowlock", Sequence[str]], Awaitable[dict[str, str]]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verb:
-    """A change, as it is named on the command line."""
+    """What the command does to jobs: `retry` or `cancel`."""
 
     name: str
-    possible: tuple[State, ...]  # the states in which a job can be changed
-    usual: tuple[State, ...]  # the states that a filter without --state means
-    otherwise: str  # why a job in a possible state may stay unchanged
+    possible: tuple[State, ...]  # the states in which a job can be retried or cancelled
+    usual: tuple[State, ...]  # the states that a filter selects when --state is not given
+    otherwise: str  # why a job in one of the `possible` states may still stay unchanged
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _make_sure(request: Request, matched: int) -> None:
 async def _change_all(
     app: Rowlock, request: Request, wanted: JobFilter, advance: Callable[[int], None]
 ) -> Counter[str]:
-    """Change the jobs in order of their ids: one that matches the filter again after its change is not found twice."""
+    """Change the jobs in the order of their ids, so that a changed job which still matches is not changed twice."""
     from rowlock.store import reads
 
     store, done, last = await app.store(), Counter[str](), None
@@ -143,7 +143,7 @@ async def _change_all(
 
 @contextmanager
 def _progress(request: Request, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar where a person is watching a long change."""
+    """Show a progress bar if stdout is a terminal and there is more than one batch."""
     if not on_terminal() or request.as_json or total <= BATCH:
         yield lambda _: None
         return

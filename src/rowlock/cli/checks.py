@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.core.config import Settings
 
-# Older ones lack what the statements need, or have bugs that lose data (SQLite: WAL resets).
+# Older versions lack SQL that the statements use, or have bugs that lose data (SQLite: WAL resets).
 OLDEST = {"PostgreSQL": (14,), "SQLite": (3, 51, 3)}
 WAKEUP_SECONDS = 5.0
 AGAIN_SECONDS = 0.2
@@ -41,18 +41,18 @@ def engine(about: dict[str, str]) -> Finding:
 
 
 def schema(store: Store) -> Finding:
-    """Which schema is it? It fits this version, else the store would not have opened."""
+    """Name the newest migration. The schema fits this version, else the store would have refused to open."""
     newest = migrate.migrations(store.engine)[-1]
     return Finding("ok", "schema", f"migration {newest.number:04d}_{newest.name}, the newest this version knows")
 
 
 def pooler(about: dict[str, str], settings: Settings) -> Finding:
-    """Is there a connection pooler in between, and in which mode?"""
+    """Is there a connection pooler between this process and PostgreSQL, and in which mode?"""
     mode = about["pooler"]
     if mode != "transaction":
-        return Finding("ok", "pooler", {"none": "none in between"}.get(mode, f"{mode} mode"))
+        return Finding("ok", "pooler", {"none": "none, the connection is direct"}.get(mode, f"{mode} mode"))
     if settings.direct_url is None:
-        return Finding("warn", "pooler", "transaction mode carries no wake-ups: workers only poll; set direct_url")
+        return Finding("warn", "pooler", "transaction mode passes no wake-ups on, so workers only poll: set direct_url")
     return Finding("ok", "pooler", "transaction mode, with a direct_url for wake-ups")
 
 
@@ -66,7 +66,7 @@ async def wakeups(store: Store, settings: Settings) -> Finding:
             sent = time.monotonic()
             await store.run(_wake_self(name, listening.address))
             try:
-                await asyncio.wait_for(received.wait(), AGAIN_SECONDS)  # LISTEN may come after the first wake-up
+                await asyncio.wait_for(received.wait(), AGAIN_SECONDS)  # the first may precede our LISTEN
             except TimeoutError:
                 continue
     finally:
@@ -79,7 +79,7 @@ async def wakeups(store: Store, settings: Settings) -> Finding:
 
 @operation(repeatable=True)
 def _wake_self(name: str, address: str | None) -> Steps[None]:
-    """Send the wake-up of a cancel: by worker name where the engine notifies, by address where it does not."""
+    """Send a cancel wake-up: with NOTIFY by worker name on PostgreSQL, to the socket address on SQLite."""
     if (yield from dialect()).notifies:
         yield Call("notify_cancel", asked=[(name,)])
     elif address is not None:
@@ -87,7 +87,7 @@ def _wake_self(name: str, address: str | None) -> Steps[None]:
 
 
 async def clock(store: Store) -> tuple[datetime, Finding]:
-    """The database's time, and how far this machine's is from it."""
+    """The database's time, and a finding about how far this machine's clock differs from it."""
     before = datetime.now(UTC)
     now = await store.run(_clock())
     after = datetime.now(UTC)
@@ -105,18 +105,18 @@ def _clock() -> Steps[datetime]:
 
 
 async def work(store: Store) -> list[Finding]:
-    """Is there work that no worker does: queues without workers, tasks that no worker knows, paused queues?"""
+    """Are there jobs that cannot start: in queues without workers, of unregistered tasks, in paused queues?"""
     alive = [worker for worker in await store.run(workers.workers()) if worker.alive]
     served = {queue for worker in alive for queue in worker.queues}
     waiting = await store.run(unknown_tasks())
     found = [Finding("ok", "workers", f"{len(alive)} alive, {sum(worker.pool_size for worker in alive)} slots")]
     for queue in sorted({queue for queue, _, _ in waiting} - served):
         number = sum(count for other, _, count in waiting if other == queue)
-        found.append(Finding("warn", "queues", f"no worker serves {queue!r}; waiting there: {number:,}"))
+        found.append(Finding("warn", "queues", f"no worker serves {queue!r}; jobs waiting: {number:,}"))
     for queue, task, number in waiting:
         if queue in served:
             found.append(
-                Finding("fail", "tasks", f"no worker of {queue!r} knows {task!r}; waiting for one: {number:,}")
+                Finding("fail", "tasks", f"no worker of {queue!r} has the task {task!r}; jobs waiting: {number:,}")
             )
     for queue, since in (await store.run(workers.paused_queues())).items():
         found.append(Finding("warn", "queues", f"{queue!r} has been paused since {since:%Y-%m-%d %H:%M} UTC"))
@@ -124,11 +124,11 @@ async def work(store: Store) -> list[Finding]:
 
 
 async def left_over_limits(app: Rowlock) -> list[Finding]:
-    """Are there limits of sources that another config has set, and this one does not have?"""
+    """Are there source limits in the database that came from a config file and are not in the current one?"""
     left = await app.sources.left_over(app.settings.sources)
-    lift = "`rowlock sources set NAME --reset` lifts one"
+    lift = "to remove one: rowlock sources set NAME --reset"
     return (
-        [Finding("warn", "sources", f"set by another config than this one: {', '.join(left)}; {lift}")] if left else []
+        [Finding("warn", "sources", f"limits not in the current config: {', '.join(left)}; {lift}")] if left else []
     )
 
 
@@ -141,12 +141,12 @@ async def rows(store: Store) -> list[Finding]:
     for job_id, task in await store.run(reads.never_due(ROWS_SHOWN)):
         text = f"{job_id} ({task}) waits for a time after 2199: set its run_after, or: rowlock jobs cancel {job_id}"
         found.append(Finding("warn", "rows", text))
-    return found or [Finding("ok", "rows", "none is set aside")]
+    return found or [Finding("ok", "rows", "no row is set aside")]
 
 
 def _mend(one: aside.Aside) -> str:
-    again = f" (else it is tried again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
-    return f"correct its row, then delete its row in the table set_aside{again}"
+    again = f" (otherwise it is tried again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
+    return f"correct that row, then delete its entry in the table set_aside{again}"
 
 
 async def leases(store: Store, now: datetime, sweep: float) -> Finding:
@@ -158,4 +158,4 @@ async def leases(store: Store, now: datetime, sweep: float) -> Finding:
         return Finding(
             "fail", "leases", f"{len(stuck):,} expired at least two sweeps ago, and no worker has reclaimed them"
         )
-    return Finding("ok", "leases", f"{len(running):,} held, none of them overdue")
+    return Finding("ok", "leases", f"{len(running):,} held, none expired")

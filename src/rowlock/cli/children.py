@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 
 def same_command(*changed: str) -> list[str]:
-    """This command line with the changed options appended: the last value of an option counts."""
+    """This process's command line with options appended; where an option is given twice, the last value counts."""
     return [sys.executable, "-m", "rowlock", *sys.argv[1:], *changed, "--parent", str(os.getpid())]
 
 
 async def start(command: Sequence[str]) -> Process:
-    """Start a child in its own session: Ctrl-C in the terminal reaches only this process, which passes it on once."""
+    """Start a child in its own session, so that Ctrl-C reaches only this process, which passes it on once."""
     return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True)
 
 

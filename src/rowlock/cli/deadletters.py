@@ -1,4 +1,4 @@
-"""`rowlock deadletters`: messages of workers behind Redis that could not be used."""
+"""`rowlock deadletters`: messages from workers behind Redis that the bridge refused."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 verbs = typer.Typer(
-    help="Look at messages of workers behind Redis that could not be used.", no_args_is_help=True, rich_markup_mode=None
+    help="Look at messages from workers behind Redis that the bridge refused.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 COLUMNS = ("id", "at", "reason", "stream", "job_id", "text")
-Entry = Annotated[str, typer.Argument(metavar="ID", help="Its id, as deadletters list prints it")]
+Entry = Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id, from rowlock deadletters list")]
 
 
 def on_redis(target: DataTarget, work: Callable[[Rowlock, Streams], Awaitable[T]]) -> T:
-    """Do something with the app and its Redis."""
+    """Open the app and its Redis connection, call `work` with both, and close them."""
 
     async def opened(app: Rowlock) -> T:
         from rowlock.bridge.streams import opened_streams
@@ -43,7 +45,7 @@ def on_redis(target: DataTarget, work: Callable[[Rowlock, Streams], Awaitable[T]
 @verbs.command("list")
 @grouped_options
 def list_letters(target: DataTarget, limit: LimitOption = 100) -> None:
-    """List dead letters, newest first: the message's stream, its job if it names one, and why it was refused."""
+    """List dead letters, newest first: each one's stream, its job if it names one, and why it was refused."""
 
     async def read(app: Rowlock, streams: Streams) -> list[Letter]:
         from rowlock.bridge.letters import letters
@@ -56,7 +58,7 @@ def list_letters(target: DataTarget, limit: LimitOption = 100) -> None:
 @verbs.command("show")
 @grouped_options
 def show_letter(target: DataTarget, entry: Entry) -> None:
-    """Show a dead letter with the message as it came."""
+    """Show a dead letter with the original message."""
     _checked(entry)
 
     async def read(app: Rowlock, streams: Streams) -> Letter | None:
@@ -79,7 +81,7 @@ def show_letter(target: DataTarget, entry: Entry) -> None:
 @verbs.command("republish")
 @grouped_options
 def republish_letter(target: DataTarget, entry: Entry) -> None:
-    """Publish a letter's job again, as a new attempt under its jobId, and drop the letter. Needs --app."""
+    """Publish the job of a dead letter again, as a new attempt with the old jobId, and drop the letter. Needs --app."""
     _checked(entry)
 
     async def again(app: Rowlock, streams: Streams) -> str | None:
@@ -102,7 +104,7 @@ def republish_letter(target: DataTarget, entry: Entry) -> None:
 @verbs.command("drop")
 @grouped_options
 def drop_letter(target: DataTarget, entry: Entry) -> None:
-    """Remove a dead letter. Its job is not touched."""
+    """Delete a dead letter. Its job is not changed."""
     _checked(entry)
 
     async def remove(app: Rowlock, streams: Streams) -> bool:
@@ -120,7 +122,7 @@ def drop_letter(target: DataTarget, entry: Entry) -> None:
 
 def _checked(entry: str) -> None:
     if not re.fullmatch(r"\d{1,15}-\d{1,15}", entry):
-        raise InvalidArguments(f"{entry!r} is no id of a dead letter; see: rowlock deadletters list")
+        raise InvalidArguments(f"{entry!r} is not the id of a dead letter; see: rowlock deadletters list")
 
 
 def _missing(entry: str) -> typer.Exit:

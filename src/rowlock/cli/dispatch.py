@@ -1,4 +1,4 @@
-"""`rowlock dispatch`: fire the ticks of schedules until told to stop."""
+"""`rowlock dispatch`: create the jobs of due ticks until a signal stops it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from rowlock.cli.worker_options import LogOptions
 
 @grouped_options
 def dispatch(target: Target, logs: LogOptions) -> None:
-    """Fire the ticks of schedules. Run as many dispatchers as you like; each tick fires once."""
+    """Create the jobs of schedules when they are due. Several dispatchers may run; each tick still fires once."""
     configure_logs(logs)
     target.run(lambda app: app.run_dispatcher())

@@ -28,29 +28,49 @@ def enqueue(
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name")],
     pairs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Arguments, as JSON or text", show_default=False),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Arguments of the task, as JSON or text", show_default=False),
     ] = None,
     args: Annotated[str | None, typer.Option("--args", metavar="JSON", help="Arguments as one JSON object")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Queue")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="-100 (first) to 100 (last)")] = None,
-    delay: Annotated[str | None, typer.Option("--delay", metavar="TIME", help="Not before, e.g. 30s, 2h")] = None,
-    run_after: Annotated[str | None, typer.Option("--run-after", metavar="ISO", help="Not before")] = None,
-    expires_at: Annotated[str | None, typer.Option("--expires-at", metavar="ISO", help="Not later")] = None,
-    owner: Annotated[str | None, typer.Option("--owner", help="Whom the job belongs to")] = None,
-    source: Annotated[str | None, typer.Option("--source", help="The outside service it calls, e.g. api:ebay")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Unique key: an older job that has it is the answer")] = None,
-    unique: Annotated[
-        str | None, typer.Option("--unique", help="until_done, while_queued, forever, or a time such as 1h")
+    queue: Annotated[str | None, typer.Option("--queue", help="Queue [default: that of the task]")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="-100 (starts first) to 100 (starts last)")] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="TIME", help="Start no earlier than this long from now: 30s, 2h")
     ] = None,
-    batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="The batch it belongs to")] = None,
-    tag: Annotated[list[str] | None, typer.Option("--tag", help="May be given many times")] = None,
-    job_id: Annotated[str | None, typer.Option("--job-id", metavar="UUID", help="The id; used once only")] = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Tries")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the result")] = False,
-    timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="Wait no longer than this")] = None,
+    run_after: Annotated[
+        str | None,
+        typer.Option("--run-after", metavar="ISO", help="Start no earlier than this moment: 2026-03-01T09:00:00Z"),
+    ] = None,
+    expires_at: Annotated[
+        str | None, typer.Option("--expires-at", metavar="ISO", help="Do not start the job after this moment")
+    ] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="Who may see the job through the job API")] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", help="The outside service that the job calls, e.g. api:ebay")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="Idempotency key: if a job holds it already, create none and print that job's id"),
+    ] = None,
+    unique: Annotated[
+        str | None,
+        typer.Option("--unique", help="How long the job holds its --key: until_done, while_queued, forever, or 1h"),
+    ] = None,
+    batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="Add the job to this batch")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag of the job; may be given several times")] = None,
+    job_id: Annotated[
+        str | None,
+        typer.Option("--job-id", metavar="UUID", help="The job's id; a second enqueue with this id creates no job"),
+    ] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", help="How many tries may fail before the job is dead")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job has finished, and print its result")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="With --wait: wait no longer than this")
+    ] = None,
     defaults: DefaultsOption = False,
 ) -> None:
-    """Enqueue one job. Without --app it has the options that the task's worker registered in the database."""
+    """Enqueue one job. Without --app, the task's options are those that its worker has stored in the database."""
     given: dict[str, Any] = {
         "queue": queue,
         "priority": priority,
@@ -67,7 +87,7 @@ def enqueue(
         "max_attempts": max_attempts,
     }
     if timeout is not None and not wait:
-        raise InvalidArguments("--timeout is how long --wait waits: give --wait too")
+        raise InvalidArguments("--timeout limits how long --wait waits: give --wait as well")
     limit = None if timeout is None else times.duration(timeout, "--timeout")
     texts = split_pairs(pairs or [])
     arguments = read_arguments(args)
@@ -91,11 +111,11 @@ def _uniqueness(text: str) -> str | timedelta:
 
 
 async def _ended(job: JobHandle[Any], limit: float | None) -> JobHandle[Any]:
-    """The job once it has succeeded; the command fails if it has not within the limit."""
+    """Wait until the job has succeeded. Raises if it ends otherwise, or has not finished within `limit` seconds."""
     try:
         await job.wait(limit)
     except TimeoutError:
-        raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it goes on without us") from None
+        raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it is not cancelled") from None
     return job
 
 
@@ -107,7 +127,7 @@ def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
         if not equals or not key:
             raise InvalidArguments(f"{pair!r}: expected key=value")
         if key in found:
-            raise InvalidArguments(f"{pair!r}: {key} was given before")
+            raise InvalidArguments(f"{pair!r}: {key} was given twice")
         found[key] = text
     return found
 
@@ -124,7 +144,7 @@ def read_arguments(text: str | None) -> dict[str, Any]:
 
 
 def read_values(texts: Mapping[str, str], task: Task[..., Any, Any]) -> dict[str, Any]:
-    """JSON where a text is JSON and the task does not want text; else the text."""
+    """Each value parsed as JSON. It stays text if it is no JSON, or if the task's argument is declared as text."""
     known = task.arguments.schema().get("properties", {})
     return {key: _value(text, wants_text=known.get(key, {}).get("type") == "string") for key, text in texts.items()}
 
@@ -145,7 +165,7 @@ def _show_enqueued(job: JobHandle[Any], as_json: bool) -> None:
     if as_json:
         try:
             row = {"task": job.task, "queue": job.queue, "state": job.state}
-        except JobNotFound:  # pruned, but its key is still taken
+        except JobNotFound:  # the job was pruned, but still holds the key
             row = {"task": None, "queue": None, "state": None}
         show_json({"id": job.id, **row, "created": job.created})
     else:

@@ -19,9 +19,9 @@ from rowlock.core.errors import (
 )
 
 FAILED, BAD_INPUT, NOT_FOUND, REFUSED = 1, 2, 3, 4
-INTERRUPTED = 130  # what a shell makes of Ctrl-C
+INTERRUPTED = 130  # the exit code that shells report for Ctrl-C
 
-# The first class that the error is an instance of decides.
+# Exit codes by error class; the first class that matches is used.
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, BAD_INPUT),
     (InvalidArguments, BAD_INPUT),
@@ -45,12 +45,12 @@ def explain(error: BaseException) -> int:
     if hasattr(error, "format_message"):  # an error of the option parser, which knows the option and the exit code
         _usage(error.format_message())
         return int(getattr(error, "exit_code", BAD_INPUT))
-    complain(f"unexpected {type(error).__name__}: {error} (ROWLOCK_DEBUG=1 shows where)")
+    complain(f"unexpected {type(error).__name__}: {error} (set ROWLOCK_DEBUG=1 to see the traceback)")
     return FAILED
 
 
 def _usage(text: str) -> None:
-    """A mistake in one line; a group without a verb gets the whole help."""
+    """Print the parser's message: one line, or the whole help if a group was called without a verb."""
     if text.startswith("Usage:"):
         print(text, file=sys.stderr)
     else:
@@ -58,8 +58,8 @@ def _usage(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr, also if the text has several."""
-    with suppress(OSError, ValueError):  # stderr is closed; the exit code still says that it failed
+    """Print the first line of a text on stderr."""
+    with suppress(OSError, ValueError):  # stderr is closed; the exit code still reports the failure
         print(f"rowlock: {first_line(text)}", file=sys.stderr)
 
 

@@ -15,20 +15,23 @@ from rowlock.core.states import State
 if TYPE_CHECKING:
     from rowlock.store.reads import JobFilter
 
-States = Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="May be given many times, or a,b")]
-Queue = Annotated[str | None, typer.Option("--queue", help="Only this queue")]
-TaskName = Annotated[str | None, typer.Option("--task", help="Only this task")]
-Owner = Annotated[str | None, typer.Option("--owner", help="Only this owner")]
-Source = Annotated[str | None, typer.Option("--source", help="Only this source")]
-Tag = Annotated[str | None, typer.Option("--tag", help="Only with this tag")]
+States = Annotated[
+    list[str] | None,
+    typer.Option("--state", metavar="STATE", help="Only jobs in these states: a,b or several --state"),
+]
+Queue = Annotated[str | None, typer.Option("--queue", help="Only jobs in this queue")]
+TaskName = Annotated[str | None, typer.Option("--task", help="Only jobs of this task")]
+Owner = Annotated[str | None, typer.Option("--owner", help="Only jobs of this owner")]
+Source = Annotated[str | None, typer.Option("--source", help="Only jobs of this source")]
+Tag = Annotated[str | None, typer.Option("--tag", help="Only jobs with this tag")]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Created in the last 2h, or since an ISO time")
+    str | None, typer.Option("--since", metavar="TIME", help="Only jobs created since: 2h (ago), or an ISO time")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """Which jobs a verb is about."""
+    """The filter: which jobs the command lists or changes."""
 
     state: States = None
     queue: Queue = None
@@ -54,7 +57,7 @@ class FilterOptions:
 
 
 def read_states(given: Sequence[str]) -> tuple[State, ...]:
-    """`dead,cancelled` as states."""
+    """Parse the values of `--state`, such as `dead,cancelled`."""
     names = [name.strip().lower() for text in given for name in text.split(",")]
     for name in names:
         if name not in list(State):

@@ -1,4 +1,4 @@
-"""`rowlock jobs`: look at jobs. The verbs that change jobs are in `repair`."""
+"""`rowlock jobs`: list, show, explain and prune jobs. `retry` and `cancel` are in repair.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def list_jobs(wanted: FilterOptions, target: DataTarget, limit: LimitOption = 50
 @verbs.command("show")
 @grouped_options
 def show_job(job_id: JobId, target: DataTarget) -> None:
-    """Tell a job's story: what it is, every attempt, its result, and why it is in its state."""
+    """Show one job: its options, every attempt, its result, and why it is in its state."""
     from rowlock.cli import story
 
     told = target.run(lambda app: story.read(app, job_id))
@@ -69,7 +69,7 @@ def prune_jobs(target: DataTarget) -> None:
     days = f" and {len(pruned.partitions)} whole days" if pruned.partitions else ""
     print(f"removed {pruned.jobs} jobs{days}, {pruned.attempts} attempts, {pruned.keys} keys")
     if pruned.busy:
-        print("a day's partition is in use and was left for the next time")
+        print("the partition of one day is in use; the next prune removes it")
 
 
 async def _prune(app: Rowlock) -> Pruned:

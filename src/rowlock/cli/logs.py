@@ -1,4 +1,4 @@
-"""Logging for commands that run for long; the library itself never configures logging.
+"""Logging of long-running commands such as `worker`; the library itself never configures logging.
 
 A text line is `time level logger message key=value …`; a JSON line is one object. Control characters are escaped and
 the lines of a traceback are indented, so that the data of a job cannot forge a log line.
@@ -41,9 +41,9 @@ def silence_logs() -> None:
 
 
 def flush_logs() -> None:
-    """Write out what is buffered, before a process exits without closing its streams."""
+    """Flush log handlers, stdout and stderr: `os._exit`, which follows, does not."""
     for stream in (*logging.getLogger().handlers, sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # a broken pipe, or closed by a job
+        with suppress(OSError, ValueError):  # a broken pipe, or a job has closed the stream
             stream.flush()
 
 
@@ -68,7 +68,7 @@ class TextLines(logging.Formatter):
         """One line, and its traceback indented below."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         message = printable(record.getMessage())
-        # A summary has its fields in its message already; they are not printed twice.
+        # Fields that the message already contains as key=value are not printed twice.
         said = {word.partition("=")[0] for word in message.split()}
         fields = [
             f"{key}={_word(value)}" for key, value in extra_fields(record).items() if key not in said and value != ""
@@ -84,7 +84,7 @@ class JsonLines(logging.Formatter):
     """Log lines for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One object."""
+        """One JSON object."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
             "level": record.levelname.lower(),

@@ -1,4 +1,4 @@
-"""`rowlock`: the verbs, and the exit codes of errors."""
+"""`rowlock`: all verbs, and how errors become exit codes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rowlock.cli.bench import command as bench
 from rowlock.cli.demo import command as demo
 from rowlock.cli.failures import FAILED, INTERRUPTED, explain
 
-# Help without rich: drawing its boxes takes longer than everything else that --help does.
+# rich is not used for help: importing it and drawing boxes would take most of the time of --help.
 app = typer.Typer(
     name="rowlock",
     no_args_is_help=True,
@@ -90,7 +90,7 @@ def execute(arguments: list[str]) -> int:
     try:
         code = app(arguments, prog_name="rowlock", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except typer.Abort:  # a question answered with Ctrl-C or no
+    except typer.Abort:  # the user answered a question with no or Ctrl-C
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED

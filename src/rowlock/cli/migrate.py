@@ -25,7 +25,7 @@ def migrate(
     sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the missing migrations as SQL")] = False,
     roles: Annotated[
         bool,
-        typer.Option("--roles", help="PostgreSQL: also make the roles rowlock_enqueue, _worker, _read and _admin"),
+        typer.Option("--roles", help="PostgreSQL: also create the roles rowlock_enqueue, _worker, _read and _admin"),
     ] = False,
 ) -> None:
     """Apply the missing migrations of Rowlock and of your app. SQLite files migrate when they are opened."""
@@ -33,7 +33,7 @@ def migrate(
         raise InvalidArguments(f"give --check or {'--sql' if sql else '--roles'}, not both")
     app = target.open()
     if roles and app.database.startswith("sqlite:"):
-        raise InvalidArguments("--roles is for PostgreSQL: SQLite has no roles, its rights are those of the file")
+        raise InvalidArguments("--roles is for PostgreSQL: SQLite has no roles, only the permissions of the file")
     if check:
         _check(app, target)
     elif sql:
@@ -48,10 +48,10 @@ def migrate(
             return
         _say("applied", names, target)
         if made is False:
-            print("-- the roles were not made: this role may not (it needs CREATEROLE and the schema). Have this run:")
+            print("-- the roles were not created: that needs CREATEROLE and rights on the schema. Have this run:")
             _print_roles()
         elif made:
-            print("the roles have their rights: rowlock_enqueue, rowlock_worker, rowlock_read, rowlock_admin")
+            print("these roles have their rights: rowlock_enqueue, rowlock_worker, rowlock_read, rowlock_admin")
 
 
 def _make_roles(app: Rowlock) -> bool:
@@ -75,7 +75,7 @@ def _check(app: Rowlock, target: DataTarget) -> None:
     engine, there = run_async(applied(url))
     missing = [f"{migration.number:04d}_{migration.name}" for migration in pending(engine, there)]
     if not missing:
-        check(engine, there, redact(url))  # it may be newer than this code can use
+        check(engine, there, redact(url))  # raises if the schema is newer than this version of Rowlock supports
     if app.migrations is not None:
         missing += [f"{app.migrations.app}/{file.name}" for file in _of_the_app(app, engine, bool(missing))]
     _say("pending", missing, target)
@@ -96,7 +96,7 @@ def _print_script(app: Rowlock) -> None:
 
 
 def _of_the_app(app: Rowlock, engine: str, behind: bool) -> list[File]:
-    """The app's own migrations that are missing: all of them while Rowlock's tables are not up to date."""
+    """The app's own migrations that are not applied. While Rowlock's own tables are behind, all of them count."""
     from rowlock.store.app_schema import pending
     from rowlock.store.engines.opening import opened
 

@@ -20,18 +20,18 @@ AppOption = Annotated[
 ]
 ConfigOption = Annotated[
     str | None,
-    typer.Option("--config", metavar="FILE", help="Settings as YAML [env: ROWLOCK_CONFIG; default: rowlock.yaml]"),
+    typer.Option("--config", metavar="FILE", help="YAML file of settings [env: ROWLOCK_CONFIG; default: rowlock.yaml]"),
 ]
 DatabaseOption = Annotated[
     str | None,
     typer.Option("--database", metavar="URL", help="sqlite:///file.db or postgresql://… [env: ROWLOCK_DATABASE_URL]"),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Print at most this many rows")]
 
 
 def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb with each of its dataclass parameters replaced by one option for each field of the dataclass."""
+    """Decorate a verb: each parameter whose type is a dataclass becomes one option per field of that dataclass."""
     parameters = inspect.signature(verb, eval_str=True).parameters.values()
     groups: dict[str, Any] = {
         each.name: each.annotation for each in parameters if dataclasses.is_dataclass(each.annotation)
@@ -52,7 +52,7 @@ def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:
             )
             for field in dataclasses.fields(group)
         ]
-    # The command line is built from these two; `wraps` has copied those of the verb itself.
+    # Typer builds the command line from these two attributes; `wraps` has copied the undecorated ones.
     called.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in shown}
     return called

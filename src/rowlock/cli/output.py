@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-CELL = 80  # most characters of one value in a table; JSON is never cut
+CELL = 80  # longer values are cut to this many characters in a table, never in JSON
 
 
 def on_terminal() -> bool:
@@ -29,7 +29,7 @@ def show(rows: Sequence[Any], columns: Sequence[str], *, as_json: bool, empty: s
 
 
 def up_to(limit: int, found: Sequence[T]) -> Sequence[T]:
-    """The first `limit` rows. `found` has one more if there are more; then a note goes to stderr."""
+    """The first `limit` rows. Callers ask for one row more: if it is there, a note on stderr says that rows are cut."""
     if len(found) > limit:
         print(f"rowlock: only the first {limit:,} are shown; --limit shows more", file=sys.stderr)
     return found[:limit]
@@ -57,11 +57,11 @@ def _show_rich(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        # People copy ids and times: other columns are wrapped first.
+        # Ids, states and times are never wrapped, so that they can be copied whole.
         whole = column in ("id", "state") or column.endswith("_at")
         table.add_column(column, no_wrap=whole, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(text) for text in row))  # as Text, because data must not be read as markup
+        table.add_row(*(Text(text) for text in row))  # Text: rich must not read a job's data as markup
     Console().print(table)
 
 
@@ -79,7 +79,7 @@ def cell(value: Any) -> str:
 
 
 def words(value: Any) -> str:
-    """A value for a reader, in one line of any length."""
+    """A value as readable text on one line, not cut."""
     match value:
         case None | () | []:
             return "-"

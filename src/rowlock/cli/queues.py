@@ -14,13 +14,13 @@ from rowlock.core.errors import InvalidArguments
 verbs = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
 
 COLUMNS = ("name", "queued", "retryable", "running", "waiting", "oldest_ready_seconds", "paused")
-QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue")]
+QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name")]
 
 
 @verbs.command("list")
 @grouped_options
 def list_queues(target: DataTarget) -> None:
-    """List the queues that have jobs or workers or are paused."""
+    """List the queues that have unfinished jobs, are served by a worker, or are paused."""
     from rowlock.store import reads
 
     show(target.ask(reads.stats()).queues, COLUMNS, as_json=target.as_json, empty="no queues")

@@ -22,7 +22,7 @@ Snapshot = dict[Path, int]
 
 
 class Reloader:
-    """Keeps one child running the newest code."""
+    """Keeps one child process running, and restarts it when a Python file changes."""
 
     def __init__(self, command: Sequence[str], folders: Sequence[Path]) -> None:
         for folder in folders:
@@ -33,7 +33,7 @@ class Reloader:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Run until told to stop; returns the child's exit code."""
+        """Run until a stop signal; returns the child's exit code."""
         on_stop_signals(self._stop)
         seen = snapshot(self._folders)
         self._child = await children.start(self._command)
@@ -42,7 +42,7 @@ class Reloader:
             now = snapshot(self._folders)
             if now == seen or self._stopping.is_set():
                 continue
-            _say(f"{changed(seen, now)} changed, starting again")
+            _say(f"{changed(seen, now)} changed, restarting")
             await end(self._child)
             if not self._stopping.is_set():
                 seen, self._child = now, await children.start(self._command)
@@ -62,7 +62,7 @@ class Reloader:
 
 
 async def end(child: Process) -> None:
-    """Stop a child: two SIGTERMs (finish, then give jobs back), then SIGKILL."""
+    """Stop a child: SIGTERM lets its jobs finish, a second one releases them, then SIGKILL."""
     for patience in PATIENCE:
         children.tell(child, signal.SIGTERM)
         try:
@@ -75,7 +75,7 @@ async def end(child: Process) -> None:
 
 
 def snapshot(folders: Sequence[Path]) -> Snapshot:
-    """When each Python file was last written."""
+    """The modification time of each Python file."""
     found: Snapshot = {}
     for file in (file for folder in folders for file in python_files(folder)):
         try:
@@ -96,7 +96,7 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 
 def changed(before: Snapshot, after: Snapshot) -> Path:
-    """One of the files that differ."""
+    """The first file, by name, that was changed, added or removed."""
     differing = {file for file, _ in before.items() ^ after.items()}
     return min(differing)
 

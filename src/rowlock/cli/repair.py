@@ -17,15 +17,15 @@ from rowlock.core.states import State
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs", show_default=False)]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the jobs", show_default=False)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print how many jobs would be changed")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation")]
 Tries = Annotated[int, typer.Option("--tries", min=1, help="How many more tries each job gets")]
 
-# Somebody cancelled a cancelled job on purpose: a filter retries it only with --state cancelled.
+# A job was cancelled on purpose, so a filter retries cancelled jobs only with --state cancelled.
 RETRY = Verb("retry", (State.DEAD, State.CANCELLED), (State.DEAD,), "its key is held by a newer job")
 WAITING_OR_RUNNING = (State.QUEUED, State.RETRYABLE, State.RUNNING)
-CANCEL = Verb("cancel", WAITING_OR_RUNNING, WAITING_OR_RUNNING, "it was put back just now; try again")
+CANCEL = Verb("cancel", WAITING_OR_RUNNING, WAITING_OR_RUNNING, "it was put back in its queue just now; try again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Caution:
 
 @grouped_options
 def retry(wanted: FilterOptions, caution: Caution, target: DataTarget, ids: Ids = None, tries: Tries = 1) -> None:
-    """Put jobs back in their queues: the named ones, or all dead ones (or --state) that match the filter."""
+    """Put jobs back in their queues: those with the given ids, or all dead ones (or --state) that match the filter."""
     from rowlock.store import jobs
 
     async def change(app: Rowlock, batch: Sequence[str]) -> dict[str, str]:
@@ -50,7 +50,7 @@ def retry(wanted: FilterOptions, caution: Caution, target: DataTarget, ids: Ids 
 
 @grouped_options
 def cancel(wanted: FilterOptions, caution: Caution, target: DataTarget, ids: Ids = None) -> None:
-    """Cancel jobs, the named ones or all that match the filter: waiting jobs at once, running ones are told to stop."""
+    """Cancel jobs, by id or by a filter: waiting jobs end at once, running ones are asked to stop."""
     from rowlock.store import jobs
 
     async def change(app: Rowlock, batch: Sequence[str]) -> dict[str, str]:

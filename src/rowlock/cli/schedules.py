@@ -1,4 +1,4 @@
-"""`rowlock schedules`: what fires when."""
+"""`rowlock schedules`: list, add, remove, run, pause and resume schedules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 verbs = typer.Typer(help="Look at schedules, add, pause and run them.", no_args_is_help=True, rich_markup_mode=None)
 
 COLUMNS = ("name", "state", "words", "zone", "task", "last_tick", "last_state", "next")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name")]
 
 
 @verbs.command("list")
@@ -32,7 +32,7 @@ def list_schedules(
     target: DataTarget,
     limit: LimitOption = 1000,
 ) -> None:
-    """List schedules: the rule in words, the zone, the last tick and how it ended, the next three."""
+    """List schedules: the rule in words, the time zone, the last tick and its job's state, the next three ticks."""
     found = target.run(lambda opened: opened.schedules.list(limit + 1))
     shown = [_shown(row) for row in up_to(limit, found)]
     if not target.as_json:
@@ -45,7 +45,7 @@ def list_schedules(
 def next_ticks(
     target: DataTarget,
     name: Name,
-    count: Annotated[int, typer.Argument(metavar="[N]", min=1, max=1000, help="How many")] = 3,
+    count: Annotated[int, typer.Argument(metavar="[N]", min=1, max=1000, help="How many ticks")] = 3,
 ) -> None:
     """Print the next ticks of a schedule."""
     ticks = target.run(lambda opened: opened.schedules.next(name, count))
@@ -63,39 +63,47 @@ def add_schedule(
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name")],
     pairs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Arguments, as JSON or text", show_default=False),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Arguments of the task, as JSON or text", show_default=False),
     ] = None,
-    cron: Annotated[str | None, typer.Option("--cron", metavar="RULE", help='Five fields, e.g. "0 3 * * *"')] = None,
+    cron: Annotated[
+        str | None, typer.Option("--cron", metavar="RULE", help='Cron rule of five fields, e.g. "0 3 * * *"')
+    ] = None,
     every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Interval, e.g. 30s, 5m, 1d")] = None,
-    at: Annotated[str | None, typer.Option("--at", metavar="ISO", help="Once, at this time")] = None,
-    zone: Annotated[str, typer.Option("--zone", help="IANA zone, e.g. Asia/Seoul")] = "UTC",
-    seconds: Annotated[bool, typer.Option("--seconds", help="The rule has six fields, seconds first")] = False,
-    missed: Annotated[str, typer.Option("--missed", help="Missed ticks: latest, skip or all")] = "latest",
+    at: Annotated[str | None, typer.Option("--at", metavar="ISO", help="Fire once, at this moment")] = None,
+    zone: Annotated[str, typer.Option("--zone", help="IANA time zone of the rule, e.g. Asia/Seoul")] = "UTC",
+    seconds: Annotated[bool, typer.Option("--seconds", help="The cron rule has six fields, seconds first")] = False,
+    missed: Annotated[
+        str, typer.Option("--missed", help="Which missed ticks fire late: latest (one), skip (none) or all")
+    ] = "latest",
     missed_most: Annotated[
-        int, typer.Option("--missed-most", min=1, help="With --missed all: this many ticks at most")
+        int, typer.Option("--missed-most", min=1, help="With --missed all: fire at most this many missed ticks")
     ] = 100,
     missed_window: Annotated[
-        str, typer.Option("--missed-window", metavar="TIME", help="Make up for no older tick")
+        str, typer.Option("--missed-window", metavar="TIME", help="Missed ticks older than this never fire")
     ] = "1h",
     overlap: Annotated[
-        str, typer.Option("--overlap", help="While an earlier job is unfinished: allow or skip")
+        str, typer.Option("--overlap", help="If an earlier job of the schedule is unfinished: allow or skip the tick")
     ] = "allow",
     jitter: Annotated[
-        str, typer.Option("--jitter", metavar="TIME", help="Random delay of each job, up to this")
+        str, typer.Option("--jitter", metavar="TIME", help="Delay each job by a random time up to this")
     ] = "0s",
-    start: Annotated[str | None, typer.Option("--start", metavar="ISO", help="No tick before")] = None,
-    end: Annotated[str | None, typer.Option("--end", metavar="ISO", help="No tick after")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Queue")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="-100 (first) to 100 (last)")] = None,
-    owner: Annotated[str | None, typer.Option("--owner", help="Whom its jobs belong to")] = None,
-    source: Annotated[str | None, typer.Option("--source", help="The outside service they call")] = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Tries before a job is dead")] = None,
+    start: Annotated[str | None, typer.Option("--start", metavar="ISO", help="No ticks before this moment")] = None,
+    end: Annotated[str | None, typer.Option("--end", metavar="ISO", help="No ticks after this moment")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Queue of the jobs [default: that of the task]")] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", help="-100 (starts first) to 100 (starts last)")
+    ] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="Who may see the jobs through the job API")] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", help="The outside service that the jobs call, e.g. api:ebay")
+    ] = None,
+    max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Failed tries until a job is dead")] = None,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="Limit of one attempt, e.g. 30s")
+        str | None, typer.Option("--timeout", metavar="TIME", help="Time limit of one attempt, e.g. 30s")
     ] = None,
     defaults: DefaultsOption = False,
 ) -> None:
-    """Add a schedule while everything runs, or change one that was added so."""
+    """Add a schedule without restarting anything, or change one that was added with this command."""
     from rowlock.cli import times
 
     texts = split_pairs(pairs or [])
@@ -127,7 +135,7 @@ def add_schedule(
 
     _say(target.run(add), target.as_json)
     if not target.code:
-        complain("the arguments were not checked, because the task's code is not named: --app names it")
+        complain("the arguments were not checked against the task's code; to check them, give --app")
 
 
 @verbs.command("remove")
@@ -136,7 +144,7 @@ def remove_schedule(
     target: Target,
     name: Name,
 ) -> None:
-    """Forget a schedule that was added by hand, or one that is retired."""
+    """Delete a schedule that was added with `schedules add`, or one that is retired."""
     target.run(lambda opened: opened.schedules.remove(name))
     print(printable(f"{name} is removed"))
 
@@ -147,7 +155,7 @@ def run_schedule(
     target: DataTarget,
     name: Name,
 ) -> None:
-    """Fire a schedule now, beside its ticks; prints the job's id."""
+    """Create a job of the schedule now, besides its ticks, and print the job's id."""
     job = target.run(lambda opened: opened.schedules.run(name))
     if target.as_json:
         show_json({"job_id": job.id, "schedule": name})
@@ -161,7 +169,7 @@ def pause_schedule(
     target: DataTarget,
     name: Name,
 ) -> None:
-    """Fire no more ticks of a schedule until it is resumed."""
+    """Stop firing ticks of a schedule until it is resumed."""
     _say(target.run(lambda opened: opened.schedules.pause(name)), target.as_json)
 
 
@@ -171,7 +179,7 @@ def resume_schedule(
     target: DataTarget,
     name: Name,
 ) -> None:
-    """Fire ticks again, from now on; what was owed before the pause fires now."""
+    """Fire ticks of a paused schedule again, from now on. A tick that was due before the pause fires now."""
     _say(target.run(lambda opened: opened.schedules.resume(name)), target.as_json)
 
 

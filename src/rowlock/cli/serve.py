@@ -1,4 +1,4 @@
-"""`rowlock serve`: the job API, in a process of its own or beside a worker."""
+"""`rowlock serve`: the job API, in its own process or in the process of a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MISSING = 'the job API needs more packages: pip install "rowlock[api]"'
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """Where the API listens."""
+    """The address and port that the API listens on."""
 
     host: Annotated[str | None, typer.Option("--host", help="Address of the API [default: 127.0.0.1]")] = None
     port: Annotated[str | None, typer.Option("--port", metavar="N", help="Port of the API [default: 8321]")] = None
@@ -51,14 +51,14 @@ def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
 
 @asynccontextmanager
 async def serving_beside(app: Rowlock, asked: bool) -> AsyncIterator[None]:
-    """The API for as long as the block lasts. Where it was not asked for, a missing package or a port in use is told,
-    and the worker runs without it."""
+    """Serve the API while the block runs. If the settings did not ask for it (`asked` is false), a missing package or a
+    port in use is only logged, and the worker runs without the API."""
     try:
         from rowlock.api.server import serving
     except ImportError as error:
         if asked:
             raise ConfigError(MISSING) from error
-        log.info("no API here: %s", MISSING)
+        log.info("The job API is not served: %s", MISSING)
         yield
         return
     beside = serving(app)
@@ -67,7 +67,7 @@ async def serving_beside(app: Rowlock, asked: bool) -> AsyncIterator[None]:
     except ConfigError as error:
         if asked:
             raise
-        log.warning("no API here: %s", error)
+        log.warning("The job API is not served: %s", error)
         yield
         return
     try:

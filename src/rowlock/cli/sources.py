@@ -1,4 +1,4 @@
-"""`rowlock sources`: the limits of outside services, and their health."""
+"""`rowlock sources`: list, limit, pause and resume sources (outside services)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ verbs = typer.Typer(help="Look at sources, limit, pause and resume them.", no_ar
 LIMITS = ("concurrency", "rate", "set_by")
 COLUMNS = ("name", "state", "running", *LIMITS, "failure_streak", "paused_until", "last_failure_at")
 CANDIDATES = ("name", "refusals", "refusal_code", "refused_at", "state")
-SourceName = Annotated[str, typer.Argument(metavar="NAME", help="A source such as api:ebay, or a class such as api")]
+SourceName = Annotated[
+    str, typer.Argument(metavar="NAME", help="A source such as api:ebay, or a source class such as api")
+]
 
 
 @verbs.command("list")
@@ -35,7 +37,7 @@ def list_sources(
         typer.Option(
             "--candidates",
             min=0,
-            help="Only sources that refused at least this many requests in a row: candidates for a block",
+            help="Only sources that refused at least N requests in a row: candidates for a block",
         ),
     ] = 0,
     limit: LimitOption = 1000,
@@ -54,11 +56,11 @@ def set_source(
     concurrency: Annotated[
         str | None,
         typer.Option(
-            "--concurrency", help="Most running jobs at a time; `unlimited`; `none`: use the limit of its class"
+            "--concurrency", help="Most jobs running at a time; `unlimited`; `none`: the limit of its class"
         ),
     ] = None,
     total: Annotated[
-        str | None, typer.Option("--total", help="Of a class: most running jobs of all its sources together")
+        str | None, typer.Option("--total", help="Of a class: most jobs running at a time, of all its sources together")
     ] = None,
     rate: Annotated[str | None, typer.Option("--rate", help="Most starts per time, such as 30/min or 2/s")] = None,
     burst: Annotated[
@@ -80,7 +82,7 @@ def set_source(
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Remove all settings that are not given here")] = False,
 ) -> None:
-    """Limit a source, or every source of a class, for running workers at once. The value `none` removes a setting."""
+    """Limit a source, or every source of a class. Running workers heed it. The value `none` removes a setting."""
     whole = {"concurrency": concurrency, "total": total, "burst": burst, "threshold": threshold}
     changes: dict[str, Any] = {key: _whole(key, text) for key, text in whole.items() if text is not None}
     if block_after is not None:
@@ -118,7 +120,7 @@ def resume_source(
     target: DataTarget,
     name: SourceName,
 ) -> None:
-    """Start jobs of a source or class again: ends a pause and a block and closes the breaker."""
+    """Start jobs of a source or class again: ends its pause, lifts its block and closes its breaker."""
     _say(target, lambda app: app.sources.resume(name))
 
 

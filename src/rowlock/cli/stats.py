@@ -27,10 +27,10 @@ UNKNOWN = ("queue", "task", "waiting")
 def stats(
     target: DataTarget,
     max_queued: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Alert, with exit code 1, if more jobs wait in a queue")
+        int | None, typer.Option(min=0, metavar="N", help="Exit with code 1 if more than N jobs wait in a queue")
     ] = None,
     max_running: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Alert, with exit code 1, if a job has run for longer: 5m")
+        str | None, typer.Option(metavar="DURATION", help="Exit with code 1 if a job has been running longer, e.g. 5m")
     ] = None,
 ) -> None:
     """Show workers, queues and the jobs that finished in the last minutes; exit 1 if a given limit is exceeded."""
@@ -52,7 +52,7 @@ def stats(
     else:
         _show(found, reads.LATELY_SECONDS)
         if unknown:
-            print("\nNo live worker can run these: none serves the queue, or none knows the task.")
+            print("\nNo live worker can run these jobs: none serves the queue, or none has the task.")
             show(unknown, UNKNOWN, as_json=False, empty="")
         if bridge is not None:
             _show_bridge(bridge)
@@ -63,7 +63,7 @@ def stats(
 
 
 async def _bridge(app: Rowlock) -> BridgeNumbers | None:
-    """How Redis stands, if one is configured. That it cannot be reached is told, and the rest is shown."""
+    """The numbers of the Redis streams; None if no Redis is configured or, with a message, if it is unreachable."""
     if app.settings.redis.url is None:
         return None
     try:
@@ -108,7 +108,7 @@ def _show(found: Stats, lately: float) -> None:
     for one in found.set_aside:
         print(f"set aside  {one.id} since {words(one.since)}: {one.doing} failed: {cell(one.error)}")
     if not found.exact:
-        print("The tables are too big to count in full: these numbers are lower bounds.")
+        print("Too many jobs to count them all: the numbers below are lower bounds.")
     print()
     show(found.queues, queues.COLUMNS, as_json=False, empty="no queues")
 

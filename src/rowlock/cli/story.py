@@ -1,4 +1,4 @@
-"""One job's story: what it is, each attempt, its lease, its end, and why it is in its state."""
+"""`rowlock jobs show`: a job's options, its attempts, its lease, its end, and why it is in its state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Story:
 
 
 async def read(app: Rowlock, job_id: str) -> Story:
-    """Read a job's story from the database."""
+    """Read the job, its attempts and the explanation from the database."""
     from rowlock.store import reads
 
     store = await app.store()
@@ -54,7 +54,7 @@ def _last(job: Job) -> Iterator[Attempt]:
 
 
 def show(story: Story) -> None:
-    """Print it for people."""
+    """Print the story as text, one labelled line per fact."""
     for label, text in [*_what(story.job), *_attempts(story), *_end(story)]:
         print(f"{label:<{LABEL}}{text}")
 
@@ -72,7 +72,7 @@ def _what(job: Job) -> Iterator[tuple[str, str]]:
     if job.unreadable:
         yield (
             "unreadable",
-            f"{', '.join(job.unreadable)}: shown as stored; a time out of range as the nearest possible one",
+            f"{', '.join(job.unreadable)}: shown as stored; a time out of range is shown as the nearest valid one",
         )
     if not job.final and job.run_after > job.created_at:
         yield "not before", words(job.run_after)
@@ -90,7 +90,7 @@ def _attempts(story: Story) -> Iterator[tuple[str, str]]:
     job = story.job
     if job.state is State.RUNNING:
         yield f"  {job.attempt}", f"{words(job.locked_at)}  running on {printable(job.locked_by or '-')}"
-        yield "lease", f"until {words(job.lease_expires_at)}, last beat {words(job.heartbeat_at)}"
+        yield "lease", f"until {words(job.lease_expires_at)}, last heartbeat {words(job.heartbeat_at)}"
 
 
 def _because(attempt: Attempt) -> str:
@@ -121,6 +121,6 @@ def brief_error(code: str | None, message: str | None) -> str:
 def line(text: str) -> str:
     """A text as one line, without the stack that an error message carries below its first line."""
     first, _, rest = text.partition("\n")
-    # An explanation may quote an error with its stack and go on after it, behind a semicolon.
+    # An explanation may quote an error with its stack, and continue after a semicolon.
     after = rest.rpartition("; ")[2] if "; " in rest else ""
     return printable(f"{first}; {after}" if after else first)

@@ -17,12 +17,12 @@ log = logging.getLogger("rowlock.supervisor")
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
-QUICK_SECONDS = 10.0  # a child that lives shorter counts as a quick death
+QUICK_SECONDS = 10.0  # a child that lived for less counts as a quick death
 GIVE_UP_AFTER = 5  # quick deaths in a row
 
 
 class Supervisor:
-    """Keeps `count` children alive until told to stop, or until one of them keeps dying at its start."""
+    """Keeps `count` children alive until a stop signal, or until one of them dies too often right after its start."""
 
     def __init__(self, command: Sequence[str], count: int, *, first_delay: float = FIRST_DELAY) -> None:
         self._command, self._count, self._first_delay = command, count, first_delay
@@ -36,19 +36,19 @@ class Supervisor:
         return 0 if all(kept) else FAILED
 
     def _stop(self) -> None:
-        """Pass a signal on to the children, which count signals as a worker does; as SIGTERM, which none ignores."""
+        """Send every child SIGTERM for each stop signal received here: a worker counts them (finish, release, exit)."""
         self._stopping.set()
         for child in self._living.values():
             children.tell(child, signal.SIGTERM)
 
     async def _keep(self, number: int) -> bool:
-        """Start a child, and the next one when it dies. False if it kept dying, or did not stop as it should."""
+        """Run a child, and restart it when it dies. False if it died too often, or ended with an error at the stop."""
         quick = 0
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._run_one(number)
             if self._stopping.is_set():
-                return code in (0, -signal.SIGTERM)  # by SIGTERM: the signal came before the child had its handlers
+                return code in (0, -signal.SIGTERM)  # -SIGTERM: it had not installed its handlers yet
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
             if quick > GIVE_UP_AFTER:
                 log.error("worker process %d died %d times in a row; giving up", number, quick)
@@ -69,7 +69,7 @@ class Supervisor:
 
     async def _pause(self, number: int, code: int, quick: int) -> None:
         delay = min(LONGEST_DELAY, self._first_delay * 2 ** max(quick - 1, 0))
-        log.warning("worker process %d ended with code %d; starting it again in %.1f s", number, code, delay)
+        log.warning("worker process %d ended with code %d; restarting it in %.1f s", number, code, delay)
         try:
             await asyncio.wait_for(self._stopping.wait(), delay)
         except TimeoutError:

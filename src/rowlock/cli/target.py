@@ -1,6 +1,7 @@
-"""What a command works on: your app, or a database alone.
+"""What a command works on: your app, or a database without its code.
 
-Flags come first, then what the code says (`Rowlock("postgresql://…")`), then environment, file and defaults.
+For each setting, flags win over the app's code (`Rowlock("postgresql://…")`), which wins over environment, file and
+defaults, in that order.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Target:
         return self.run(work)
 
     def open(self, flags: Mapping[str, Any] | None = None) -> Rowlock:
-        """Your app if one is named, else one without tasks; with the settings of this command."""
+        """Your app if one is named, else an app without tasks; configured with the settings of this command."""
         from rowlock.app import Rowlock
         from rowlock.client.settings import read_settings
         from rowlock.store.engines.engine import here
@@ -56,13 +57,13 @@ class Target:
         app = load_app(name) if name else Rowlock()
         url, config = app._given
         settings = read_settings(self.database or url, self.config or config, flags, folder)
-        # A relative path in a flag, the environment or the file starts in the folder where the command was typed; the
-        # app's code may have changed the current folder while it was imported. A path in the code is the code's matter.
+        # A relative path in a flag, the environment or the file is relative to the folder where the command was typed,
+        # even if importing the app has changed the current folder. A relative path in the app's code is not adjusted.
         app.configure(settings, folder if self.database or url is None else None)
         return app
 
     def open_code(self, verb: str, flags: Mapping[str, Any] | None = None) -> Rowlock:
-        """Your app, for verbs that run it."""
+        """Your app, for verbs that need its tasks; ConfigError if none is named."""
         if not self.code:
             raise ConfigError(f"{verb} runs your tasks: name your app with --app module:attribute or ROWLOCK_APP")
         return self.open(flags)
@@ -106,7 +107,7 @@ def load_app(name: str) -> Rowlock:
         except AttributeError:
             raise ConfigError(f"--app {name}: {module_name} has no attribute {attribute or 'app'!r}") from None
     if not isinstance(found, Rowlock):
-        raise ConfigError(f"--app {name}: that is of type {type(found).__name__}, not a Rowlock")
+        raise ConfigError(f"--app {name}: this is a {type(found).__name__}, not a Rowlock app")
     return found
 
 
@@ -125,7 +126,7 @@ def _import(module_name: str, name: str) -> ModuleType:
 
 
 def _broken(name: str, module_name: str, error: BaseException) -> ConfigError:
-    """The app's own mistake, and the last line of its code that led there."""
+    """The error that importing the app raised, with the last line of the app's code in its traceback."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(os.getcwd())] or frames
     where = f" ({ours[-1].filename}:{ours[-1].lineno})" if len(ours) > 1 or ours != frames else ""

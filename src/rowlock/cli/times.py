@@ -28,7 +28,7 @@ def moment(text: str, option: str) -> datetime:
 
 
 def since(text: str, option: str) -> datetime:
-    """A moment: an ISO time, or how long ago it was."""
+    """A moment, given as an ISO time or as a duration before now."""
     if parse_duration(text) is not None:
         return datetime.now(UTC) - timedelta(seconds=duration(text, option))
     return moment(text, option)

@@ -1,4 +1,4 @@
-"""`rowlock tokens`: make, list and revoke tokens of the job API."""
+"""`rowlock tokens`: create, list and revoke tokens of the job API."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rowlock.cli.output import show, show_json
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
-verbs = typer.Typer(help="Make, list and revoke tokens of the job API.", no_args_is_help=True, rich_markup_mode=None)
+verbs = typer.Typer(help="Create, list and revoke tokens of the job API.", no_args_is_help=True, rich_markup_mode=None)
 
 COLUMNS = ("id", "hint", "owner", "scope", "created_at", "expires_at", "revoked_at")
-SCOPE = "jobs (of one owner), operator (all jobs), or operator:read (all jobs, only to read)"
+SCOPE = "jobs (those of one owner), operator (all jobs), or operator:read (all jobs, read-only)"
 
 
 @verbs.command("create")
 @grouped_options
 def create_token(
     target: DataTarget,
-    owner: Annotated[str | None, typer.Option("--owner", help="Whose jobs the token opens")] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="The owner whose jobs the token gives access to")] = None,
     scope: Annotated[str, typer.Option("--scope", help=SCOPE)] = "jobs",
     expires: Annotated[
         str | None,
-        typer.Option("--expires", metavar="TIME", help="How long it is good, such as 30d [default: forever]"),
+        typer.Option("--expires", metavar="TIME", help="How long the token is valid, such as 30d [default: forever]"),
     ] = None,
 ) -> None:
-    """Make a token and print it, once: only its hash is stored."""
+    """Create a token and print it. It cannot be shown again: only its hash is stored."""
     from rowlock.core.options import name
     from rowlock.store import tokens
 
@@ -38,7 +38,7 @@ def create_token(
     if scope not in known:
         raise InvalidArguments(f"--scope must be one of {', '.join(known)}, not {scope!r}")
     if (scope == "jobs") != (owner is not None):
-        needs = "needs --owner" if scope == "jobs" else "opens the jobs of all owners and takes no --owner"
+        needs = "needs --owner" if scope == "jobs" else "gives access to the jobs of all owners and takes no --owner"
         raise InvalidArguments(f"a token of scope {scope} {needs}")
     if owner is not None:
         name(owner, "--owner")
@@ -65,9 +65,11 @@ def list_tokens(target: DataTarget, limit: LimitOption = 1000) -> None:
 @grouped_options
 def revoke_token(
     target: DataTarget,
-    which: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id, its hint (first characters), or itself")],
+    which: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="The token's id, its hint (first characters), or the token")
+    ],
 ) -> None:
-    """End a token. Requests with it are refused, and its open connections are closed within five seconds."""
+    """Revoke a token: requests with it are refused, and its open connections are closed within five seconds."""
     from rowlock.store import tokens
 
     ended = target.ask(tokens.revoke(which))

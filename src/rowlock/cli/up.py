@@ -1,4 +1,4 @@
-"""`rowlock up`: everything that an app needs, in one process."""
+"""`rowlock up`: migrations, worker, dispatcher, job API and bridge in one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def up(
     pool: PoolOptions,
     api: ApiOptions,
     logs: LogOptions,
-    reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Start again when a .py file changes")] = False,
+    reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Restart when a .py file changes")] = False,
     reload_dir: Annotated[
         list[Path] | None,
         typer.Option("--reload-dir", metavar="FOLDER", help="Watch this folder instead of the current one"),
@@ -48,7 +48,7 @@ def up(
 
 @asynccontextmanager
 async def _beside(app: Rowlock, asked: bool) -> AsyncIterator[None]:
-    """What runs beside the worker: the API, and a bridge where Redis is configured."""
+    """Run the API, and a bridge if Redis is configured, while the block runs."""
     async with serving_beside(app, asked), bridging_beside(app):
         yield
 

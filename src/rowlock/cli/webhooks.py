@@ -1,4 +1,4 @@
-"""`rowlock webhooks`: the secrets that sign the webhooks of the job API."""
+"""`rowlock webhooks`: the secrets that webhooks of the job API are signed with."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rowlock.cli.options import LimitOption, grouped_options
 from rowlock.cli.output import show, show_json
 from rowlock.cli.target import DataTarget
 
-verbs = typer.Typer(help="Secrets that sign webhooks of the job API.", no_args_is_help=True, rich_markup_mode=None)
-secret_verbs = typer.Typer(help="Make and list secrets, one per owner.", no_args_is_help=True, rich_markup_mode=None)
+verbs = typer.Typer(help="Secrets for signing webhooks of the job API.", no_args_is_help=True, rich_markup_mode=None)
+secret_verbs = typer.Typer(help="Create and list secrets, one per owner.", no_args_is_help=True, rich_markup_mode=None)
 verbs.add_typer(secret_verbs, name="secret")
 
 COLUMNS = ("id", "owner", "hint", "created_at", "expires_at")
@@ -22,13 +22,14 @@ COLUMNS = ("id", "owner", "hint", "created_at", "expires_at")
 @grouped_options
 def rotate_secret(
     target: DataTarget,
-    owner: Annotated[str, typer.Option("--owner", help="Whose webhooks it signs")],
+    owner: Annotated[str, typer.Option("--owner", help="The owner whose webhooks are signed with the secret")],
     overlap: Annotated[
-        str, typer.Option("--overlap", metavar="TIME", help="How long the secret before signs, too; 0: no longer")
+        str,
+        typer.Option("--overlap", metavar="TIME", help="How long webhooks are also signed with the old secret; 0: not"),
     ] = "1d",
 ) -> None:
-    """Make an owner's first secret, or a new one, and print it, once. Until --overlap has passed, each webhook carries
-    a signature by both, so that its receiver can change over."""
+    """Create an owner's first or next secret and print it; it cannot be shown again. Until --overlap has passed, each
+    webhook is signed with the old and the new secret, so that its receiver can switch."""
     from rowlock.core.options import name
     from rowlock.store import webhooks
 
@@ -45,7 +46,7 @@ def rotate_secret(
 @secret_verbs.command("list")
 @grouped_options
 def list_secrets(target: DataTarget, limit: LimitOption = 1000) -> None:
-    """List the secrets that sign now, by owner. The secrets themselves cannot be shown again."""
+    """List the secrets in use, by owner. The secrets themselves cannot be shown again."""
     from rowlock.store import webhooks
 
     found = target.ask(webhooks.secrets(limit))

@@ -1,4 +1,4 @@
-"""`rowlock worker`: run your tasks until told to stop, in one process or in several."""
+"""`rowlock worker`: run jobs until a stop signal, in one process or in several."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARENT_SECONDS = 1.0
 
 @grouped_options
 def worker(target: Target, options: WorkerOptions, logs: LogOptions, parent: Parent = None) -> None:
-    """Run jobs. A first SIGTERM, SIGHUP or Ctrl-C lets running jobs finish, a second gives them back, a third exits."""
+    """Run jobs. A first SIGTERM, SIGHUP or Ctrl-C lets running jobs finish, a second releases them, a third exits."""
     configure_logs(logs)
     app = target.open_code("worker", options.flags())
     wanted = app.settings.worker.processes
@@ -47,8 +47,8 @@ def work(
     everything: bool = False,
     beside: AbstractAsyncContextManager[None] | None = None,
 ) -> NoReturn:
-    """Run one worker in this process, with `everything` also migrations and a dispatcher, and what is `beside` it; then
-    end the process."""
+    """Run one worker in this process, then end the process. `everything` adds migrations and a dispatcher; `beside` is
+    a context that is open while the worker runs (the API, a bridge)."""
 
     async def until_it_ends() -> None:
         code = 0
@@ -56,8 +56,8 @@ def work(
             await _work(app, parent, everything, beside or nullcontext())
         except BaseException as error:
             code = explain(error)
-        # Exit here: closing the event loop would wait for a task that swallows its cancellation and for a thread that
-        # ignores its timeout. The jobs of both are back in the queue already.
+        # Exit here: closing the event loop would wait for an asyncio task that swallows its cancellation, and for a
+        # thread that ignores its timeout. Their jobs are already back in the queue.
         flush_logs()
         os._exit(code)
 
@@ -80,7 +80,7 @@ async def _work(app: Rowlock, parent: int | None, everything: bool, beside: Abst
 
 
 async def _stop_with(parent: int) -> None:
-    """Stop this process when the process that started it is gone, because nothing else would stop it."""
+    """Stop this process when its parent (supervisor or reloader) has died: nobody else would stop it."""
     import asyncio
 
     while os.getppid() == parent:

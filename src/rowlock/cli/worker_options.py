@@ -1,4 +1,4 @@
-"""The options of the verbs that run for long: settings of the worker, logging, and the process that started it."""
+"""Options of the long-running verbs: worker settings, logging, and the id of the parent process."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ def _setting(flag: str, help: str, metavar: str = "N") -> Any:
     return typer.Option(flag, metavar=metavar, help=help)
 
 
-# Every value is text here: the settings check it, with one wording for flags, environment and file.
+# Every value is text here: Settings checks it, so that errors read alike for flags, environment and file.
 Queues = Annotated[str | None, _setting("--queues", "Queues to claim jobs from", "A,B")]
 PoolSize = Annotated[str | None, _setting("--pool-size", "Slots: how many jobs one process runs at the same time")]
-PollInterval = Annotated[str | None, _setting("--poll-interval-seconds", "Longest sleep of an idle worker", "SECONDS")]
-ClaimBatch = Annotated[str | None, _setting("--claim-batch-size", "Most jobs that one claim returns")]
+PollInterval = Annotated[str | None, _setting("--poll-interval-seconds", "Longest time between two polls", "SECONDS")]
+ClaimBatch = Annotated[str | None, _setting("--claim-batch-size", "Most jobs that one claim takes")]
 ShutdownTimeout = Annotated[
-    str | None, _setting("--shutdown-timeout-seconds", "How long a stop waits for running jobs", "SECONDS")
+    str | None, _setting("--shutdown-timeout-seconds", "How long a stopping worker waits for its jobs", "SECONDS")
 ]
 Heartbeat = Annotated[str | None, _setting("--heartbeat-seconds", "How often leases are renewed", "SECONDS")]
-Lease = Annotated[str | None, _setting("--lease-seconds", "How long a lease lasts without a heartbeat", "SECONDS")]
+LeaseSeconds = Annotated[
+    str | None, _setting("--lease-seconds", "How long a lease lasts without a heartbeat", "SECONDS")
+]
 Sweep = Annotated[str | None, _setting("--sweep-seconds", "How often the worker looks for expired leases", "SECONDS")]
-Processes = Annotated[str | None, _setting("--processes", "Worker processes; more than one run under a supervisor")]
-Wakeups = Annotated[bool | None, typer.Option("--wakeups/--no-wakeups", help="Be woken by new jobs, or only poll")]
+Processes = Annotated[str | None, _setting("--processes", "Worker processes; two or more get a supervisor")]
+Wakeups = Annotated[
+    bool | None, typer.Option("--wakeups/--no-wakeups", help="New jobs wake an idle worker, or it only polls")
+]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")]
 LogFormat = Annotated[str, typer.Option("--log-format", help="text or json")]
-# A supervisor or reloader passes its own process id to the child that it starts; not for people.
+# Hidden: a supervisor or reloader passes its own process id to the child process that it starts.
 Parent = Annotated[int | None, typer.Option("--parent", hidden=True)]
 
 
@@ -47,20 +51,20 @@ class PoolOptions:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions(PoolOptions):
-    """All `worker.…` settings."""
+    """All `worker.…` settings, as options of `rowlock worker`."""
 
     processes: Processes = None
     poll_interval_seconds: PollInterval = None
     claim_batch_size: ClaimBatch = None
     heartbeat_seconds: Heartbeat = None
-    lease_seconds: Lease = None
+    lease_seconds: LeaseSeconds = None
     sweep_seconds: Sweep = None
     wakeups: Wakeups = None
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What is logged, and how."""
+    """The log level and the log format."""
 
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"

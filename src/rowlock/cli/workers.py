@@ -15,13 +15,13 @@ COLUMNS = ("id", "alive", "queues", "pool_size", "running", "version", "started_
 
 @verbs.callback()
 def group() -> None:
-    """Look at workers."""  # a Typer with one verb and no callback would drop the verb's name
+    """Look at workers."""  # without a callback, Typer would make the only verb the group itself
 
 
 @verbs.command("list")
 @grouped_options
 def list_workers(target: DataTarget) -> None:
-    """List workers, living ones first."""
+    """List workers, live ones first."""
     from rowlock.store import workers
 
     found = target.ask(workers.workers())

@@ -17,11 +17,11 @@ MEASURES = {"single": "enqueue, one at a time", "bulk": "enqueue, in bulk", "dra
 def bench(
     config: ConfigOption = None,
     database: DatabaseOption = None,
-    jobs: Annotated[int, typer.Option(min=100, max=1_000_000, help="Jobs that do nothing, in each round.")] = 20_000,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds; the table shows the median.")] = 5,
+    jobs: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many empty jobs each round runs.")] = 20_000,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="How many rounds; the table shows the median.")] = 5,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure Rowlock beside the bare SQL that a queue needs, in a scratch database. Your jobs are not touched."""
+    """Measure Rowlock, and for comparison the least SQL that a queue needs, in a temporary database of its own."""
     from rowlock.cli.bench.measure import measure
 
     url = Target(None, config, database).open().database

@@ -89,7 +89,7 @@ class _Rowlock:
 
     async def drain(self, jobs: int) -> float:
         """Seconds to run and settle `jobs` jobs."""
-        queued = jobs + max(50, jobs // 40)  # the jobs that `single` enqueued run, too
+        queued = jobs + max(50, jobs // 40)  # the jobs that `single` enqueued are still queued, and run as well
         self.done = 0
         async with self.app.worker(pool_size=100) as pool:
             began = time.perf_counter()

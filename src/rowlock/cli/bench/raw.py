@@ -1,4 +1,4 @@
-"""Bare SQL: the least that a queue needs, as the yardstick of `rowlock bench`.
+"""Bare SQL: the least that a queue needs. `rowlock bench` compares Rowlock with it.
 
 It has one table of jobs and one of finished jobs; one statement claims 500 jobs and another moves them to the second
 table. The ratio of Rowlock's figures to these can be compared between machines.

@@ -1,4 +1,4 @@
-"""A scratch database for `rowlock bench`, on the disk or server of the given one."""
+"""A temporary database for `rowlock bench`, on the same disk or server as the given one."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ async def _scratch_on_server(url: str) -> AsyncIterator[tuple[str, Raw]]:
             await connection.execute(f"CREATE DATABASE {name}")
         except asyncpg.InsufficientPrivilegeError:
             raise ConfigError(
-                f"{redact(url)}: bench makes a database of its own and this role may not; "
-                "name one that may (ALTER ROLE … CREATEDB) with --database"
+                f"{redact(url)}: bench creates a temporary database, and this role lacks CREATEDB; "
+                "give --database with a role that has it (ALTER ROLE … CREATEDB)"
             ) from None
         try:
             scratch = urlunsplit(urlsplit(url)._replace(path=f"/{name}"))

@@ -1,4 +1,4 @@
-"""`rowlock demo`: one process with a worker and a mixed load, or one of the sample systems, shown while it runs."""
+"""`rowlock demo`: run a worker with a mixed load, or one of the sample systems, and show what happens."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rowlock.cli.output import on_terminal
 from rowlock.core.errors import InvalidArguments
 
 ENGINE = "engine"
-GROUP = "rowlock.demos"  # entry points of the type Play, as coroutine functions
+GROUP = "rowlock.demos"  # entry point group; each entry is a coroutine function like Play
 
-# Runs a demo on a database, with a live picture or in plain lines; returns what did not end as it should.
+# Runs a demo on a database URL; the flag asks for a live display. Returns one line per job that ended unexpectedly.
 Play = Callable[[str, bool], list[str]]
 
 
 def demo(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="engine, or a system: bookmarks, stickers, cronjobs, coins")
+        str, typer.Argument(metavar="[NAME]", help="engine, or a sample system: bookmarks, stickers, cronjobs, coins")
     ] = ENGINE,
-    once: Annotated[bool, typer.Option("--once", help="Print plain lines, also on a terminal")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print plain lines instead of a live display")] = False,
     database: DatabaseOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Watch a worker run a mixed load of every kind of job, or a whole system that runs on Rowlock."""
+    """Watch a worker run jobs of every kind, or watch a sample system that is built on Rowlock."""
     play = _engine(config) if name == ENGINE else _system(name, config)
     silence_logs()
     with _database(database) as url:
@@ -61,7 +61,7 @@ def _system(name: str, config: str | None) -> Play:
     if name not in known:
         raise InvalidArguments(f"no demo named {name!r}; there are: {', '.join([ENGINE, *sorted(known)])}")
     if config is not None:
-        raise InvalidArguments(f"the demo {name} has a config of its own; --config is for the demo {ENGINE}")
+        raise InvalidArguments(f"the demo {name} has its own settings; --config works only with the demo {ENGINE}")
     try:
         play = known[name].load()
     except ModuleNotFoundError as error:

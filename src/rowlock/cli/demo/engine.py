@@ -22,7 +22,7 @@ SLOTS = 10
 
 
 def play(url: str, config: str | None, live: bool) -> list[str]:
-    """Run the load to its end, print a summary, and return what did not end as it should."""
+    """Run all jobs, print a summary, and return one line for each job that ended unexpectedly."""
     app.configure(read_settings(url, config))
     began = time.monotonic()
     load = Load()

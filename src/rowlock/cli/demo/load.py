@@ -27,7 +27,7 @@ class Load:
         self.expected: dict[str, State] = {}
         self._tag = f"demo-{secrets.token_hex(4)}"
         self._seen: dict[str, Job] = {}
-        self._retried: Counter[str] = Counter()  # by job: how many failed attempts were reported
+        self._retried: Counter[str] = Counter()  # by job id: how many failed attempts were already printed
         self._to_cancel = ""
 
     async def enqueue(self) -> None:
@@ -56,7 +56,7 @@ class Load:
         return rows, events + await self._cancel_running(app)
 
     async def _retries(self, app: Rowlock, row: Job) -> list[str]:
-        """Failed attempts since the last look. They are read from the history: the next attempt may run already."""
+        """Attempts that failed since the last look, from the table of attempts: the job may already run again."""
         failed = row.attempt if row.state is State.RETRYABLE else row.attempt - 1
         if failed <= self._retried[row.id]:
             return []
@@ -89,7 +89,7 @@ class Load:
 
 
 def _happened(before: Job | None, now: Job) -> Iterator[str]:
-    """A line for a job that changed its state; none for the many resized photos."""
+    """A line for a job that changed its state; none for demo.resize, of which there are many."""
     if now.task == tasks.resize.name or (before is not None and before.state is now.state):
         return
     error = brief_error(now.error_code, now.error_message)

@@ -33,7 +33,7 @@ class Screen(Protocol):
 
 @contextmanager
 def open_screen(live: bool) -> Iterator[Screen]:
-    """The screen for the time of a block."""
+    """Open a live display or plain lines while the block runs."""
     if not live:
         yield Lines()
         return
@@ -64,7 +64,7 @@ class Lines:
 
 
 class Picture:
-    """States, progress bars and the last events, drawn again for each look."""
+    """A live display: job states, progress bars and the last events."""
 
     def __init__(self, draw: Callable[..., None]) -> None:
         self._draw = draw

@@ -55,7 +55,7 @@ async def report() -> None:
 
 @app.task("demo.primes", queue=QUEUE, runs_in="process", timeout=30)
 def primes(below: int) -> int:
-    """Needs a processor, so it runs in a process of its own."""
+    """CPU-bound, so it runs in its own process."""
     sieve = bytearray([1]) * below
     sieve[:2] = b"\0\0"
     for number in range(2, int(below**0.5) + 1):
@@ -66,7 +66,7 @@ def primes(below: int) -> int:
 
 @app.task("demo.mirror", queue=QUEUE)
 async def mirror(ctx: Context) -> None:
-    """Would go on for ever; the demo cancels it."""
+    """Never ends by itself; the demo cancels it."""
     step = 0
     while True:
         step += 1
