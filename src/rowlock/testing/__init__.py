@@ -1,14 +1,14 @@
-"""For your tests: run a task inline, drain a queue, assert what was enqueued, move the clock.
+"""Helpers for your tests: run a task inline, run all due jobs, assert what was enqueued, move the clock.
 
     async with testing(app) as t:
         await sign_up(email="a@example.com")          # your code, which enqueues
         t_job = await t.assert_enqueued(send_mail, to="a@example.com")
         await t.drain()                                # a real worker runs everything that is due
-        await t.travel(minutes=5)                      # what waits for its time becomes due
+        await t.travel(minutes=5)                      # delayed jobs and retries become due
         await t.drain()
 
-The database is a real SQLite file in a temporary folder (or the URL you give), the worker is the real one, and time
-stands still until you move it.
+The database is a real SQLite file in a temporary folder (or the database whose URL you give), the worker is the one
+that runs in production, and the clock stands still until you move it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from rowlock.store.reads import JobFilter
 
 __all__ = ["Ran", "Testing", "run", "testing"]
 
-CLOSED_SECONDS = 0.5  # longer than a worker takes to find what has become due
+CLOSED_SECONDS = 0.5  # drain ends when all sources were closed for this long; a worker finds due jobs sooner
 
 
 @dataclass
 class Ran:
-    """What a task run inline did: its value, and the progress it reported."""
+    """What `run` returns: the task's value, and every (percent, phase, message) that it reported as progress."""
 
     value: Any = None
     progress: list[tuple[int | None, str | None, str | None]] = field(default_factory=list)
@@ -51,7 +51,10 @@ class Ran:
 async def run(
     task: Task[..., Any, Any], /, *, attempt: int = 1, resources: dict[str, Any] | None = None, **arguments: Any
 ) -> Ran:
-    """Run one task here and now, its arguments taken through JSON as in production. Raises what the task raises."""
+    """Run a task in this process, without a database or worker. The arguments pass through JSON, as in production.
+
+    An exception of the task is raised to the caller; `attempt` is what `ctx.attempt` shows.
+    """
     ran = Ran()
     text = task.arguments.pack((), arguments)
     job = _pretend(task, text, attempt)
@@ -91,7 +94,7 @@ def _pretend(task: Task[..., Any, Any], args: str, attempt: int) -> Claimed:
 async def testing(
     app: Rowlock, *, database: str | None = None, start: datetime | None = None
 ) -> AsyncIterator[Testing]:
-    """Give `app` a database of its own and a clock that stands still, for the time of the block."""
+    """While the block runs, `app` uses its own database and a clock that moves only with `travel`."""
     before = (app._settings, app._given, app.clock, app._stores)
     with tempfile.TemporaryDirectory(prefix="rowlock-test-") as folder:
         url = database or f"sqlite:///{Path(folder) / 'jobs.db'}"
@@ -110,9 +113,9 @@ testing.__test__ = False  # type: ignore[attr-defined]  # pytest collects functi
 
 
 class Testing:
-    """The controls of one `testing` block."""
+    """What a `testing` block gives you: move the clock, run due jobs, look at enqueued jobs."""
 
-    __test__ = False  # not a test class, whatever pytest thinks of its name
+    __test__ = False  # pytest would take it for a test class because of its name
 
     def __init__(self, app: Rowlock, clock: FakeClock) -> None:
         self.app, self.clock = app, clock
@@ -125,8 +128,11 @@ class Testing:
         self.clock.move(step + timedelta(seconds=seconds, minutes=minutes, hours=hours))
 
     async def drain(self, *, queues: list[str] | None = None, timeout: float = 30) -> list[Job]:
-        """Run everything that is due, and what that enqueues, with a real worker; answers the jobs that finished. Jobs
-        whose source is closed (a limit, a rate, a pause) stay: move the clock, or open it, and drain again."""
+        """Run all due jobs, and the jobs that they enqueue, with a real worker. Returns the jobs that finished.
+
+        Jobs whose source is closed (by a limit, a rate or a pause) stay queued: move the clock or resume the source,
+        and drain again. Raises TimeoutError if jobs still run after `timeout` seconds.
+        """
         names = sorted(self.app.registry.all())
         served = queues or sorted({task.options.queue for task in self.app.registry.all().values()} | {"default"})
         lanes = [claim.Lane(queue, name) for queue in served for name in names]
@@ -141,7 +147,7 @@ class Testing:
                 if time.monotonic() > closed_since + CLOSED_SECONDS:
                     break
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"jobs were still running after {timeout:g} s")
+                    raise TimeoutError(f"drain(): jobs were still due or running after {timeout:g} s")
                 await asyncio.sleep(0.005)
         return [job for job in await self._finished() if job.id not in seen]
 
@@ -152,14 +158,14 @@ class Testing:
         return sorted(found, key=lambda job: job.id)
 
     async def enqueued(self, task: Task[..., Any, Any] | str | None = None, **arguments: Any) -> list[Job]:
-        """Jobs of this task (all if none) whose arguments include the given ones, oldest first, in any state."""
+        """Jobs in any state, oldest first, of `task` (None: of all) whose arguments include the given ones."""
         name = task.name if isinstance(task, Task) else task
         store = await self.app.store()
         found = await store.run(reads.list_jobs(JobFilter(task=name), 10_000))
         return [job for job in reversed(found) if all(job.args.get(key) == value for key, value in arguments.items())]
 
     async def assert_enqueued(self, task: Task[..., Any, Any] | str, **arguments: Any) -> JobHandle[Any]:
-        """The newest such job; AssertionError, listing what there is, when there is none."""
+        """The newest job of `task` with these arguments. Raises AssertionError, listing all jobs, if there is none."""
         found = await self.enqueued(task, **arguments)
         if not found:
             name = task.name if isinstance(task, Task) else task
@@ -168,6 +174,6 @@ class Testing:
         return await self.app.job(found[-1].id)
 
     async def refute_enqueued(self, task: Task[..., Any, Any] | str, **arguments: Any) -> None:
-        """AssertionError when there is such a job."""
+        """Raise AssertionError if a job of `task` with these arguments was enqueued."""
         if found := await self.enqueued(task, **arguments):
-            raise AssertionError(f"{len(found)} such jobs were enqueued, the first: {found[0].task}({found[0].args})")
+            raise AssertionError(f"{len(found)} matching jobs enqueued, the first: {found[0].task}({found[0].args})")

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures for a test's own database and clock. Nothing is imported until a fixture is used."""
+"""The pytest plugin: fixtures that give a test its own database and clock. Rowlock is imported on their first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rowlock_clock() -> FakeClock:
-    """A clock that moves only when told to."""
+    """A fake clock that stands still until the test calls `move`."""
     from rowlock.core.clock import FakeClock
 
     return FakeClock()
@@ -29,7 +29,7 @@ def rowlock_database(tmp_path: Path) -> str:
 
 @pytest.fixture
 def rowlock_testing(rowlock_database: str) -> Callable[..., Any]:
-    """`async with rowlock_testing(app) as t:` — rowlock.testing on this test's database."""
+    """`async with rowlock_testing(app) as t:` is `rowlock.testing.testing(app)` on this test's own database."""
     from rowlock.testing import testing
 
     def start(app: Any, **options: Any) -> Any:
