@@ -55,7 +55,7 @@ async def test_what_is_not_json_is_refused_and_changes_nothing(make: Make, value
 async def test_a_key_is_text(make: Make, key: Any) -> None:
     cache = make()
     for call in (cache.get(key), cache.put(key, 1), cache.forget(key), cache.get_or_call(key, answers(1))):
-        with pytest.raises(InvalidArguments, match="key must be whole text"):
+        with pytest.raises(InvalidArguments, match="key must be valid text"):
             await call
 
 

@@ -1,1 +1,1 @@
-"""Parts that an application may add: an answer cache, web addresses and their keys."""
+"""Optional helpers for applications: a cache for answers of outside services, and keys for links and prices."""

@@ -1,8 +1,8 @@
-"""What sources have answered, in an SQLite file that all processes of a machine share.
+"""A cache for answers of sources, in an SQLite file that all processes of a machine share.
 
-A cache may forget and may be away, but it must not lie, and it must not be why a job fails. Whatever goes wrong with
-the file is logged once and then means "nothing is cached"; a minute later the file is tried again. Reading takes no
-lock: which answers were read is noted in memory and written down together with the next answer.
+The cache may lose answers and may be unavailable, but it must never return a wrong answer or make a job fail. An error
+of the file is logged once, and for a minute every lookup is a miss; then the file is tried again. Reading takes no
+write lock: which answers were read is kept in memory, and stored (for the LRU order) with the next new answer.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ log = logging.getLogger("rowlock.cache")
 T = TypeVar("T")
 
 TTL_SECONDS, MAX_TTL_SECONDS, MAX_BYTES = 3600.0, 3_200_000_000, 64 * 1024 * 1024
-PAUSE_SECONDS = 60.0  # how long a file that cannot be used is left alone
+PAUSE_SECONDS = 60.0  # after an error, the file is not tried again for this long
 BUSY_SECONDS = 5.0
-BATCH = 200  # most rows or pages that one transaction gives up, so that no other process waits long
-ROW_BYTES = 128  # what a row takes besides key and value; without it a million small answers would weigh nothing
+BATCH = 200  # most rows or pages that one transaction deletes, so that other processes wait only briefly
+ROW_BYTES = 128  # overhead of a row, so that a million tiny answers count towards max_bytes
 PAGE_BYTES = 4096
-APPLICATION = 0x524C4143  # how a file of ours is told from every other database
+APPLICATION = 0x524C4143  # the application_id that marks a file as an answer cache ("RLAC")
 BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
-# `used` counts uses, not seconds: no two are equal, and a clock that is put back makes no new answer the oldest.
-# Triggers keep the sum of the sizes, so that nobody has to add up a million rows for each new one.
+# `used` is a counter, not a time: values are unique, and setting the clock back cannot make a new answer the oldest.
+# Triggers maintain the sum of all sizes, so that storing an answer does not have to add up a million rows.
 SCHEMA = f"""
 BEGIN IMMEDIATE;
 PRAGMA application_id = {APPLICATION};
@@ -52,20 +52,20 @@ CREATE TRIGGER IF NOT EXISTS answer_deleted AFTER DELETE ON answers
     BEGIN UPDATE total SET bytes = bytes - old.size; END;
 COMMIT;
 """
-# An answer that is still good; its text is looked at, because SQLite does not notice when a disk changes it.
+# An answer that has not expired. json_valid, because SQLite does not notice when a disk has corrupted the text.
 FIND = "SELECT value FROM answers WHERE key = ? AND expires > ? AND json_valid(value)"
-# A new answer is the one used last, and one that was read becomes it.
+# ADD and TOUCH give an answer the largest `used`: it becomes the most recently used one.
 ADD = "INSERT INTO answers VALUES (?, ?, ?, ?, (SELECT coalesce(max(used), 0) + 1 FROM answers))"
 TOUCH = "UPDATE answers SET used = (SELECT max(used) + 1 FROM answers) WHERE key = ?"
 FORGET = "DELETE FROM answers WHERE key = ?"
-# Some of those that ran out, some of all, and those that were not used for longest.
+# A batch of expired answers, a batch of any answers, and the least recently used answers.
 EXPIRE = "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers WHERE expires <= ? ORDER BY expires LIMIT ?)"
 CLEAR = "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers LIMIT ?)"
 OLDEST = "SELECT rowid, size FROM answers ORDER BY used LIMIT ?"
 
 
 class AnswerCache:
-    """Answers by key, each for `ttl` seconds, in at most `max_bytes`. For one event loop; close it in the end."""
+    """Keeps answers by key for `ttl` seconds, in at most `max_bytes`. Use it in one event loop, and `close` it."""
 
     def __init__(
         self,
@@ -78,18 +78,19 @@ class AnswerCache:
     ) -> None:
         if not isinstance(max_bytes, int) or max_bytes < 1:
             raise InvalidArguments(f"AnswerCache(max_bytes=) must be a whole number above zero, not {max_bytes!r}")
-        if not isinstance(enabled, bool):  # "false" would be true
+        if not isinstance(enabled, bool):  # the text "false" would count as true
             raise InvalidArguments(f"AnswerCache(enabled=) must be True or False, not {enabled!r}")
         self.enabled = enabled
         self.hits = self.misses = 0
         self._ttl = _lifetime(ttl, "AnswerCache(ttl=)")
-        self._file = _AnswerFile(Path(path).absolute(), max_bytes, clock)  # wherever the process goes later
-        self._thread = ThreadPoolExecutor(1, "rowlock-cache")  # one: a connection belongs to the thread that made it
+        self._file = _AnswerFile(Path(path).absolute(), max_bytes, clock)  # the process may chdir later
+        # One thread: an SQLite connection may be used only in the thread that opened it.
+        self._thread = ThreadPoolExecutor(1, "rowlock-cache")
         self._calls: dict[str, asyncio.Future[str]] = {}
 
     @classmethod
     def from_env(cls, path: str | Path, env: Mapping[str, str] = os.environ, **options: Any) -> AnswerCache:
-        """As CACHE_ENABLED and CACHE_TTL_SECONDS say; `options` are `max_bytes` and `clock`."""
+        """A cache configured by the variables CACHE_ENABLED and CACHE_TTL_SECONDS; `options`: `max_bytes`, `clock`."""
         switch, ttl = env.get("CACHE_ENABLED", "true"), env.get("CACHE_TTL_SECONDS", str(TTL_SECONDS))
         enabled = SWITCH.get(switch.strip().lower())
         if enabled is None:
@@ -103,17 +104,17 @@ class AnswerCache:
 
     @staticmethod
     def key(**parts: object) -> str:
-        """The parts in the order given, as in `ebay|1921|D|1|Morgan|`; a | inside of a part is escaped."""
+        """A key made of the values in the order given, such as `ebay|1921|D|1|Morgan|`; a | in a value is escaped."""
         texts = ("" if part is None else str(part) for part in parts.values())
         return "|".join(text.replace("\\", "\\\\").replace("|", "\\|") for text in texts)
 
     async def get(self, key: str) -> Any | None:
-        """The answer, or None if there is none that is still good."""
+        """The cached answer; None if there is none, or it has expired."""
         text = await self._find(_checked(key))
         return None if text is None else json.loads(text)
 
     async def put(self, key: str, value: Any, ttl: float | timedelta | None = None) -> None:
-        """Keep this answer instead of the one before; if it alone is larger than the cache, keep neither."""
+        """Store an answer and remove the old one. An answer that is larger than `max_bytes` is not stored."""
         lifetime = self._ttl if ttl is None else _lifetime(ttl, "put(ttl=)")
         await self._do(None, self._file.store, _checked(key), _json(value), lifetime)
 
@@ -126,13 +127,14 @@ class AnswerCache:
         await self._do(None, self._file.clear)
 
     async def get_or_call(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
-        """The cached answer, else that of `function`, which runs once for all who ask at the same time.
+        """The cached answer, or else the result of `function`, which is then cached.
 
-        Its error goes to all of them, so that a source that is down is not asked by each in turn. If the one who runs
-        it is cancelled, another one runs it. The answer is always as JSON gives it back, cached or not.
+        Concurrent callers with one key share one call of `function`. If it raises, all of them get the error, so that a
+        source that is down is not called once by each. If the caller that runs it is cancelled, another caller runs it.
+        The answer always passes through JSON, cached or not: a tuple comes back as a list.
         """
         while call := self._calls.get(_checked(key)):
-            await asyncio.wait([call])  # `await call` could not tell our own cancelling from the other's
+            await asyncio.wait([call])  # not `await call`: a cancellation of us and of `call` would look alike
             if not call.cancelled():
                 self._count(call.exception() is None)
                 return json.loads(call.result())
@@ -146,14 +148,14 @@ class AnswerCache:
             return json.loads(text)
         except Exception as error:
             call.set_exception(error)
-            call.exception()  # seen, also if nobody else waits for it
+            call.exception()  # marks the error as retrieved: asyncio would log it if nobody else waits
             raise
         finally:
-            call.cancel()  # without effect if it has its outcome
+            call.cancel()  # no effect if it already has a result or an error
             del self._calls[key]
 
     async def close(self) -> None:
-        """Let go of the file; from now on nothing is cached."""
+        """Close the file. Afterwards nothing is cached any more."""
         if self.enabled:
             self.enabled = False
             await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
@@ -175,18 +177,18 @@ class AnswerCache:
 
 
 class _AnswerFile:
-    """The file, as the one thread that may use it sees it."""
+    """The SQLite file. All methods run on the one thread of the cache."""
 
     def __init__(self, path: Path, max_bytes: int, clock: Callable[[], float]) -> None:
         self._path, self._max_bytes, self._clock = path, max_bytes, clock
         self._connection: sqlite3.Connection | None = None
-        self._opened: tuple[int, int] | None = None  # which file that is, whatever its name is now
-        self._read_keys: dict[str, None] = {}  # since the last write, the latest at the end
+        self._opened: tuple[int, int] | None = None  # device and inode of the open file
+        self._read_keys: dict[str, None] = {}  # keys read since the last write, most recent last
         self._resume_at = 0.0
         self._warned = self._recreated = False
 
     def safely(self, otherwise: T, work: Callable[..., T], *args: object) -> T:
-        """What `work` makes of the connection, or `otherwise` while the file cannot be used."""
+        """The result of `work(connection, …)`; `otherwise` while the file cannot be used. Replaces a corrupt file."""
         if self._clock() < self._resume_at:
             return otherwise
         try:
@@ -231,7 +233,7 @@ class _AnswerFile:
                 more = self._evict(connection, 0)
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()
         if free * PAGE_BYTES > self._max_bytes // 8:
-            # As a script: `execute` takes one step only of a statement without columns, and frees one page.
+            # executescript: `execute` would run only one step of this statement, which frees only one page.
             connection.executescript(f"PRAGMA incremental_vacuum({BATCH})")
 
     def forget(self, connection: sqlite3.Connection, key: str) -> None:
@@ -254,7 +256,7 @@ class _AnswerFile:
         self._read_keys.clear()
 
     def _evict(self, connection: sqlite3.Connection, room: int) -> bool:
-        """Make room by dropping a batch of what was not used for longest; whether more has to go."""
+        """Delete a batch of least recently used answers to free `room` bytes. True if more must be deleted."""
         (total,) = connection.execute("SELECT bytes FROM total").fetchone()
         over, dropped = total + room - self._max_bytes, []
         for rowid, size in connection.execute(OLDEST, (BATCH,)).fetchall() if over > 0 else ():
@@ -268,7 +270,7 @@ class _AnswerFile:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if kind := network_filesystem(self._path.parent):
-                raise OSError(f"it is on a {kind} filesystem, where SQLite's locks do not hold; use a local disk")
+                raise OSError(f"the file is on a {kind} filesystem, where SQLite's locks do not work; use a local disk")
             with self._alone():
                 self._opened = _identity(self._path)
                 self._connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
@@ -280,12 +282,12 @@ class _AnswerFile:
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if owner != APPLICATION and (owner or tables):
-            raise OSError("it is the database of another program; give the cache a file of its own")
+            raise OSError("the file is the database of another program; give the cache its own file")
         log_pages = min(max(self._max_bytes // PAGE_BYTES // 8, 32), 1000)
         for pragma in (
-            "auto_vacuum = INCREMENTAL",  # before the first table, or never
+            "auto_vacuum = INCREMENTAL",  # takes effect only before the first table is created
             "journal_mode = WAL",
-            "synchronous = NORMAL",  # a power cut may cost the last answers, but not the file
+            "synchronous = NORMAL",  # a power cut may lose the last answers, but does not corrupt the file
             f"wal_autocheckpoint = {log_pages}",
             f"journal_size_limit = {log_pages * PAGE_BYTES}",
         ):
@@ -297,15 +299,15 @@ class _AnswerFile:
         self._disconnect()
         with self._alone():
             if _identity(self._path) != self._opened:
-                return  # another process was quicker
-            for tail in ("-wal", "-shm"):  # before the file itself: later they could be those of a new one
+                return  # another process has replaced the file already
+            for tail in ("-wal", "-shm"):  # first: later they might belong to a new file
                 Path(f"{self._path}{tail}").unlink(missing_ok=True)
             os.replace(self._path, f"{self._path}.corrupt")
         log.warning("The answer cache %s was corrupt (%s); it is now %s.corrupt", self._path, error, self._path)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One process at a time opens the file or sets it aside, else one could take the new file of another away."""
+        """Hold a lock while opening or replacing the file, so that no process moves away the new file of another."""
         lock = sqlite3.connect(f"{self._path}.lock", timeout=BUSY_SECONDS, isolation_level=None)
         with contextlib.closing(lock):
             lock.execute("BEGIN EXCLUSIVE")
@@ -346,7 +348,7 @@ def _checked(key: str) -> str:
     try:
         key.encode()
     except (AttributeError, UnicodeEncodeError):
-        raise InvalidArguments(f"a key must be whole text, not {key!r:.60}; AnswerCache.key() makes one") from None
+        raise InvalidArguments(f"a key must be valid text, not {key!r:.60}; AnswerCache.key() makes one") from None
     return key
 
 
@@ -355,5 +357,5 @@ def _json(value: object) -> str:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArguments(
-            f"an answer must be JSON to be cached ({error}); make it of dict, list, str, …"
+            f"only JSON values can be cached ({error}): dict, list, str, int, float, bool or None"
         ) from None

@@ -1,7 +1,7 @@
-"""Keys that are equal for equal things: a price that was seen twice, a link that was spelled in two ways.
+"""Keys for recognising duplicates: a price that was seen twice, a link that is spelled in two ways.
 
-Keys are stored, so every rule here is part of every key and must not change. Where two spellings might mean different
-things they stay different: a duplicate costs less than a page that is taken for another.
+Keys are stored, so the rules here must never change: new keys would no longer match stored ones. Spellings that might
+mean different things get different keys, because a duplicate does less harm than mistaking one page for another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from rowlock import InvalidArguments, canonical_url
 from rowlock import host_of as host_of
 
-# Cents are rounded by this context and not by the thread's, which anybody may have changed.
+# Cents are rounded with this context: other code may have changed the thread's own decimal context.
 _CENT, _EXACT = Decimal("0.01"), Context(prec=40, rounding=ROUND_HALF_UP, traps=[InvalidOperation])
 
 
@@ -27,7 +27,7 @@ def price_key(
     date: date | datetime | None = None,
     kind: str = "",
 ) -> str:
-    """The source's own id if it has one, else a hash over what makes two sightings of a price the same."""
+    """A key for one observed price: the source's own id, else a hash of page, title, price, day and kind."""
     if external_id is not None and (own := _text(external_id, "external_id").strip()):
         return f"ext_{own}"
     page = _text(url, "url").partition("#")[0].partition("?")[0].strip(" ")
@@ -39,8 +39,8 @@ def price_key(
         _text(kind, "kind").strip().lower(),
     ]
     if not any(parts):
-        raise InvalidArguments("price_key() has nothing to tell prices apart by; give an external_id, or url and title")
-    # As JSON, because nothing inside of a part can look like the end of that part.
+        raise InvalidArguments("price_key() got only empty values; give an external_id, or url and title")
+    # JSON, so that no text inside one part can be mistaken for the boundary between two parts.
     return f"hash_{hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()[:16]}"
 
 
@@ -63,10 +63,10 @@ def _cents(price: object) -> int:
         exact = Decimal(str(price) if isinstance(price, float) else price)
     except ArithmeticError:
         raise InvalidArguments(
-            f"price_key(price=) must be a number such as 12.50, not {price!r:.40}; take currency and separators off"
+            f"price_key(price=) must be a number such as 12.50, not {price!r:.40}; remove currency signs and separators"
         ) from None
     if not exact.is_finite():
-        raise InvalidArguments(f"price_key(price=) must be a finite number, not {exact}; leave such prices out")
+        raise InvalidArguments(f"price_key(price=) must be a finite number, not {exact}; skip such prices")
     try:
         return int(exact.quantize(_CENT, context=_EXACT).scaleb(2, context=_EXACT))
     except ArithmeticError:
@@ -89,5 +89,5 @@ def _day(moment: object) -> str:
 
 
 def link_key(url: str) -> str:
-    """A short key for a link, the same for all its spellings."""
+    """A short key for a link; all spellings with the same canonical URL get the same key."""
     return f"link_{hashlib.sha256(canonical_url(url).encode()).hexdigest()[:32]}"
