@@ -1,4 +1,4 @@
-"""A task's arguments: checked when it is enqueued and again when it runs, JSON in between."""
+"""A task's arguments: checked at the enqueue, stored as JSON, and checked again when the job runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class Arguments:
             if getattr(hints.get(parameter.name, parameter.annotation), "__name__", "") == "Context":
                 raise InvalidArguments(f"task {name!r}: the context {parameter.name!r} must be its first parameter")
             if parameter.kind in (KINDS.VAR_POSITIONAL, KINDS.POSITIONAL_ONLY):
-                raise InvalidArguments(f"task {name!r}: parameter {parameter} cannot be stored by name")
+                raise InvalidArguments(
+                    f"task {name!r}: parameter {parameter} cannot be stored by name; make it a keyword parameter"
+                )
         fields = {p.name: _field(p, hints) for p in parameters if p.kind is not KINDS.VAR_KEYWORD}
         shape = TypedDict(name, fields)  # type: ignore[misc]
         shape.__pydantic_config__ = ConfigDict(  # type: ignore[attr-defined]
@@ -54,7 +56,7 @@ class Arguments:
         )
         self._empty = not parameters
         self._defaults = {p.name: p.default for p in parameters if p.default is not KINDS.empty}
-        # Such arguments come back from JSON as they are: they take a shorter way through `pack`.
+        # JSON does not change values of these types, so `pack` can skip the check that they survive it.
         self._plain = not open_ended and all(hints.get(p.name) in PLAIN for p in parameters)
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(shape)
@@ -63,16 +65,16 @@ class Arguments:
         self._validate = self._adapter.validator.validate_python
 
     def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Check the call and give its JSON text."""
+        """Check the arguments of a call and return them as JSON text."""
         return self._pack(args, kwargs)[0]
 
     def pack_seen(self, kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The same, and the arguments as the function will see them; for bulks, which derive keys and sources."""
+        """`pack`, and the arguments as the function will see them: enqueue_many derives keys and sources from them."""
         text, checked = self._pack((), kwargs)
         return text, self.with_defaults(text) if checked is None else self._defaults | checked
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """The JSON text, and what it stands for if that is sure to come back as it is."""
+        """The JSON text, and the checked arguments if JSON is known not to change them, else None."""
         if self._empty and not args and not kwargs:
             return "{}", {}
         if args:
@@ -92,8 +94,8 @@ class Arguments:
         return text, None
 
     def _check_return(self, text: str, checked: dict[str, Any]) -> None:
-        """What the handler will get must be what was given: JSON turns a set into a list and a date into text where no
-        annotation says what it was, and has no place for half of a surrogate pair."""
+        """Check that the handler will get the values that were given. Without an annotation, JSON turns a set into a
+        list and a date into text; a lone surrogate cannot be stored at all."""
         try:
             again = self._adapter.validate_json(text)
         except ValidationError as error:
@@ -112,7 +114,7 @@ class Arguments:
         return dict(bound.arguments)
 
     def unpack(self, text: str) -> dict[str, Any]:
-        """Check stored arguments and give them as keywords."""
+        """Check stored arguments and return them as keyword arguments."""
         if self._empty and text == "{}":
             return {}
         try:
@@ -126,7 +128,7 @@ class Arguments:
 
 
 class RawArguments:
-    """Arguments of a @handler class: one dictionary, taken as it is."""
+    """Arguments of a @handler class, or of a task whose code is elsewhere: one dictionary, not checked."""
 
     names: tuple[str, ...] = ()
 
@@ -134,7 +136,7 @@ class RawArguments:
         self._task = name
 
     def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """A dictionary given alone, or keywords."""
+        """JSON text of the parameters, given as one dictionary or as keywords."""
         if args and (kwargs or len(args) > 1 or not isinstance(args[0], Mapping)):
             raise InvalidArguments(f"handler {self._task!r} takes one dictionary of parameters, or keywords")
         return to_json(dict(args[0] if args else kwargs), f"parameters of handler {self._task!r}", MAX_ARGS_BYTES)
@@ -156,12 +158,12 @@ class RawArguments:
             raise InvalidArguments(f"stored parameters of handler {self._task!r} cannot be read: {error}") from None
 
     def schema(self) -> dict[str, Any]:
-        """Anything goes."""
+        """JSON Schema of the parameters: any object."""
         return {"type": "object"}
 
 
 def _plain(value: Any) -> bool:
-    """Whether this is the same after JSON, whatever reads it: text may hold half of a surrogate pair."""
+    """Whether JSON surely keeps this value. Text only if it is ASCII: other text may contain a lone surrogate."""
     kind = type(value)
     if kind is str:
         return bool(value.isascii())
@@ -169,21 +171,21 @@ def _plain(value: Any) -> bool:
 
 
 def _same(given: Any, again: Any) -> bool:
-    """Equal, where a tuple may come back as a list."""
+    """Whether two values are equal, counting a tuple and a list with the same items as equal."""
     if isinstance(given, (list, tuple)) and isinstance(again, list):
         return len(given) == len(again) and all(map(_same, given, again))
     if isinstance(given, dict) and isinstance(again, dict):
         return given.keys() == again.keys() and all(_same(value, again[key]) for key, value in given.items())
     try:
         return bool(given == again)
-    except Exception:  # something that cannot be compared was at least serialised and read back
+    except Exception:  # values that cannot be compared: serialising and reading them back has worked
         return True
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
-    except Exception:  # a name that only a type checker can see: that one argument is checked as Any
+    except Exception:  # a name imported only for type checkers: arguments with it are checked as Any
         hints = {}
         for name, annotation in function.__annotations__.items():
             with suppress(Exception):
@@ -213,7 +215,7 @@ def to_json(value: Any, what: str, limit: int) -> str:
 def _within(text: str, what: str, limit: int) -> str:
     if len(text) > limit:
         raise InvalidArguments(
-            f"{what} are {len(text):,} bytes of JSON; the limit is {limit:,}. Store it and pass its name"
+            f"{what} are {len(text):,} bytes of JSON; the limit is {limit:,}. Store the data and pass its name"
         )
     return text
 

@@ -1,4 +1,4 @@
-"""What a handler is given: who it is, how to report, when to stop, and a transaction that commits with its success."""
+"""`ctx`, which handlers get: the job's ids, progress, whether to stop, and a transaction that commits with the job."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Report = Callable[[int | None, str | None, str | None], None]
 
 
 class Enqueues(Protocol):
-    """A task, as `ctx.enqueue()` needs it."""
+    """The part of a task that `ctx.enqueue()` uses."""
 
     async def enqueue_under(self, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[Any]: ...
 
 
 class App(Opens, Protocol):
-    """The app of an attempt, as its context needs it."""
+    """The part of the app that a context uses."""
 
     def get_task(self, wanted: str) -> Enqueues: ...
     @property
@@ -33,7 +33,7 @@ class App(Opens, Protocol):
 
 
 class Told:
-    """What `ctx.progress()` returns: async handlers may await it, sync ones ignore it."""
+    """What `ctx.progress()` returns. Awaiting it does nothing: async handlers may write `await`, sync ones need not."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -41,7 +41,7 @@ class Told:
 
 
 class Context:
-    """One attempt, seen from inside its handler."""
+    """The running attempt, as its handler sees it."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class Context:
         self._app, self._job, self._report, self._blocking = app, job, report, blocking
         self.own_transaction = AttemptTransaction(app, job)
         self._lost = False
-        self.result_name: str | None = None  # of the file that the handler asked for
+        self.result_name: str | None = None  # set by result_file()
 
     @property
     def fence(self) -> int:
-        """Grows with every attempt: give it to outside systems, so that they can refuse an older one."""
+        """A number that grows with every attempt. Outside systems that get it can refuse an older attempt."""
         return self.attempt
 
     @property
     def attempt_key(self) -> str:
-        """An idempotency key for outside calls of this attempt."""
+        """An idempotency key for calls to outside systems; it is different in each attempt."""
         return f"{self.job_id}:{self.attempt}"
 
     @property
@@ -78,7 +78,7 @@ class Context:
         return logging.LoggerAdapter(logging.getLogger(f"rowlock.task.{self.task}"), extra)
 
     def progress(self, percent: int | None = None, phase: str | None = None, message: str | None = None) -> Told:
-        """Report progress (0–100); at most four times a second reach the database, the latest wins."""
+        """Report progress (0–100). It is written at most four times a second; the latest report wins."""
         if percent is not None and not 0 <= percent <= 100:
             raise InvalidArguments(f"progress must be between 0 and 100, not {percent!r}")
         if self._lost:
@@ -88,10 +88,11 @@ class Context:
         return Told()
 
     def result_file(self, name: str) -> Path:
-        """A path to write this job's file to. When the attempt succeeds, the file becomes the job's result, with its
-        checksum, and can be downloaded through the API; if it fails, the file is removed. A job has one such file."""
+        """The path to which the handler writes the job's result file. When the attempt succeeds, the file and its
+        checksum become the job's result, which can be downloaded through the API; if it fails, the file is deleted.
+        A job has at most one result file."""
         if self._app is None:
-            raise InvalidArguments("ctx.result_file() needs an app")
+            raise InvalidArguments("ctx.result_file() works only in a job, not when the task is called as a function")
         if self.result_name not in (None, name):
             raise InvalidArguments(f"a job has one result file; this one has {self.result_name!r} already")
         path = self._app.results.partial(self.job_id, self.attempt, self.token, name)
@@ -99,22 +100,24 @@ class Context:
         return path
 
     async def enqueue(self, task: Enqueues | str, /, **arguments: Any) -> JobHandle[Any]:
-        """Enqueue a job of a task on behalf of this attempt; refused once the lease is lost. Joins `ctx.transaction()`.
-        A job of a batch adds to its batch so: `ctx.enqueue(task.using(batch=ctx.batch_id), …)`."""
+        """Enqueue a job from this attempt; raises LeaseLost once the attempt has lost its lease. Inside a block of
+        `ctx.transaction()`, the new job is part of that transaction. To add a job to the batch of this job:
+        `ctx.enqueue(task.using(batch=ctx.batch_id), …)`."""
         if self._app is None:
-            raise InvalidArguments("ctx.enqueue() needs an app")
+            raise InvalidArguments("ctx.enqueue() works only in a job, not when the task is called as a function")
         wanted = self._app.get_task(task) if isinstance(task, str) else task
         lease = None if joined(self._app) else (self._job.id, self._job.token)
         return await wanted.enqueue_under(lease, arguments)
 
     def transaction(self) -> AbstractAsyncContextManager[Session]:
-        """A block whose writes commit with this job's success, or not at all; they become visible when the handler
-        returns. If the block raises, it alone is undone. Blocks of several tasks take turns."""
+        """A block whose writes are committed together with this job's success, or not at all. Others see them after the
+        handler has returned. If the block raises, only its own writes are undone. Several asyncio tasks of one handler
+        enter their blocks one after the other."""
         if self._app is None or self._blocking:
             raise InvalidArguments("ctx.transaction() is for async handlers that run under a worker")
         return self.own_transaction.block()
 
 
 def loose_context(task: str) -> Context:
-    """The context of a plain call, outside of any job."""
+    """The context of a task that is called as a function, without a job."""
     return Context(None, Claimed(id="", task=task, queue="", max_attempts=1))

@@ -12,20 +12,20 @@ from rowlock.core.options import task_options
 
 
 class BaseHandler(ABC):
-    """One kind of work. A new instance runs each job; `context` is its attempt: progress, transaction, number."""
+    """Base class of handlers. Each attempt gets a new instance; `self.context` has its progress and its transaction."""
 
     _context: Context | None = None
 
     @property
     def context(self) -> Context:
-        """The attempt."""
+        """The context of the running attempt; NotAllowed outside of a worker."""
         if self._context is None:
-            raise NotAllowed(f"{type(self).__name__} needs its attempt, which there is only while a worker runs it")
+            raise NotAllowed(f"{type(self).__name__}.context is available only while a worker runs the job")
         return self._context
 
     @abstractmethod
     async def execute(self, params: dict[str, Any]) -> Any:
-        """Do the work; return its result or raise."""
+        """Do the work of one job. The return value is its result; an exception fails the attempt."""
 
 
 H = TypeVar("H", bound=type[BaseHandler])
@@ -34,7 +34,7 @@ _registry: dict[str, tuple[type[BaseHandler], dict[str, Any]]] = {}
 
 
 def handler(name: str, **options: Any) -> Callable[[H], H]:
-    """Register a handler class under `name`; options are those of `@app.task`."""
+    """Register a handler class as the task `name`, with the options of `@app.task`."""
     if task_options(**options).runs_in == "thread":
         raise InvalidArguments(f"handler {name!r} is async; use runs_in='async' or 'process'")
 
@@ -51,7 +51,7 @@ def handler(name: str, **options: Any) -> Callable[[H], H]:
 
 
 def reloaded(before: Any, after: Any) -> bool:
-    """Whether `after` is `before` again, from a module that was loaded again, and not another thing of that name."""
+    """Whether `after` is `before`, or its new version from a reloaded module, and not another object of that name."""
     same = (before.__module__, before.__qualname__) == (after.__module__, after.__qualname__)
     return before is after or (same and "<locals>" not in after.__qualname__)
 

@@ -1,4 +1,4 @@
-"""Tasks: user code under a name, with the options its jobs are enqueued with."""
+"""Tasks: your functions, registered under a name, with the options that their jobs get."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from rowlock.store.tasks import StoredTask
 P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("rowlock.tasks")
-C = TypeVar("C")  # what a plain call gives: R, or a coroutine of it
-OF_ONE_CALL = ("key", "job_id", "connection")  # what `using` takes beside the options of jobs
+C = TypeVar("C")  # what calling the task as a function returns: R, or a coroutine of R
+OF_ONE_CALL = ("key", "job_id", "connection")  # arguments of `using` that are for one enqueue only
 
 
 class Task(Generic[P, R, C]):
-    """A registered task. Call it to run the plain function; `enqueue` makes a job of it."""
+    """A registered task. `task(…)` runs the function here; `await task.enqueue(…)` creates a job."""
 
     def __init__(
         self, registry: Registry, name: str, function: Callable[..., Any], options: TaskOptions, raw: bool = False
@@ -72,14 +72,14 @@ class Task(Generic[P, R, C]):
         self.result_type: Result = None if raw else _result_type(function)
         if options.request is not None and not raw:
             check_arguments(name, options.request, self.arguments.names)
-        self._given: Mapping[str, Any] = {}  # by `using`
+        self._given: Mapping[str, Any] = {}  # options given with `using`
         self._shared: NewJob | None = None
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
-        """The plain function, run here and now."""
+        """Call the function directly, without creating a job."""
         if self.takes_context:
             return self.function(loose_context(self.name), *args, **kwargs)  # type: ignore[no-any-return]
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]
@@ -103,8 +103,8 @@ class Task(Generic[P, R, C]):
         job_id: str | None = None,
         connection: Any = None,
     ) -> Self:
-        """This task with other options, which are checked when a job is made. A function as `key` derives each job's
-        key from its arguments."""
+        """A copy of this task with other options; they are checked when a job is created. `key` may be a function that
+        derives each job's key from its arguments."""
         given = {key: value for key, value in locals().items() if key != "self" and value is not None}
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, _given={**self._given, **given}, _shared=None)
@@ -113,12 +113,12 @@ class Task(Generic[P, R, C]):
     # --- enqueue
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Make a job of this call. Returned means committed (or part of the transaction it joined)."""
+        """Create a job with these arguments. On return it is committed, or part of the transaction that is open."""
         row, new = self._job(args, kwargs)
         return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"))
 
     async def enqueue_under(self, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[R]:
-        """Make a job on behalf of an attempt, which must still hold its lease."""
+        """Create a job on behalf of a running attempt; raises LeaseLost if the attempt has lost its lease."""
         row, new = self._job((), arguments)
         return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"), lease)
 
@@ -128,9 +128,9 @@ class Task(Generic[P, R, C]):
         return enqueue_one_sync(self.app, row, new, self.result_type, self._given.get("connection"))
 
     async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
-        """Make many jobs in one statement; all of them or none."""
+        """Create many jobs in one statement: all of them, or none if there is an error."""
         if self._given.get("job_id"):
-            raise InvalidArguments("job_id names one job; enqueue_many makes many")
+            raise InvalidArguments("job_id= is the id of a single job; enqueue_many cannot use it")
         self._check_it_can_run()
         source, key = self._source, self._given.get("key")
         if key is not None and not callable(key):
@@ -160,16 +160,16 @@ class Task(Generic[P, R, C]):
 
     @property
     def argument_names(self) -> tuple[str, ...]:
-        """The arguments that a job of this task needs, without its context."""
+        """The names of the task's arguments, without `ctx`."""
         return self.arguments.names
 
     @property
     def _source(self) -> Any:
-        """The source of its jobs, or the function that derives it from their arguments."""
+        """The source of this task's jobs, or the function that derives it from a job's arguments."""
         return self._given.get("source", self.options.source)
 
     def _job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[NewRow, NewJob]:
-        """One job: what it has for itself (an id only if `using` gave one), and its options."""
+        """A new job: its own row (with an id only if `using` gave one), and the options that it shares with others."""
         self._check_it_can_run()
         text = self.arguments.pack(args, kwargs)
         new, source = self.shared(), self._source
@@ -182,7 +182,7 @@ class Task(Generic[P, R, C]):
         return NewRow(self._job_id(), text, key_text(key) if "key" in self._given else None, new.source), new
 
     def _check_it_can_run(self) -> None:
-        """A job that nobody would ever publish must not look like a success."""
+        """Refuse to enqueue a job for Redis while no Redis is configured: no bridge would ever publish it."""
         if self.options.runs_on is None:
             return
         if self.app.settings.redis.url is None:
@@ -191,7 +191,7 @@ class Task(Generic[P, R, C]):
                 " or ROWLOCK_REDIS__URL"
             )
         if self._given.get("timeout") is not None:
-            raise InvalidArguments(f"timeout is for tasks that run here; task {self.name!r} runs on Redis")
+            raise InvalidArguments(f"timeout= is not supported behind Redis: task {self.name!r} has runs_on='redis'")
 
     def _job_id(self) -> str:
         given = self._given.get("job_id")
@@ -202,7 +202,7 @@ class Task(Generic[P, R, C]):
         return job_id
 
     def shared(self) -> NewJob:
-        """The options that all of its jobs share; a source that is derived from the arguments is not among them."""
+        """The options that all jobs of this task share. A source that is derived from the arguments is None here."""
         if self._shared is not None:
             return self._shared
         values = self.chosen()
@@ -213,13 +213,16 @@ class Task(Generic[P, R, C]):
             if values[way] is not None:
                 followed, values[way] = True, self._registry.packed(values[way], "finished")
         new = NewJob(self.name, **values)
-        if not followed:  # tasks that follow may be registered later
+        if not followed:  # not kept with follow-ups: their tasks may be registered later
             self._shared = new
         return new
 
     def chosen(self, fixed_place: str | None = None) -> dict[str, Any]:
-        """The options of its jobs by field: those that `using` gave, else the task's. Where they are written down for
-        later jobs, `fixed_place` says where, and what belongs to one call alone is refused."""
+        """The options of this task's jobs by field: those given with `using`, else the task's own.
+
+        `fixed_place` is given when the options are stored for later jobs (by a schedule, say), and names that place in
+        errors; options that make sense for a single enqueue only, such as `job_id`, are then refused.
+        """
         given = dict(self._given)
         of_one_call = {name: given.pop(name) for name in OF_ONE_CALL if name in given}
         if fixed_place is not None:
@@ -227,7 +230,7 @@ class Task(Generic[P, R, C]):
                 if refused in self._given:
                     raise InvalidArguments(f"{fixed_place}: using({refused}=…) is for one enqueue only")
         if "unique" in given and "key" not in of_one_call:
-            raise InvalidArguments("unique says how a key holds; give key= too")
+            raise InvalidArguments("unique= says how long a key is held: give key= as well")
         values = self.options.of_jobs() | checked("using", given)
         if "key" in of_one_call and values["unique"] is None:
             values["unique"] = "until_done"
@@ -238,7 +241,7 @@ class Task(Generic[P, R, C]):
         return None if found is None else check_name(found)
 
     def _derived(self, function: Any, what: str, arguments: dict[str, Any]) -> Any:
-        """What a function derives from a job's arguments; it may name only the arguments that it needs."""
+        """Call a function that derives a key or source from a job's arguments; it gets the arguments that it names."""
         try:
             names = _names(function)
         except (TypeError, ValueError):  # `str` has no signature; an object that cannot be hashed
@@ -254,7 +257,7 @@ class Task(Generic[P, R, C]):
             ) from error
 
     def source_for(self, text: str) -> str | None:
-        """The source of a job with these arguments, given as JSON."""
+        """The source of a job whose arguments are this JSON text."""
         source = self._source
         return self._source_of(source, self.arguments.with_defaults(text)) if callable(source) else source
 
@@ -268,7 +271,7 @@ def _named(arguments: Mapping[Any, Any]) -> bool:
 
 @lru_cache(maxsize=1000)
 def _names(function: Callable[..., Any]) -> tuple[str, ...] | None:
-    """The arguments that a function names; None when it takes all. Remembered: a bulk asks for each of its jobs."""
+    """The parameter names of a function; None if it has **kwargs. Cached, because enqueue_many asks for every job."""
     parameters = inspect.signature(function).parameters.values()
     return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else tuple(p.name for p in parameters)
 
@@ -283,7 +286,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 
 def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
-    """What turns a stored result back into what the annotation says; None where JSON says it all."""
+    """Converts a stored JSON result to the annotated return type; None if JSON values need no conversion."""
     annotation = hints_of(function).get("return", Any)
     if annotation in (Any, None, NoneType, dict, list, str, int, float, bool):
         return None
@@ -294,7 +297,7 @@ def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
 
 
 class TaskDecorator(Protocol):
-    """What `app.task(...)` returns. `ctx` is not part of the arguments that a type checker sees."""
+    """What `app.task(...)` returns. Type checkers see the function's arguments without `ctx`."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
@@ -307,9 +310,9 @@ class TaskDecorator(Protocol):
 
 
 class ScheduleDecorator(Protocol):
-    """What `app.schedule(...)` returns: the task, or a task made of the function."""
+    """What `app.schedule(...)` returns: it takes a task, or a function that it makes a task of."""
 
-    @overload  # a task is a callable, too; this one comes first
+    @overload  # first, because a task also matches the overloads for callables
     def __call__(self, function: Task[P, R, C]) -> Task[P, R, C]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
@@ -329,14 +332,14 @@ class Registry:
         self._tasks: dict[str, Task[..., Any, Any]] = {}
 
     def add(self, task: Task[..., Any, Any]) -> None:
-        """Register a task; a second one under the same name is a mistake."""
+        """Register a task. Raises InvalidArguments if another function has that name already."""
         known = self._tasks.get(task.name)
         if known is not None and not handlers.reloaded(known.function, task.function):
             raise InvalidArguments(f"two tasks are named {task.name!r}: {known.function!r} and {task.function!r}")
         self._tasks[task.name] = task
 
     def get(self, wanted: str) -> Task[..., Any, Any]:
-        """The task of that name, or an error that suggests the nearest one."""
+        """The task of that name. Raises TaskNotFound, which suggests the most similar name."""
         task = self._tasks.get(wanted) or self.all().get(wanted)
         if task is None:
             near = difflib.get_close_matches(wanted, self.all(), 1)
@@ -368,12 +371,12 @@ class Registry:
         return {name: task for name, task in self.all().items() if task.options.runs_on is not None}
 
     def packed(self, task: Task[..., Any, Any] | str, argument: str) -> str:
-        """What a row must carry to enqueue this follow-up without the code of this app."""
+        """A follow-up as text for the job's row: it is enqueued later without this app's code."""
         return task if isinstance(task, Packed) else packed(self.all().get, task, argument)
 
     def stored(self) -> list[StoredTask]:
-        """The options of every task, for enqueues without the code of this app. Tasks whose follow-ups are wrong are
-        left out: to enqueue one is refused."""
+        """The options of every task, to be stored for programs that enqueue without this app's code. Tasks with invalid
+        follow-ups are left out, so that such a program cannot enqueue them."""
         found = []
         for task in self.all().values():
             try:
