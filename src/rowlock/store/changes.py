@@ -1,7 +1,7 @@
-"""What operators watch: how the queues stand, and the jobs that something happened to lately.
+"""What operators watch live: the counts of the queues, and the jobs that changed recently.
 
-Jobs without an owner write no events, so that their drain stays as quick as it is. These two readings are the state
-itself: two of them side by side tell what has changed, whatever was missed in between.
+Jobs without an owner write no events, because events would slow them down. So operators are not sent events but
+snapshots of the state: the difference between two snapshots shows what has changed, even if some were missed.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from rowlock.core.states import LIVE, State
 from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.times import LATEST, moment
 
-LANES = 1_000  # (queue, task, priority) with ready jobs that are looked at
-ENTRIES = 20_000  # of an index that one reading of the queues counts
-FEWEST = 100  # of them in each lane
-RECENT = 50  # jobs of each kind
+LANES = 1_000  # most (queue, task, priority) combinations with ready jobs that are read
+ENTRIES = 20_000  # most index entries that one call of `queues` counts
+FEWEST = 100  # of these entries, counted in each lane at least
+RECENT = 50  # most jobs of each kind: newest, running, finished
 STATES = frozenset(map(str, State))
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """One queue now."""
+    """The counts of one queue."""
 
     name: str
-    ready: int = 0  # could be claimed now
-    waiting: int = 0  # for their time
+    ready: int = 0  # claimable jobs
+    waiting: int = 0  # jobs whose `run_after` is in the future
     running: int = 0
     paused: bool = False
-    exact: bool = True  # else `ready` or `waiting` is at least that large
+    exact: bool = True  # False: `ready` or `waiting` is a lower bound
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A job as an operator is told of it."""
+    """A job as operators see it in a live message."""
 
     id: str
     task: str
@@ -46,13 +46,13 @@ class Change:
     attempt: int
     progress: int | None
     error_code: str | None
-    at: datetime  # of the last change
+    at: datetime  # time of the last change
 
 
 @operation(read=True)
 def queues(lanes: int) -> Steps[tuple[Mapping[str, QueueCounts], int]]:
-    """How each queue with jobs stands, at a bounded cost; and the number of lanes, to give the next time: all of them
-    share the entries that may be counted."""
+    """The counts of each queue with jobs, at a bounded cost, and the number of lanes found. Give that number as `lanes`
+    to the next call: the ENTRIES that one call may count are divided by it."""
     each = max(FEWEST, ENTRIES // 2 // max(lanes, 1))
     rows = yield Call("queue_counts", each=each, waiting=ENTRIES // 2, lanes=LANES)
     counted, inexact = Counter[tuple[str, str]](), set[str]()
@@ -70,12 +70,12 @@ def queues(lanes: int) -> Steps[tuple[Mapping[str, QueueCounts], int]]:
 
 @operation(read=True)
 def recent(known: Collection[str]) -> Steps[dict[str, Change]]:
-    """Jobs that something may have happened to lately: the newest ones, running ones, those that finished lately, and
-    the jobs `known` of an earlier reading. The number of rows is bounded."""
+    """Jobs that may have changed recently: the newest, the running and the recently finished ones, and the jobs `known`
+    from an earlier call. The number of rows is bounded."""
     rows = yield Call("recent_jobs", n=RECENT, known=[(job_id,) for job_id in known])
     found: dict[str, Change] = {}
     for row in rows:
-        if row.state in STATES:  # a row that somebody has spoilt is left out, and takes no other with it
+        if row.state in STATES:  # skip a row with an unknown state instead of failing
             at = moment(row.at) or LATEST
             details = (row.owner, row.attempt, row.progress, row.error_code, at)
             found[row.id] = Change(row.id, row.task, row.queue, State(row.state), *details)
@@ -83,5 +83,5 @@ def recent(known: Collection[str]) -> Steps[dict[str, Change]]:
 
 
 def unfinished(jobs: Mapping[str, Change]) -> list[str]:
-    """Of these jobs, those that something will happen to: `known` for the next reading."""
+    """The ids of those jobs that have not finished: `known` for the next call of `recent`."""
     return [job.id for job in jobs.values() if job.state in LIVE]

@@ -1,4 +1,4 @@
-"""Claiming jobs that have no source, one job by its id, and making due jobs claimable.
+"""Claim jobs without a source, claim one job by its id, and make due jobs claimable.
 
 Jobs that have a source are claimed in sourced_claim.py.
 """
@@ -22,8 +22,8 @@ _PRIORITY_AND_ID = attrgetter("priority", "id")
 
 @operation(single=True, hot=True, size=lambda worker, token, lanes, n, lease: n)
 def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) -> Steps[list[Claimed]]:
-    """Take up to `n` ready jobs under `token`, best priority first, oldest first within a priority. Fewer than `n`
-    means that there are no more only if every lane gave less than its `take`."""
+    """Claim up to `n` ready jobs under `token`, best priority first, oldest first within a priority. Fewer than `n`
+    mean that no more are ready only if each lane returned fewer than its `take`."""
     if n <= 0 or not lanes:
         return []
     if (yield from dialect()).moves_in_one_statement:
@@ -41,7 +41,7 @@ def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) 
 
 @operation()
 def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claimed | None]:
-    """Take this very job, if it may be claimed now."""
+    """Claim the job with this id; None if it cannot be claimed now."""
     yield Call("promote_one", job_id=job_id)
     found = yield Call("claimable", job_id=job_id)
     if not found:
@@ -56,7 +56,7 @@ def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claim
 
 
 def take_picked(picked: Sequence[tuple[str]], **under: Any) -> Steps[list[Row]]:
-    """Claim these jobs, which nobody else can claim meanwhile; answers the columns `{claimed}` of each."""
+    """Claim these jobs, which the caller has locked; returns the columns `{claimed}` of each."""
     rows = yield Call("take", picked=picked, **under)
     if not (yield from dialect()).moves_in_one_statement:
         rows = yield Call("taken", picked=picked)
@@ -65,19 +65,19 @@ def take_picked(picked: Sequence[tuple[str]], **under: Any) -> Steps[list[Row]]:
 
 @operation(read=True)
 def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
-    """What a claim took whose reply was lost."""
+    """The jobs of a claim that was committed, but whose reply the worker did not receive."""
     rows = yield Call("adopt", worker=worker, token=token)
     return in_claim_order(rows, token, worker)
 
 
 def in_claim_order(rows: Sequence[Row], token: str, worker: str) -> list[Claimed]:
-    """Rows of the columns `{claimed}` as records."""
+    """Rows of the columns `{claimed}` as records, ordered by priority and age."""
     return sorted([Claimed._make((*row, token, worker)) for row in rows], key=_PRIORITY_AND_ID)
 
 
 @operation(single=True, repeatable=True)
 def promote(n: int) -> Steps[tuple[int, float | None]]:
-    """Make up to `n` due jobs claimable; answers how many, and the seconds until the next one is due."""
+    """Make up to `n` due jobs claimable; returns how many, and the seconds until the next job is due (None: no job)."""
     answer = yield Call("promote", n=n)
     if not (yield from dialect()).moves_in_one_statement:
         answer = yield Call("promoted")
@@ -89,31 +89,31 @@ def promote(n: int) -> Steps[tuple[int, float | None]]:
 
 @operation(read=True)
 def due_ids(n: int) -> Steps[list[str]]:
-    """The jobs that `promote` takes."""
+    """Ids of the due jobs that `promote` would make claimable next."""
     return [row.id for row in (yield Call("due_ids", n=n))]
 
 
 @operation(single=True, repeatable=True)
 def promote_one(job_id: str) -> Steps[tuple[int, float | None]]:
-    """Make one job claimable if it is due; answers as `promote` does."""
+    """Make one job claimable if it is due; always returns (1, 0.0), in the form of `promote`."""
     yield Call("promote_one", job_id=job_id)
     return 1, 0.0
 
 
 @operation(read=True)
 def ready_ids(lanes: Sequence[tuple[str, str]], n: int, after: str = NO_ID) -> Steps[list[str]]:
-    """Up to `n` claimable jobs of these (queue, task) after an id, with a source or without one."""
+    """Ids of up to `n` claimable jobs of these (queue, task) pairs, after an id, with or without a source."""
     return [row.id for row in (yield Call("ready_ids", lane=lanes, n=n, id=after))]
 
 
 class Undone(RowlockError):
-    """What was tried works, and was rolled back."""
+    """Raised by `try_claim` to roll back: the claim would have worked."""
 
 
 @operation()
 def try_claim(ids: Sequence[str]) -> Steps[None]:
-    """Whether these jobs can be claimed at all: claims them and raises `Undone`; another error when one of them cannot.
-    Those that somebody else has locked are passed over."""
+    """Test whether these jobs can be claimed: claims them and raises `Undone`, which rolls back. Raises another error
+    if one of them cannot be claimed. Jobs that another transaction has locked are skipped."""
     picked = yield Call("lock_ready", picked=[(job_id,) for job_id in ids])
     if not picked:
         raise Undone
@@ -126,5 +126,5 @@ def try_claim(ids: Sequence[str]) -> Steps[None]:
 
 @operation(read=True)
 def work_left(lanes: Sequence[Lane]) -> Steps[bool]:
-    """Whether anything in these lanes runs or is due."""
+    """Whether a job in these lanes is running or due."""
     return bool((yield Call("work_left", lane=[lane[:2] for lane in lanes])))

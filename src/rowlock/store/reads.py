@@ -1,8 +1,7 @@
-"""Every question about jobs that changes nothing: one job, lists, counts, and how the queues stand.
+"""Read-only queries about jobs: one job, lists, counts, and the statistics of the queues.
 
-A list or a count must stay quick beside a million finished rows, so each goes in by one of four indexes (id, state,
-owner, owner and state), and a number that could grow without bound is counted up to a limit and says whether it is
-exact.
+Lists and counts must stay quick with a million finished rows. So each of them uses one of four indexes (id, state,
+owner, owner and state), and counts stop at a limit and say whether they are exact.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from rowlock.store.times import EARLIEST, LATEST, moment
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 COUNT_LIMIT = 10_000
-LANES = 5_000  # (queue, task, priority) with ready jobs that are looked at
-LOOKS = 20_000  # waiting rows that one reading of the numbers looks at
+LANES = 5_000  # most (queue, task, priority) combinations with ready jobs that `stats` reads
+LOOKS = 20_000  # most waiting rows that one call of `stats` counts
 LATELY_SECONDS = 300.0
 ASIDE_SHOWN = 100
 INDEXED = frozenset({State.RUNNING, State.DEAD, State.CANCELLED})  # states with an index of their own
 
 _JSON = ("args", "backoff", "result")
-# What PostgreSQL's own types keep out of these columns, SQLite may have in them.
+# SQLite may hold values in these columns that PostgreSQL's column types refuse: NULL times, numbers as text.
 _REQUIRED = ("run_after", "created_at", "updated_at")
 _NUMBERS = tuple(field.name for field in fields(Job) if str(field.type).startswith(("int", "float")))
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs; what is not said does not matter. `since` and `until` (exclusive) are about creation."""
+    """Which jobs are wanted. A field that is not given matches all jobs. `since` <= `created_at` < `until`."""
 
     states: tuple[State, ...] = ()
     task: str | None = None
@@ -62,21 +61,21 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """One queue now. `waiting` are those of `queued` and `retryable` that wait for their time."""
+    """The counts of one queue. `waiting` are the `queued` and `retryable` jobs whose `run_after` is in the future."""
 
     name: str
     queued: int
     retryable: int
     running: int
     waiting: int
-    oldest_ready_seconds: float | None  # how long the longest waiting of the claimable jobs could have been claimed
+    oldest_ready_seconds: float | None  # how long the oldest claimable job has been claimable
     paused: bool
-    longest_running_seconds: float | None  # since the claim of the attempt that has run the longest
+    longest_running_seconds: float | None  # since the claim of the longest running attempt
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedStats:
-    """The jobs that reached one final state lately, and their mean run time if they ran."""
+    """How many jobs reached one final state lately, and the mean run time of those that ran."""
 
     count: int
     mean_run_seconds: float | None
@@ -84,22 +83,22 @@ class FinishedStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """How everything stands. Numbers that are not exact are at least that large; of a long line, only the first
-    jobs are looked at for being `retryable`."""
+    """Queues, workers and recently finished jobs. Numbers that are not exact are lower bounds. In a lane with very many
+    ready jobs, only the first ones are checked for being `retryable`."""
 
     queues: tuple[QueueStats, ...]
     exact: bool
     finished: Mapping[State, FinishedStats]  # in the last LATELY_SECONDS
-    finished_tasks: Mapping[str, Mapping[State, FinishedStats]]  # the same for each task
+    finished_tasks: Mapping[str, Mapping[State, FinishedStats]]  # `finished` of each task
     finished_exact: bool
     workers: int
     slots: int
-    set_aside: tuple[Aside, ...]  # jobs and batches that something cannot be done for; at most ASIDE_SHOWN
+    set_aside: tuple[Aside, ...]  # jobs and batches that are set aside; at most ASIDE_SHOWN
 
 
 def job_of(row: Row) -> Job:
-    """A row of the columns `{job}` as a record. What cannot be read is left as it is stored, and named: one such row
-    must not take a whole list with it."""
+    """A row of the columns `{job}` as a record. A value that cannot be parsed stays as it is stored and is named in
+    `unreadable`: one bad row must not make a whole list fail."""
     values: dict[str, Any] = dict(zip(JOB_COLUMNS, row, strict=True))
     unreadable = [name for name, value in values.items() if isinstance(value, bytes)]
     for name in unreadable:
@@ -122,19 +121,19 @@ def job_of(row: Row) -> Job:
             unreadable.append(name)
             values[name] = at or LATEST
     unreadable += [name for name in _NUMBERS if isinstance(values[name], str)]
-    if values["state"] == State.RUNNING and values["locked_by"] == UNREAD:  # nobody has said that they work on it
+    if values["state"] == State.RUNNING and values["locked_by"] == UNREAD:  # published, but not begun
         values |= {"state": State.QUEUED, "started_at": None}
     return Job(**values, unreadable=tuple(sorted(set(unreadable))))
 
 
 @operation(read=True)
 def get(job_id: str) -> Steps[Job | None]:
-    """One job; None when there is none, or when the text is no job id at all."""
+    """One job; None if it does not exist, or if the text is not a job id."""
     known = valid_id(job_id)
     if known is None:
         return None
-    # Twice: on PostgreSQL a job that moves into a partition that was attached between the plan and the snapshot of a
-    # statement is seen by it neither here nor there.
+    # Read a second time if nothing was found. On PostgreSQL, one statement can miss a job that moves from jobs_live to
+    # a partition of jobs_finished, if that partition was attached between the statement's plan and its snapshot.
     rows = (yield Call("read_job", job_id=known)) or (yield Call("read_job", job_id=known))
     return job_of(rows[0]) if rows else None
 
@@ -161,20 +160,20 @@ def attempts(job_id: str) -> Steps[list[Attempt]]:
 
 @operation(read=True)
 def by_ids(ids: Sequence[str]) -> Steps[list[Job]]:
-    """These jobs, those of them that are there."""
+    """The jobs with these ids; ids without a job are left out."""
     return [job_of(row) for row in (yield Call("read_jobs", asked=[(job_id,) for job_id in ids]))]
 
 
 @operation(read=True)
 def result_files(ids: Sequence[str]) -> Steps[dict[str, tuple[bool, str | None]]]:
-    """Of these jobs, those that there are: whether each has ended, and the file that it names as its result."""
+    """By id, for each of these jobs that exists: whether it has finished, and the URI of its result file."""
     rows = yield Call("result_files", asked=[(job_id,) for job_id in ids])
     return {row.id: (State(row.state) in FINAL, row.result_uri) for row in rows}
 
 
 @operation(read=True)
 def newest_ids(filter: JobFilter, limit: int, before_id: str | None = None) -> Steps[list[str]]:
-    """Ids of the newest jobs that fit, newest first; for the next page give the last id of this one."""
+    """Ids of the jobs that match, newest first. For the next page, give the last id of this page as `before_id`."""
     path = _path(filter)
     rows = yield Call(f"list_{path}", id=_id(before_id, LAST_ID), n=max(limit, 0), **_params(filter))
     return [row.id for row in rows]
@@ -182,15 +181,15 @@ def newest_ids(filter: JobFilter, limit: int, before_id: str | None = None) -> S
 
 @operation(read=True)
 def list_jobs(filter: JobFilter, limit: int, before_id: str | None = None) -> Steps[list[Job]]:
-    """The newest jobs that fit, newest first; for the next page give the last id of this one."""
+    """The jobs that match, newest first. For the next page, give the last id of this page as `before_id`."""
     ids = yield from newest_ids(filter, limit, before_id).start()
-    # The rows are read by id, in a second step: what has happened to a job in between is shown.
+    # The rows are read by id in a second statement, so they may show changes that came after the first one.
     return (yield from by_ids(ids).start()) if ids else []
 
 
 @operation(read=True)
 def ids_of(filter: JobFilter, limit: int, after_id: str | None = None) -> Steps[list[str]]:
-    """Ids of jobs that fit, oldest first, to change them in batches; go on after the last id of a batch."""
+    """Ids of the jobs that match, oldest first, for changing them in batches: pass a batch's last id as `after_id`."""
     path = _path(filter)
     rows = yield Call(f"ids_{path}", id=_id(after_id, NO_ID), n=max(limit, 0), **_params(filter))
     return [row.id for row in rows]
@@ -198,18 +197,18 @@ def ids_of(filter: JobFilter, limit: int, after_id: str | None = None) -> Steps[
 
 @operation(read=True)
 def count(filter: JobFilter, limit: int = COUNT_LIMIT) -> Steps[int]:
-    """How many jobs fit, exact below `limit`; `limit` itself means that many or more."""
+    """How many jobs match. Exact below `limit`; the result `limit` means that many or more."""
     path = _path(filter)
     rows = yield Call(f"count_{path}", n=max(limit, 0), **_params(filter))
     return int(rows[0].number)
 
 
 def _path(filter: JobFilter) -> str:
-    """The index to go in by: `all`, `in_states`, `of_owner` or `of_owner_in_trouble`."""
+    """Which statement, and so which index, to use: `all`, `in_states`, `of_owner` or `of_owner_in_trouble`."""
     if filter.owner is None:
         return "in_states" if filter.states else "all"
     if filter.states and INDEXED.issuperset(filter.states):
-        return "of_owner_in_trouble"  # an owner may have a million successes and few of these
+        return "of_owner_in_trouble"  # an owner may have a million succeeded jobs and few in these states
     return "of_owner"
 
 
@@ -221,7 +220,7 @@ def _params(filter: JobFilter) -> dict[str, Any]:
 
 
 def _tag(wanted: str | None) -> dict[str, str | None]:
-    """A tag as JSON, as rows may have it: in ASCII as we write it, or in Unicode as PostgreSQL does."""
+    """A tag as JSON text in both stored spellings: escaped to ASCII by Python, unescaped by PostgreSQL."""
     if wanted is None:
         return {"tag": None, "tag_text": None}
     ascii_, text = json.dumps(wanted), json.dumps(wanted, ensure_ascii=False)
@@ -231,19 +230,19 @@ def _tag(wanted: str | None) -> dict[str, str | None]:
 def _id(text: str | None, otherwise: str) -> str:
     known = otherwise if text is None else valid_id(text)
     if known is None:
-        raise InvalidArguments(f"{text!r} is no job id")
+        raise InvalidArguments(f"{text!r} is not a job id (a UUID)")
     return known
 
 
 @operation(read=True)
 def never_due(n: int) -> Steps[list[tuple[str, str]]]:
-    """(id, task) of jobs that wait for a time after 2199, which the table refuses now and did not always."""
+    """(id, task) of jobs whose `run_after` is after 2199. The table refuses such times now; old rows may have one."""
     return [(row.id, row.task) for row in (yield Call("never_due", n=n))]
 
 
 @operation(read=True)
 def stats() -> Steps[Stats]:
-    """How queues, workers and the last minutes stand, at a cost that does not grow with the tables."""
+    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables."""
     workers = yield Call("live_workers")
     paused = {row.name for row in (yield Call("paused_queues"))}
     counted, exact = Counter[tuple[str, str]](), True
@@ -257,7 +256,7 @@ def stats() -> Steps[Stats]:
         counted[lane.queue, "queued"] += lane.ready - lane.retries
         counted[lane.queue, "retryable"] += lane.retries
         exact = exact and lane.ready < each
-    for lane in [*sizes, *heads]:  # the first of each priority too: the starved are at the far end of a lane
+    for lane in [*sizes, *heads]:  # also the first job of each priority: low priorities may wait longest
         oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), lane.age or 0.0)
 
     waiting = yield Call("waiting_lanes", n=LOOKS)
@@ -269,7 +268,7 @@ def stats() -> Steps[Stats]:
     for lane in (yield Call("running_lanes")):
         counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
         if not lane.unread:
-            longest[lane.queue] = float(lane.longest or 0.0)  # None: a row of another program, without times
+            longest[lane.queue] = float(lane.longest or 0.0)  # None: another program wrote the row without times
 
     lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
     tasks = sorted({row.task for row in lately})
@@ -288,7 +287,7 @@ def stats() -> Steps[Stats]:
 
 
 def _finished(rows: Sequence[Row]) -> dict[State, FinishedStats]:
-    """Rows of `finished_lately`, added up by state."""
+    """Sum up rows of `finished_lately` by state."""
     found: dict[State, FinishedStats] = {}
     for state in sorted({row.state for row in rows}):
         of_state = [row for row in rows if row.state == state]

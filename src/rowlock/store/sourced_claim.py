@@ -1,7 +1,7 @@
-"""Claiming jobs that have a source: look for candidates without a lock, then lock, count and take in one transaction.
+"""Claiming jobs that have a source: find candidates without locks, then lock, count and claim in one transaction.
 
-Lock order: classes with a total (waited for), sources (passed over if busy), then jobs (passed over if busy). A claim
-waits for nothing while it holds a source, so it cannot be part of a deadlock.
+Lock order: classes with a total (the claim waits for their locks), then sources, then jobs (both skipped if locked). A
+claim never waits while it holds a source, so it cannot take part in a deadlock.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rowlock.store.claim import in_claim_order, take_picked
 from rowlock.store.engines.operation import Call, Row, Steps, dialect, operation
 from rowlock.store.keys import let_go
 
-Turn = tuple[str, str, int, str, int]  # queue, task, priority, source, and how many at most
+Turn = tuple[str, str, int, str, int]  # queue, task, priority, source, and the most jobs to take
 
 
 @operation(read=True, hot=True)
 def look(ranges: Sequence[Range]) -> Steps[list[Head]]:
-    """The sources with ready jobs in these ranges, and how each stands, best priority first."""
+    """The sources with ready jobs in these ranges, each with its gate, best priority first."""
     rows = yield Call("look", span=ranges)
     return [Head(row[0], row[1], row[2], row[3], bool(row[4]), gate_of(row[5:])) for row in rows]
 
@@ -34,7 +34,7 @@ def look(ranges: Sequence[Range]) -> Steps[list[Head]]:
 def gate_of(row: Sequence[Any]) -> Gate:
     """The columns `{gate}` as a record."""
     gate = Gate._make(row)
-    if gate.enabled is True:  # this engine has booleans
+    if gate.enabled is True:  # PostgreSQL; SQLite stores booleans as 0 and 1
         return gate
     return gate._replace(enabled=bool(gate.enabled), opened=bool(gate.opened), probing=bool(gate.probing))
 
@@ -49,8 +49,8 @@ def claim_sourced(
     n: int,
     lease: float,
 ) -> Steps[Taken]:
-    """Claim up to `n` jobs of these sources in this order, and of the lanes without a source in their turn, under one
-    fresh token."""
+    """Claim up to `n` jobs under one new token: of these sources in this order, and of the lanes without a source,
+    which together take turns like one source."""
     admitted = yield from _admitted({head.source: head.gate for head in heads})
     admissions, at = admitted.admissions, admitted.at
     share = max(1, math.ceil(n / (len(admissions) + 1)))
@@ -90,16 +90,16 @@ def claim_sourced(
 
 
 class _Admitted(NamedTuple):
-    """The sources of a claim, counted under their locks."""
+    """The sources of a claim, with counts that were read under their locks."""
 
-    admissions: dict[str, Admission]  # of those that let somebody in
-    gates: dict[str, Gate]  # of all
-    locked: set[str]  # by another worker
-    at: Any  # the moment of it
+    admissions: dict[str, Admission]  # of the sources that admit at least one job
+    gates: dict[str, Gate]  # of all sources
+    locked: set[str]  # sources that another worker has locked, or that must be locked first
+    at: Any  # the database's time of the count
 
 
 def _all_of(turns: Sequence[Turn], admitted: _Admitted, n: int) -> int | None:
-    """The epoch of these sources, if whatever is found can be taken: there is nothing to deal."""
+    """The common breaker epoch of these sources, if every job that is found may be taken; else None."""
     epochs = {admitted.gates[turn[3]].epoch for turn in turns}
     free = len({turn[3] for turn in turns}) == len(turns) and sum(turn[4] for turn in turns) <= n
     alike = len({turn[2] for turn in turns}) == 1 and len(epochs) == 1
@@ -115,7 +115,7 @@ def _taken(
     found: Counter[HeadName],
     admitted: _Admitted,
 ) -> Taken:
-    """The answer: what was claimed, which heads may have more, and how the sources stand now."""
+    """The result: the claimed jobs, the heads that may have more jobs, and the gates of the sources after the claim."""
     claimed, started = _by_head(jobs), Counter(job.source for job in jobs)
     names = [(head.queue, head.task, head.priority, head.source) for head in heads]
     left = {name for name in names if name not in takes or found[name] >= takes[name] or found[name] > claimed[name]}
@@ -132,7 +132,7 @@ def _by_head(jobs: Sequence[Found | Claimed]) -> Counter[HeadName]:
 
 
 def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
-    """Lock what is limited, count anew, and ask each source how many it lets in."""
+    """Lock the sources that have limits, count again under the locks, and compute how many jobs each admits."""
     missing = [source for source, gate in seen.items() if not gate.has_row]
     if missing:
         yield Call("make_sources", made=[(name,) for name in sorted({*missing, *map(class_of, missing)})])
@@ -146,19 +146,20 @@ def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
     free = {
         source: admit(gate)
         for source, gate in gates.items()
-        # What has become limited since the look is left for the next claim, which will lock it.
+        # A source that got a limit since the look is not locked here: it is left to the next claim.
         if (source in ours or not gate.governed) and (gate.total is None or class_of(source) in classes)
     }
     admissions = {source: admission for source, admission in free.items() if admission.room > 0}
     return _Admitted(admissions, gates, gates.keys() - free.keys(), rows[0][1] if rows else None)
 
 
-Ends = dict[tuple[str, str, int, str], int]  # (queue, task, priority, source) that may have more, for `deal`
+Ends = dict[tuple[str, str, int, str], int]  # heads that may have more jobs, for the argument `take` of `deal`
 
 
 def _oldest(found: list[Found], takes: Mapping[tuple[str, str, int, str], int]) -> tuple[list[Found], Ends]:
-    """Jobs of sources. Where one source has jobs in several lanes, nothing is next behind the end of a lane that may
-    have more; that end is marked."""
+    """The jobs of sources that may be taken without breaking the order of age. If a source has jobs in several lanes
+    and one of them was not read to its end, jobs younger than the last one read there are left out, because an unread
+    job may be older than they are. That lane is marked as possibly having more."""
     groups: dict[tuple[int, str], dict[tuple[str, str], list[Found]]] = {}
     for job in found:
         lanes = groups.setdefault((job.priority, job.source or ""), {})
@@ -181,8 +182,9 @@ def _age(job: Found) -> str:
 
 
 def _plain(found: list[Found], share: int) -> tuple[list[Found], Ends]:
-    """Jobs without a source, oldest first over all lanes. Behind the end of a lane that may have more, those of other
-    lanes are not yet next; that end is marked as cut."""
+    """The jobs without a source that may be taken without breaking the order over all lanes. If a lane was not read to
+    its end, jobs that come after the last one read there are left out, and that lane is marked as possibly having
+    more."""
     lanes: dict[tuple[str, str], list[Found]] = {}
     for job in found:
         lanes.setdefault((job.queue, job.task), []).append(job)
@@ -199,7 +201,7 @@ def _place(job: Found) -> tuple[int, str]:
 
 
 def _claim(dealt: Dealt, gates: dict[str, Gate], worker: str, token: str, lease: float, at: Any) -> Steps[list[Row]]:
-    """Take the jobs, each under the epoch of its source's breaker; nearly always there is only one."""
+    """Claim the jobs, one statement per breaker epoch of their sources; nearly always all have the same epoch."""
     epochs: dict[int, list[tuple[str]]] = {}
     for job in dealt.picks:
         epoch = gates[job.source].epoch if job.source else 0
@@ -216,7 +218,7 @@ def _claimed(row: Row) -> Claimed:
 
 
 def _spend(picks: Sequence[Found | Claimed], admitted: _Admitted, token: str) -> Steps[None]:
-    """Take tokens out of the buckets, and remember which job is a probe."""
+    """Take tokens from the token buckets, and store which job is the probe of an open breaker."""
     counts: dict[str, int] = {}
     for job in picks:
         if job.source:

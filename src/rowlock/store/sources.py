@@ -1,4 +1,4 @@
-"""Sources as operators see them: policy, pauses, health, block candidates. The claim is sourced_claim.py."""
+"""Operations on sources for operators: settings, pauses, health, refusals. Claiming is in sourced_claim.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rowlock.store.wake import wake_idle
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source or class: its own settings, and how it stands."""
+    """A source or source class: its own settings, its health, and the limits that hold for it."""
 
     name: str
     policy: Policy
@@ -32,18 +32,18 @@ class Source:
     refused_at: datetime | None
     refusal_code: str | None
     running: int
-    concurrency: int | None  # with its class's
+    concurrency: int | None  # the limit in effect: its own, else that of its class
     rate_limit_per_minute: float | None
     class_enabled: bool
     class_paused_until: datetime | None
 
     @property
     def is_class(self) -> bool:
-        """Whether its settings are the defaults of others."""
+        """Whether this is a source class, whose settings are the defaults of its sources."""
         return ":" not in self.name
 
     def state(self, now: datetime) -> str:
-        """open (to jobs), paused, disabled, broken or half-open; as its class is, if that is closed."""
+        """`open` (jobs may start), `paused`, `disabled`, `broken` or `half-open`. A closed class closes its sources."""
         if not (self.enabled and self.class_enabled):
             return "disabled"
         paused = any(until is not None and until > now for until in (self.paused_until, self.class_paused_until))
@@ -56,9 +56,9 @@ class Source:
 def set_policy(
     name: str, changes: Mapping[str, float | int | None], by: str | None = "operator", afresh: bool = False
 ) -> Steps[bool]:
-    """Change settings of a source or class; None takes one back, `afresh` all others, to what is shipped. What an
-    operator has set, a config does not change: False then. The class of a new source must be known, unless a config
-    names it; a class by itself may be new."""
+    """Change settings of a source or class. None resets a setting to its shipped default; `afresh` resets all settings
+    that are not in `changes`. Returns False, changing nothing, if a config (`by="config"`) tries to change what an
+    operator has set. The class of a new source must exist, unless a config names the source; a class may be new."""
     if by != "config" and ":" in name:
         yield from _known(name)
     yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
@@ -75,7 +75,7 @@ def set_policy(
 
 @operation()
 def pause(name: str, seconds: float | None) -> Steps[None]:
-    """No more claims of a source, or of a whole class, for a time or until it is resumed."""
+    """Stop claims of a source, or of a whole class, for `seconds` or (None) until it is resumed."""
     yield from _known(name)
     yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
     yield Call("pause_source", name=name, seconds=seconds, whole=int(":" not in name))
@@ -83,31 +83,31 @@ def pause(name: str, seconds: float | None) -> Steps[None]:
 
 @operation()
 def resume(name: str) -> Steps[None]:
-    """Let claims go on, with a closed breaker."""
+    """Allow claims again: end the pause, enable the source, close its breaker."""
     if not (yield Call("resume_source", name=name)):
         yield from _known(name)
     yield from wake_idle()
 
 
 def _known(name: str) -> Steps[None]:
-    """A class that nobody has ever named, or a source of one, is most likely a slip."""
+    """Raise InvalidArguments if the class does not exist: the name is most likely misspelt."""
     if not (yield Call("source_known", name=name, group=class_of(name))):
         classes = ", ".join(row.name for row in (yield Call("source_classes"))) or "none"
         group = class_of(name)
         of = f"source {name!r}: " if name != group else ""
-        raise InvalidArguments(f"{of}no class {group!r}; known: {classes}. To make it: rowlock sources set {group}")
+        raise InvalidArguments(f"{of}no class {group!r}; known: {classes}. To create it: rowlock sources set {group}")
 
 
 @operation(read=True)
 def sources(n: int, after: str = "", only: str | None = None, refused: int = 0) -> Steps[list[Source]]:
-    """Up to `n` sources and classes by name; `refused`: only those that refused so often in a row."""
+    """Up to `n` sources and classes, by name; only those with at least `refused` refusals in a row."""
     rows = yield Call("list_sources", n=n, name=after, only=only, refused=refused)
     return [_source(row) for row in rows]
 
 
 @operation(read=True)
 def set_by_config() -> Steps[list[str]]:
-    """The sources and classes whose settings a config has written, up to a hundred."""
+    """Up to a hundred sources and classes whose settings come from a config file."""
     return [row.name for row in (yield Call("set_by_config", n=100))]
 
 
@@ -138,12 +138,12 @@ def _source(row: Row) -> Source:
 
 @operation(single=True, repeatable=True)
 def put_right() -> Steps[list[str]]:
-    """Put sources right that a clock which was ahead has written: else their buckets and pauses would stand still until
-    that moment. Answers which."""
+    """Correct times in the future, which were written while the database's clock was ahead: until then, token buckets
+    would not fill and pauses would not end. Returns the names of the corrected sources."""
     return [row.name for row in (yield Call("put_sources_right"))]
 
 
 @operation(single=True, repeatable=True)
 def prune(ago: float, n: int) -> Steps[int]:
-    """Forget up to `n` sources that have not been used for so long."""
+    """Delete up to `n` sources that have not been used for `ago` seconds."""
     return len((yield Call("prune_sources", ago=-ago, n=n)))

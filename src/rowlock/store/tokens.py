@@ -1,4 +1,4 @@
-"""Tokens of the job API: made once, stored as a hash, found by it."""
+"""Tokens and one-time tickets of the job API. Only their hashes are stored."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rowlock.store.times import moment
 
 Scope = Literal["jobs", "operator", "operator:read"]
 SCOPES: tuple[Scope, ...] = ("jobs", "operator", "operator:read")
-PREFIX = "rowlock_"  # so that scanners find a token that was published by mistake
+PREFIX = "rowlock_"  # lets secret scanners recognise a token that was published by mistake
 HINT = len(PREFIX) + 6
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is stored of a token."""
+    """A stored token, without its secret."""
 
     id: str
     hint: str
@@ -34,12 +34,12 @@ class Token:
 
 
 def new_secret() -> str:
-    """A token of 256 random bits, to be shown once."""
+    """A new token of 256 random bits. It must be shown to its user now: it is not stored."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def hash_of(secret: str) -> str:
-    """What is stored instead of a token. Its bits are random, so that one round of SHA-256 is enough."""
+    """The hash that is stored instead of a token. Tokens are random, so one round of SHA-256 is enough."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -47,7 +47,7 @@ def hash_of(secret: str) -> str:
 def create(
     secret: str, owner: str | None, scope: Scope, ttl: float | None = None, job_id: str | None = None
 ) -> Steps[str]:
-    """Store a token; answers its id."""
+    """Store the hash of a token; returns the token's id."""
     token_id = new_id()
     yield Call(
         "create_token",
@@ -64,44 +64,44 @@ def create(
 
 @operation(read=True, hot=True)
 def find(secret: str) -> Steps[Token | None]:
-    """The token, if it is good now: not revoked, not expired by the database's clock."""
+    """The token, if it is valid: not revoked, and not expired by the database's clock."""
     rows = yield Call("find_token", hash=hash_of(secret))
     return _token(rows[0]) if rows else None
 
 
 @operation(read=True)
 def tokens(limit: int = 1000) -> Steps[list[Token]]:
-    """Tokens that people made, newest first."""
+    """Tokens made with `rowlock tokens create`, newest first."""
     return [_token(row) for row in (yield Call("list_tokens", n=limit))]
 
 
 @operation(repeatable=True)
 def revoke(which: str) -> Steps[list[str]]:
-    """End a token, named by its id, its first characters or itself; answers the ids of those that were ended."""
+    """Revoke tokens by id, by hint (first characters) or by the token itself; returns the ids of the revoked ones."""
     named = hash_of(which) if which.startswith(PREFIX) and len(which) > HINT else which
     return [row.id for row in (yield Call("revoke_tokens", which=named))]
 
 
 @operation(read=True)
 def still_good(ids: Sequence[str]) -> Steps[set[str]]:
-    """Of these tokens, the ones that are good now."""
+    """The ids of those tokens that are still valid."""
     return {row.id for row in (yield Call("good_tokens", asked=[(token_id,) for token_id in ids]))}
 
 
 @operation(read=True)
 def any_good() -> Steps[bool]:
-    """Whether anybody has a token."""
+    """Whether there is at least one valid token."""
     return bool((yield Call("any_token")))
 
 
 @operation(single=True, repeatable=True)
 def prune(n: int) -> Steps[int]:
-    """Remove up to `n` tokens that ended long ago."""
+    """Delete up to `n` tokens that expired or were revoked long ago."""
     return len((yield Call("prune_tokens", n=n)))
 
 
 class Ticket(NamedTuple):
-    """What a one-time ticket opens."""
+    """What a one-time ticket gives access to: the rights of the token that asked for it."""
 
     owner: str | None
     scope: Scope
@@ -112,14 +112,14 @@ class Ticket(NamedTuple):
 
 @operation()
 def create_ticket(secret: str, ticket: Ticket, ttl: float) -> Steps[None]:
-    """Store a ticket that is good once, for `ttl` seconds."""
+    """Store a ticket that can be used once within `ttl` seconds."""
     yield Call("forget_tickets")
     yield Call("create_ticket", hash=hash_of(secret), ttl=ttl, **ticket._asdict())
 
 
 @operation(single=True)
 def use_ticket(secret: str) -> Steps[Ticket | None]:
-    """Use a ticket up; None when it is not good, or was used before."""
+    """Use a ticket and delete it; None if it is unknown, expired or already used."""
     rows = yield Call("use_ticket", hash=hash_of(secret))
     return Ticket(*(getattr(rows[0], field) for field in Ticket._fields)) if rows else None
 
