@@ -1,6 +1,7 @@
-"""Bridge: one process between the database and Redis. It opens and wires the parts, runs their loops, and stops them.
+"""Bridge: connects the database with Redis. This module opens its parts, runs their loops, and stops them.
 
-Any number of bridges share the work. Each also sweeps: a job whose worker fell silent is published again.
+Any number of bridges may run and share the work. Each one also sweeps: a job whose worker stopped reporting is
+published again.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ log = logging.getLogger("rowlock.bridge")
 BATCH = 500
 CANCEL_SECONDS = 1.0
 TRIM_SECONDS = 60.0
-CANCELS_SECONDS = 86_400.0  # how long a cancel stays in its stream
-CLAIM_SECONDS = 10.0  # at most, for a claim that is under way at a stop
+CANCELS_SECONDS = 86_400.0  # how long a cancel message stays in its stream
+CLAIM_SECONDS = 10.0  # how long a stopping bridge waits for a claim that is under way
 
 
 class Bridge:
-    """Publishes jobs to Redis, and writes down what comes back."""
+    """Publishes jobs to Redis, and stores the progress and results that come back."""
 
     def __init__(self, app: Client) -> None:
         self.app, self.id = app, worker_id()
@@ -49,22 +50,22 @@ class Bridge:
         queues = {*app.settings.worker.queues, *(task.options.queue for task in self._tasks.values())}
         self._worker = change_worker(app.settings.worker, {"queues": sorted(queues)})
         self.streams = Streams(app.settings.redis, self.id)
-        self.in_touch_since = boottime()  # since when each sign of life has reached the database
+        self.in_touch_since = boottime()  # since when every heartbeat of this bridge has reached the database
         self._wakeups: Wakeups | None = None
         self._started = False
 
     # --- start
 
     async def start(self) -> None:
-        """Open everything and begin to publish and to listen. Redis may be away; a password that it refuses is an
-        error."""
+        """Open everything, then begin to publish and to listen. Redis may be unreachable at first, but a user or
+        password that it refuses raises ConfigError."""
         self._store = store = await self.app.store()
         trouble = Trouble(self.streams.place)
         try:
             await self.streams.make_groups()
         except REFUSED as error:
             await self.streams.close()
-            raise ConfigError(f"Redis at {self.streams.place} refuses this user: {error}") from None
+            raise ConfigError(f"Redis at {self.streams.place} refuses this user or password: {error}") from None
         except TROUBLE as error:
             trouble.failed(error)
         self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
@@ -120,7 +121,7 @@ class Bridge:
     # --- run
 
     async def join(self) -> None:
-        """Wait; raises if one of the loops has died."""
+        """Wait for ever; raises the error of a loop that has failed."""
         await self._loops.join()
 
     def _woken(self, what: str) -> None:
@@ -128,7 +129,7 @@ class Bridge:
             self._claimer.woken()
 
     def _heard(self, ended: Sequence[Claimed], answered: int) -> None:
-        """Answers were written: there is room for more requests, and these sources have one job less."""
+        """Progress or results were stored: more requests may be published, and the sources of ended jobs have room."""
         self.publisher.unread = max(0, self.publisher.unread - answered)
         for source in {job.source for job in ended if job.source is not None}:
             self._claimer.freed(source)
@@ -159,7 +160,7 @@ class Bridge:
         return self._worker.heartbeat_seconds
 
     async def _cancel(self) -> float:
-        """Cancel jobs whose cancel was asked for by a flag alone: no worker here will look at it."""
+        """Carry out cancels that only set the flag on the job: workers behind Redis do not see that flag."""
         if asked := await self._store.run(outbox.cancel_asked(BATCH)):
             await self._store.run(jobs.cancel(asked, self.app.keep))
         return CANCEL_SECONDS
@@ -177,7 +178,7 @@ class Bridge:
     # --- stop
 
     async def stop(self) -> None:
-        """Publish and listen no more. What was read and not written is read again by another bridge."""
+        """Stop publishing and listening. Messages that were read but not stored are read again by another bridge."""
         if not self._started:
             return
         self._started = False
@@ -194,7 +195,7 @@ class Bridge:
         try:
             await self._registration.remove(self._store)
         except (StoreError, AttributeError) as error:
-            log.warning("could not sign off: %s", error)
+            log.warning("could not remove this bridge from the list of workers: %s", error)
         if self._wakeups is not None:
             await self._wakeups.close()
         await self.streams.close()
@@ -202,7 +203,7 @@ class Bridge:
 
 @asynccontextmanager
 async def bridging(app: Client) -> AsyncIterator[Bridge]:
-    """A bridge for as long as the block lasts."""
+    """Run a bridge while the block runs."""
     bridge = Bridge(app)
     await bridge.start()
     try:
@@ -212,7 +213,7 @@ async def bridging(app: Client) -> AsyncIterator[Bridge]:
 
 
 async def run_bridge(app: Client) -> None:
-    """Publish and listen until told to stop."""
+    """Run a bridge until a stop signal."""
     with signals() as stopper:
         async with bridging(app) as bridge:
             working = asyncio.ensure_future(bridge.join())

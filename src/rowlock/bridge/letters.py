@@ -1,4 +1,4 @@
-"""Dead letters, for an operator: look at them, publish their jobs again, or drop them."""
+"""Dead letters (messages that the bridge refused), for operators: list them, republish their jobs, drop them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rowlock.store import outbox, reads
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One message that could not be used."""
+    """A message from a worker that the bridge refused, and why."""
 
     id: str
     at: datetime
@@ -35,33 +35,33 @@ async def letters(streams: Streams, n: int) -> list[Letter]:
 
 
 async def letter(streams: Streams, entry: str) -> Letter | None:
-    """One dead letter."""
+    """One dead letter; None if there is none with this id."""
     rows = await streams.redis.xrange(streams.key(DEAD_LETTERS), min=entry, max=entry, count=1)
     return _letter(rows[0][0].decode(), rows[0][1]) if rows else None
 
 
 async def drop(streams: Streams, entry: str) -> bool:
-    """Remove a dead letter; False when it is gone already."""
+    """Delete a dead letter; False if it does not exist."""
     return bool(await streams.redis.xdel(streams.key(DEAD_LETTERS), entry))
 
 
 async def republish(app: Client, streams: Streams, found: Letter) -> None:
-    """Have the job of a letter published anew: a new attempt, under the same jobId. The letter is dropped."""
+    """Publish the job of a dead letter again, as a new attempt with the old jobId, and delete the letter."""
     if found.job_id is None:
-        raise NotAllowed(f"letter {found.id} names no job ({found.reason}): there is nothing to publish again")
+        raise NotAllowed(f"dead letter {found.id} names no job ({found.reason}), so no job can be published again")
     store = await app.store()
     job = await store.run(reads.get(found.job_id))
     if job is None:
-        raise NotAllowed(f"letter {found.id} is about {found.job_id}, and there is no such job")
+        raise NotAllowed(f"dead letter {found.id} names job {found.job_id}, but there is no such job")
     task = app.registry.elsewhere().get(job.task)
     if task is None:
         raise NotAllowed(f"job {job.id} is of task {job.task!r}, which has no runs_on='redis' in this app")
     if job.state is State.SUCCEEDED:
-        raise NotAllowed(f"job {job.id} has succeeded: it is not run again")
+        raise NotAllowed(f"job {job.id} has succeeded and is not run again")
     if job.final:
         await app.retry(job.id)
     else:
-        await store.run(outbox.give_up(job.id, app.keep))  # one that waits is published anyway
+        await store.run(outbox.give_up(job.id, app.keep))  # a queued job is published in any case
     await drop(streams, found.id)
 
 
@@ -69,7 +69,7 @@ def _letter(entry: str, fields: dict[bytes, bytes]) -> Letter:
     text = {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in fields.items()}
     try:
         message = json.loads(text.get("message", "{}"))
-    except ValueError:  # somebody else has written it
+    except ValueError:  # not written by a bridge
         message = {}
     milliseconds, _ = place_of(entry)
     return Letter(

@@ -1,8 +1,8 @@
 """Listener: reads progress and results, writes them to the database under the fence, and then acknowledges them.
 
-Nothing is acknowledged before it is committed, so a bridge that dies in between leaves its entries to be read again, by
-the next bridge, to which the guarded writes make them harmless. While the database cannot be used nothing is read,
-acknowledged or put down as a dead letter.
+Nothing is acknowledged before it is committed. If a bridge dies in between, another bridge reads the entries again; the
+fence makes the repeated writes harmless. While the database is unavailable, nothing is read, acknowledged or made a
+dead letter.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from rowlock.store.engines.engine import Store
 log = logging.getLogger("rowlock.bridge")
 
 BATCH = 500
-CHECKS = 4  # files that are read at the same time
-MOST_DELIVERIES = 5  # of a message that nobody acknowledges: it may be what kills the bridges that read it
+CHECKS = 4  # result files that are checked at the same time
+MOST_DELIVERIES = 5  # of an unacknowledged message: it may be what crashes the bridges that read it
 PARSERS: Mapping[str, Callable[..., Message]] = {PROGRESS: progress, RESULTS: result}
 
 
 class Judged(NamedTuple):
-    """An entry, and what to do with it."""
+    """A stream entry and the verdict on it."""
 
     entry: Entry
     verdict: Verdict
 
 
 class Listener:
-    """Reads what workers report."""
+    """Reads progress and results from the streams, and stores them."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Listener:
     ) -> None:
         self._app, self._store, self._streams, self._trouble, self._told = app, store, streams, trouble, told
         self._settings = app.settings.redis
-        self._again = True  # read first what an error has left unacknowledged
+        self._again = True  # first read entries that an error left unacknowledged
         self._take_over_at = time.monotonic()
         self._checks = asyncio.Semaphore(CHECKS)
 
@@ -100,7 +100,7 @@ class Listener:
         return await self._streams.read(BATCH, again=False)
 
     async def _take_over(self) -> list[Entry]:
-        """Entries of consumers that are gone. One that was delivered too often is put down as a dead letter."""
+        """Take over entries of bridges that died. An entry that was delivered too often becomes a dead letter."""
         taken: list[Entry] = []
         for name in (PROGRESS, RESULTS):
             found = await self._streams.take_over(name, self._settings.takeover_seconds, BATCH)
@@ -116,7 +116,7 @@ class Listener:
     # --- what is read
 
     async def _handle(self, entries: Sequence[Entry]) -> None:
-        """Write a batch and acknowledge it. If the database refuses it, each entry alone: one of them is to blame."""
+        """Store a batch and acknowledge it. If the database refuses it, store each entry alone to find the bad one."""
         try:
             await self._done(await self._write(entries))
             return
@@ -134,7 +134,7 @@ class Listener:
             await self._done(judged)
 
     async def _write(self, entries: Sequence[Entry]) -> list[Judged]:
-        """Everything that these entries change in the database; answers what became of each."""
+        """Make all changes of these entries in the database; returns the verdict on each entry."""
         judged = await self._judge(entries)
         judged = await self._write_progress(judged)
         return await self._write_ends(judged)
@@ -168,7 +168,7 @@ class Listener:
         return known is None or output_name(known.options.request or REPLAYS) is not None
 
     async def _write_progress(self, judged: list[Judged]) -> list[Judged]:
-        """Of several messages about one job, the last counts, with the largest progress."""
+        """Store progress. Of several messages about one job, the last is stored, with the largest percentage of all."""
         told: dict[str, tuple[str, str, int, str | None, str | None]] = {}
         for _, one in judged:
             if isinstance(one, Heard):
@@ -185,7 +185,7 @@ class Listener:
         ]
 
     async def _write_ends(self, judged: list[Judged]) -> list[Judged]:
-        """Of several results of one job, the first counts."""
+        """Settle the jobs that ended. Of several results for one job, the first counts."""
         first: dict[str, tuple[Entry, Ended]] = {}
         for entry, one in judged:
             if isinstance(one, Ended):
@@ -221,7 +221,7 @@ class Listener:
         return Ignored(ACCEPTED if answers[one.job.id] == "applied" else STALE)
 
     async def _checked(self, ended: Ended) -> tuple[Claimed, AttemptEnd, tuple[str, str] | None]:
-        """An end, after a look at the file that it names."""
+        """The end of an attempt, after its result file was checked; a bad file turns a success into a failure."""
         if ended.file is None:
             return ended.job, ended.end, None
         async with self._checks:
@@ -236,7 +236,7 @@ class Listener:
     # --- what is done
 
     async def _done(self, judged: Sequence[Judged]) -> None:
-        """Acknowledge entries whose fate is committed, and put down what nobody could use."""
+        """Acknowledge entries whose effect is committed, and write refused ones to the stream of dead letters."""
         if not judged:
             return
         counts: Counter[str] = Counter()

@@ -1,7 +1,7 @@
-"""The messages on the streams, pure: what a request carries, and what progress and results must look like.
+"""The messages on the streams: builds requests, and parses progress and results. Without I/O.
 
 Stream fields are flat text; `options` of a request is JSON text. The formats are fixed (the page is
-docs/reference/worker-contract.md), so that a worker in one language can take the place of one in another.
+docs/reference/worker-contract.md), so that workers can be written in any language.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Fields = Mapping[bytes, bytes]
 
 
 class BadMessage(Exception):
-    """A message that cannot be understood or does not fit. `reason` is a word, its text says more."""
+    """A message that breaks the contract. `reason` is a code such as BAD_FIELD; the text explains it."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -39,7 +39,7 @@ class BadMessage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A worker has begun, or is still at work."""
+    """A worker reports that it has begun, or its progress."""
 
     job_id: str
     attempt: int | None
@@ -50,7 +50,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A worker is done."""
+    """A worker reports that a job has ended."""
 
     job_id: str
     attempt: int | None
@@ -137,7 +137,7 @@ def result(fields: Fields) -> Result:
 
 
 def checksum(text: str) -> str | None:
-    """A SHA-256 as it is stored: `sha256:` and hex in lower case; None when the text is none."""
+    """A SHA-256 in the form that is stored (`sha256:` and lower-case hex); None if the text is no SHA-256."""
     found = CHECKSUM.fullmatch(text.strip())
     return None if found is None else f"sha256:{found[1].lower()}"
 
@@ -146,12 +146,12 @@ def _texts(fields: Fields) -> dict[str, str]:
     """The fields that are not empty, as text."""
     size = sum(len(name) + len(value) for name, value in fields.items())
     if size > MAX_BYTES:
-        raise BadMessage("TOO_LARGE", f"the message has {size:,} bytes; at most {MAX_BYTES:,} are read")
+        raise BadMessage("TOO_LARGE", f"the message has {size:,} bytes; the limit is {MAX_BYTES:,}")
     try:
         text = {name.decode(): value.decode() for name, value in fields.items()}
     except UnicodeDecodeError:
         raise BadMessage("NOT_TEXT", "the message is not UTF-8") from None
-    # Some clients have no null: they leave the field empty, or write the word.
+    # Redis has no null: clients send an empty field, or the word null.
     return {name: value for name, value in text.items() if value not in ("", "null")}
 
 
@@ -160,7 +160,7 @@ def _about(text: dict[str, str]) -> tuple[str, int | None]:
     job_id = valid_id(given) if given is not None else None
     if job_id is None:
         raise BadMessage(
-            "BAD_JOB_ID", "the message has no jobId" if given is None else f"jobId is no id: {given!r:.60}"
+            "BAD_JOB_ID", "the message has no jobId" if given is None else f"jobId is not a UUID: {given!r:.60}"
         )
     attempt = text.get("attempt")
     if attempt is None:
@@ -178,7 +178,7 @@ def _short(text: dict[str, str], name: str) -> str | None:
 
 
 def dead_letter(stream: str, entry: str, fields: Fields, reason: str, text: str) -> dict[str, str]:
-    """What is put on job.deadletter: the message as it came, where it stood, and why it was not accepted."""
+    """The fields of an entry of job.deadletter: the original message, its stream and id, and why it was refused."""
     shown = {_readable(name): _readable(value) for name, value in fields.items()}
     job_id = valid_id(shown.get("jobId", ""))
     letter = {"stream": stream, "entry": entry, "reason": reason, "text": clean(text, 1024)}

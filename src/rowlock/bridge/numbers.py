@@ -1,4 +1,4 @@
-"""How the streams stand, in numbers."""
+"""Counts of the Redis streams, for `rowlock stats`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class BridgeNumbers:
     """Redis, as `rowlock stats` shows it."""
 
     streams: tuple[StreamNumbers, ...]
-    unread: int  # requests that were published and not answered
+    unread: int  # published requests that no worker has answered
     dead_letters: int
-    counters: dict[str, int]  # messages that were accepted, late, stale, …, since Redis was empty
+    counters: dict[str, int]  # by name: messages that were accepted, late, stale, …
 
 
 async def numbers(app: Client, streams: Streams) -> BridgeNumbers:
-    """How everything between the database and the workers stands."""
+    """Read the counts from Redis and from the outbox in the database."""
     found = []
     for name in (REQUESTS, PROGRESS, RESULTS):
         ours = () if name == REQUESTS else (GROUP,)

@@ -1,8 +1,8 @@
 """Publisher: claims jobs that may start now, as a worker does, and appends their requests to job.requests.
 
-The claim and the outbox row are one transaction; then the request is appended; then the row is marked. A bridge that
-dies in between leaves a row that is not marked, and another bridge sends it: a request reaches the stream at least
-once.
+One transaction claims the job and writes a row to the outbox; then the request is appended to the stream; then the row
+is marked as sent. If a bridge dies in between, another bridge sends the unmarked row: a request reaches the stream at
+least once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from rowlock.store.engines.operation import Operation
 log = logging.getLogger("rowlock.bridge")
 
 BATCH = 500
-IDLE_SECONDS = 1.0  # between looks for rows that nobody has sent
+IDLE_SECONDS = 1.0  # between looks for unsent rows that other bridges left
 COUNT_SECONDS = 0.2
-QUIET_SECONDS = 2.0  # before a request that was sent is looked for in the stream
+QUIET_SECONDS = 2.0  # after this long without an answer, a sent request is looked up in the stream
 
 
 class Publisher:
-    """What claims for the stream: to the claimer it looks like a worker whose slots are unread requests."""
+    """Publishes claimed jobs. The claimer treats it as a worker with a slot for each request that may be unread."""
 
     def __init__(self, app: Client, store: Store, streams: Streams, trouble: Trouble, bridge: str) -> None:
         self._app, self._store, self._streams, self._trouble = app, store, streams, trouble
@@ -53,11 +53,11 @@ class Publisher:
 
     @property
     def free(self) -> int:
-        """How many more requests may wait in the stream."""
+        """How many more requests may be published before workers answer some."""
         return max(0, self._settings.unread - self.unread)
 
     def take(self, claimed: list[Claimed], sent: float) -> None:
-        """These jobs are claimed, and their rows in the outbox are written."""
+        """Accept claimed jobs, whose outbox rows are committed: `round` sends them."""
         self.unread += len(claimed)
         self._fresh += [(job.id, job.token) for job in claimed]
         self.arrived.set()
@@ -69,13 +69,13 @@ class Publisher:
     def sourced(
         self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
     ) -> Operation[Taken]:
-        """Claim jobs of these sources, and in turn of the lanes without one."""
+        """Claim jobs of these sources, and of the lanes without a source in their turn."""
         return outbox.publish_sourced(token, heads, order, plain, n, self._settings.takeover_seconds)
 
     # --- sending
 
     async def round(self) -> float:
-        """Send what this bridge has claimed, else what another has left. Returns the delay before the next round."""
+        """Send what this bridge has claimed, then unsent rows of others. Returns the delay before the next round."""
         try:
             while self._fresh or self._sent:
                 await self._send_fresh()
@@ -99,7 +99,7 @@ class Publisher:
         await self._mark()
 
     async def _send_left(self) -> bool:
-        """Rows that nobody has sent in time; answers whether there may be more."""
+        """Send rows that no bridge has sent in time; returns whether there may be more."""
         left = await self._store.run(outbox.take(BATCH, self._settings.takeover_seconds))
         if not left:
             return False
@@ -132,7 +132,7 @@ class Publisher:
         return request(out.job, out.created_at, path, wanted)
 
     async def _mark(self) -> None:
-        """Say that the requests are in the stream. What cannot be marked now is marked later, and not sent again."""
+        """Mark requests as sent. If that fails, they stay in `_sent` and are marked later, not sent again."""
         if self._sent:
             marks = sorted(self._sent)
             await self._store.run(outbox.mark_sent(marks))
@@ -141,14 +141,14 @@ class Publisher:
     # --- counting, and looking after what was sent
 
     async def count(self) -> float:
-        """Learn how many requests are unread: other bridges publish and hear, too."""
+        """Read from the database how many requests are unanswered, as other bridges publish and listen as well."""
         pending = len(self._fresh)
         self.unread = max(await self._store.run(outbox.unread()), pending)
         return COUNT_SECONDS if self.unread else IDLE_SECONDS
 
     async def look_after(self) -> float:
-        """Send requests again that were sent and that nobody can answer: Redis has lost them, or a worker has
-        acknowledged one without a word. One that waits to be read is left alone, however long it waits."""
+        """Send requests again that will get no answer: those that Redis has lost, and those that a worker acknowledged
+        without a report. A request that is still waiting to be read is never sent again, however long it waits."""
         quiet = await self._store.run(outbox.quiet(self._quiet_after, BATCH, QUIET_SECONDS))
         self._quiet_after = quiet[-1].id if len(quiet) == BATCH else 0
         over = [row.id for row in quiet if not row.waits]
@@ -160,7 +160,7 @@ class Publisher:
         except TROUBLE as error:
             return self._trouble.failed(error)
         if again:
-            log.warning("%d requests are sent again: they are gone from Redis, or nobody answers them", len(again))
+            log.warning("%d requests are sent again: Redis lost them, or workers did not answer them", len(again))
             await self._store.run(outbox.send_again(again))
             self._look_at = 0.0
             self.arrived.set()
@@ -173,7 +173,7 @@ class Publisher:
         again = []
         for row, is_there in zip(waiting, there, strict=True):
             silent = row.age > self._settings.lease_seconds
-            if not is_there:  # Redis was restarted without it, or somebody has trimmed or deleted it
+            if not is_there:  # Redis lost it in a restart, or it was trimmed or deleted
                 if place_of(row.entry) > last or silent:
                     again.append(row.id)
                 continue
@@ -184,7 +184,7 @@ class Publisher:
         return again
 
     async def _acknowledged(self, entry: str, groups: Sequence[str]) -> bool:
-        """Whether some group has read an entry, and none has it in hand."""
+        """Whether a group has read this entry, and it is pending in none."""
         return bool(groups) and not any([await self._streams.pending(REQUESTS, group, entry) for group in groups])
 
 

@@ -1,4 +1,4 @@
-"""The file that a worker behind Redis names as its result: opened below the folder alone, and read in full."""
+"""Checks the result file that a worker behind Redis names: it must be in the results folder and match its checksum."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rowlock.client.results import INVALID_PATH, OutsideOfFolder, ResultFolder
 from rowlock.core.outcome import Failed
 
 MISMATCH = "CHECKSUM_MISMATCH"
-# What is wrong with the path or the file. Other errors are those of a disk or a network, and pass.
+# Errors of the path or the file itself. All other errors are faults of a disk or network, which may be temporary.
 OF_THE_FILE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.EILSEQ}
 
 
 def check(folder: ResultFolder, uri: str, said: str, most_bytes: int) -> str | Failed:
-    """The file's checksum if it is there and the worker said the same; else how the attempt has failed. Blocks. Raises
-    OSError when nothing can be said now: the folder of results is away, or its disk is broken."""
+    """The file's checksum if it equals the one that the worker reported, else the failure of the attempt. Blocks.
+    Raises OSError if the file cannot be checked now: the results folder is missing, or its disk has a fault."""
     wanted = checksum(said)
     if wanted is None:
-        what = f"{said!r:.100} is no SHA-256" if said else "the worker sent no checksum"
+        what = f"{said!r:.100} is not a SHA-256 checksum" if said else "the worker sent no checksum"
         return Failed(MISMATCH, f"{uri}: {what}", permanent=True)
     try:
         with folder.opened(uri) as opened:
@@ -36,5 +36,5 @@ def check(folder: ResultFolder, uri: str, said: str, most_bytes: int) -> str | F
         why = "no regular file, or behind a symbolic link" if isinstance(error, OutsideOfFolder) else error.strerror
         return Failed(INVALID_PATH, f"{uri} cannot be read: {why}", permanent=True)
     if found != wanted:
-        return Failed(MISMATCH, f"{uri}: its content has {found}, the worker said {wanted}", permanent=True)
+        return Failed(MISMATCH, f"{uri}: the file has {found}, but the worker reported {wanted}", permanent=True)
     return found

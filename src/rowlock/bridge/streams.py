@@ -1,4 +1,4 @@
-"""Redis as the bridge uses it: the names of its streams, one consumer group, and what is done to entries.
+"""The Redis commands of the bridge: its streams, its consumer group, and reading, adding and trimming entries.
 
 Works with Redis and Valkey. Nothing here decides anything about a job.
 """
@@ -27,7 +27,7 @@ log = logging.getLogger("rowlock.bridge")
 
 GROUP = "rowlock"
 COUNTERS = "job.bridge"  # a hash: how many messages were accepted, ignored, …
-BLOCK_MS = 250  # a stop waits for it
+BLOCK_MS = 250  # a stopping bridge waits up to this long for a read
 TIMEOUT = 10.0
 MINUTE = 60.0
 TROUBLE = (RedisError, OSError)
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Group(NamedTuple):
-    """How a consumer group of a stream stands."""
+    """The state of a consumer group of a stream."""
 
     name: str
     pending: int
@@ -59,7 +59,7 @@ class Streams:
             raise ConfigError("no Redis is configured: set redis.url in the config file or ROWLOCK_REDIS__URL")
         self.place, self.consumer, self._prefix = redact(settings.url), consumer, settings.prefix
         try:
-            # Any: its methods are typed for its sync and its async client at once.
+            # Any: redis-py annotates its methods for the sync and the async client at once.
             self.redis: Any = client.Redis.from_url(
                 settings.url, protocol=2, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, client_name="rowlock"
             )
@@ -77,8 +77,8 @@ class Streams:
     # --- our own groups
 
     async def make_groups(self) -> None:
-        """The groups that this bridge reads with, and the streams if there are none. From the beginning: what was
-        written before the group was made, or made again, counts too, and a message that is read twice does no harm."""
+        """Create this bridge's consumer groups, and the streams if they do not exist. A group starts at the beginning
+        of its stream, so that messages written before it was created are read; reading one twice does no harm."""
         for name in (PROGRESS, RESULTS):
             try:
                 await self.redis.xgroup_create(self.key(name), GROUP, id="0", mkstream=True)
@@ -88,7 +88,7 @@ class Streams:
 
     async def read(self, count: int, again: bool) -> list[Entry]:
         """Up to `count` entries of each stream: new ones, or (`again`) those that this consumer was given and has not
-        acknowledged. Waits a moment for new ones."""
+        acknowledged. Waits up to BLOCK_MS for new ones."""
         since = "0" if again else ">"
         streams = {self.key(PROGRESS): since, self.key(RESULTS): since}
         answer = await self.redis.xreadgroup(
@@ -97,28 +97,28 @@ class Streams:
         return [entry for name, entries in answer or () for entry in self._entries(name.decode(), entries)]
 
     async def take_over(self, name: str, idle: float, count: int) -> list[Entry]:
-        """Entries that were given to some consumer, and not acknowledged in `idle` seconds: now this consumer's."""
+        """Take over entries that another consumer was given and has not acknowledged for `idle` seconds."""
         _, entries, *_ = await self.redis.xautoclaim(
             self.key(name), GROUP, self.consumer, min_idle_time=int(idle * 1000), count=count
         )
         return self._entries(self.key(name), entries)
 
     async def deliveries(self, name: str, count: int) -> dict[str, int]:
-        """How often each entry of this consumer was given to a consumer."""
+        """How often each pending entry of this consumer was delivered, to any consumer."""
         rows = await self.redis.xpending_range(
             self.key(name), GROUP, min="-", max="+", count=count, consumername=self.consumer
         )
         return {row["message_id"].decode(): int(row["times_delivered"]) for row in rows}
 
     def _entries(self, key: str, entries: Iterable[Any]) -> list[Entry]:
-        # An entry that was trimmed while it was pending has no fields; there is nothing left of it but its id.
+        # An entry that was trimmed while it was pending has an id but no fields.
         name = key.removeprefix(self._prefix)
         return [Entry(name, entry_id.decode(), fields or {}) for entry_id, fields in entries]
 
     async def acknowledge(
         self, entries: Sequence[Entry], letters: Sequence[Mapping[str, str]], counts: Mapping[str, int]
     ) -> None:
-        """In one transaction of Redis: put down dead letters, count, and be done with these entries."""
+        """In one Redis transaction: add the dead letters, increase the counters, and acknowledge these entries."""
         pipe = self.redis.pipeline(transaction=True)
         for letter in letters:
             pipe.xadd(self.key(DEAD_LETTERS), letter)
@@ -131,7 +131,7 @@ class Streams:
     # --- out
 
     async def add_many(self, name: str, messages: Sequence[Mapping[str, str]]) -> list[str]:
-        """Append messages to a stream; answers their ids."""
+        """Append messages to a stream; returns the ids of their entries."""
         pipe = self.redis.pipeline(transaction=False)
         for message in messages:
             pipe.xadd(self.key(name), message)
@@ -145,7 +145,7 @@ class Streams:
         return [bool(found) for found in await pipe.execute()]
 
     async def last_id(self, name: str) -> str:
-        """The largest id that a stream has ever given; "0-0" when there is no stream."""
+        """The last id that a stream has generated; "0-0" if the stream does not exist."""
         try:
             found = await self.redis.xinfo_stream(self.key(name))
         except ResponseError:
@@ -168,7 +168,7 @@ class Streams:
         return bool(await self.redis.xpending_range(self.key(name), group, min=entry, max=entry, count=1))
 
     async def trim(self, name: str) -> None:
-        """Remove the entries that every group is done with. Without a group nothing is removed: nobody has read it."""
+        """Delete the entries that every group has acknowledged. If there is no group, nothing is deleted."""
         oldest: list[str] = []
         for group in await self.groups(name):
             summary = await self.redis.xpending(self.key(name), group.name)
@@ -183,7 +183,7 @@ class Streams:
 
 @asynccontextmanager
 async def opened_streams(settings: RedisSettings) -> AsyncIterator[Streams]:
-    """A connection for as long as the block lasts. What Redis cannot do is told in one line, without secrets."""
+    """A connection while the block runs. An error of Redis becomes a ConfigError of one line, without secrets."""
     streams = Streams(settings, "operator")
     try:
         yield streams
@@ -194,7 +194,7 @@ async def opened_streams(settings: RedisSettings) -> AsyncIterator[Streams]:
 
 
 def place_of(entry: str) -> tuple[int, int]:
-    """An entry's id as numbers that can be compared."""
+    """An entry's id as a pair of numbers, for comparing ids."""
     milliseconds, _, number = entry.partition("-")
     return int(milliseconds), int(number or 0)
 
@@ -204,7 +204,7 @@ def _without_secrets(text: str) -> str:
 
 
 class Trouble:
-    """Says once that Redis cannot be used, once a minute while that lasts, and once when it is over."""
+    """Logs an outage of Redis: when it begins, once a minute while it lasts, and when it is over."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -213,7 +213,7 @@ class Trouble:
         self._failures = 0
 
     def failed(self, error: BaseException) -> float:
-        """Redis could not be used; answers the seconds to wait before the next try."""
+        """Note that Redis could not be used; returns the seconds to wait before the next try."""
         now = time.monotonic()
         if self._began is None or now - self._told >= MINUTE:
             self._told = now
@@ -224,14 +224,14 @@ class Trouble:
         return float(min(5.0, 0.1 * 2 ** min(self._failures, 6)))
 
     def worked(self) -> None:
-        """Redis could be used."""
+        """Note that Redis could be used."""
         if self._began is not None:
             log.warning("Redis at %s can be used again after %.1f s", self._place, time.monotonic() - self._began)
         self._began, self._failures = None, 0
 
 
 def missing_group(error: BaseException) -> bool:
-    """Whether Redis has lost a stream or its group: it was restarted empty, or somebody removed it."""
+    """Whether the error says that a stream or its group is gone: Redis was restarted empty, or it was deleted."""
     return isinstance(error, ResponseError) and str(error).startswith(("NOGROUP", "UNBLOCKED"))
 
 

@@ -1,8 +1,8 @@
-"""What a message means for its job, pure: told what the database knows, it says what to do with each message.
+"""Decides what to do with a message, given what the database knows about its job. Without I/O.
 
-A message counts only for the attempt that it is about. A successful result names a file below the folder of its
-attempt, which is the fence. Other messages may say their `attempt`; without it they count for the first attempt alone,
-because they might be a late word of an older one.
+A message counts only for the attempt that it belongs to. A successful result proves its attempt by naming a file in
+that attempt's folder, which acts as the fence. Other messages may carry `attempt`. Without it they count only while the
+first attempt runs, because later they might be late messages of an older attempt.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rowlock.core.remote import folder_name
 from rowlock.core.states import FINAL, State
 from rowlock.store.remote import Known
 
-LATE = "late"  # its job is final
-STALE = "stale"  # it is about an attempt that is over, or a job that waits
+LATE = "late"  # the job has already finished
+STALE = "stale"  # the message belongs to an attempt that is over
 ACCEPTED = "accepted"
 FOLDER = re.compile(r"\d+-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Write this progress."""
+    """Store this progress."""
 
     job: Claimed
     message: Progress
@@ -35,24 +35,24 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Write this end of the attempt. A success is written only if `file` is there and its content fits."""
+    """Settle the attempt with this end; a success with a `file` only if the file exists and matches its checksum."""
 
     job: Claimed
     end: AttemptEnd
-    file: str | None = None  # below the folder of results
-    checksum: str | None = None  # as the worker said
+    file: str | None = None  # path relative to the results folder
+    checksum: str | None = None  # as the worker reported it
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Do nothing but count it."""
+    """Increase a counter, and do nothing else."""
 
     counter: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Put it on the stream of dead letters."""
+    """Add the message to the stream of dead letters."""
 
     reason: str
     text: str
@@ -75,7 +75,7 @@ def verdict(message: Message, known: Known, needs_file: Callable[[str], bool], p
     if message.status == "SUCCEEDED" and needs_file(job.task):
         return _with_file(message, job, parts, sure)
     if not sure:
-        return Refused("NO_ATTEMPT", f"attempt {job.attempt} runs, and the message does not say which one it is about")
+        return Refused("NO_ATTEMPT", f"attempt {job.attempt} is running, and the message has no field `attempt`")
     return Ended(job, _end(message))
 
 
@@ -87,11 +87,11 @@ def _not_held(message: Message, known: Known) -> Verdict:
         return Ignored(LATE)
     if standing.state is State.RUNNING:
         return Refused("NOT_REMOTE", f"job {message.job_id} ({standing.task}) is run by a worker of this app")
-    return Ignored(STALE)  # its attempt was lost, and the next one is not published yet
+    return Ignored(STALE)  # the attempt was lost, and the next is not published yet
 
 
 def _with_file(message: Result, job: Claimed, parts: Parts, sure: bool) -> Verdict:
-    """A success whose file must lie in the folder of this attempt."""
+    """The verdict on a success, whose file must be in the folder of the running attempt."""
     inside = f"{job.id}/{folder_name(job.attempt, job.token)}"
     try:
         found = parts(message.uri or "")
@@ -102,7 +102,7 @@ def _with_file(message: Result, job: Claimed, parts: Parts, sure: bool) -> Verdi
     if len(found) >= 3 and found[0] == job.id and FOLDER.fullmatch(found[1]):
         return Ignored(STALE)  # the folder of another attempt
     if not sure:
-        return Refused("NO_ATTEMPT", f"attempt {job.attempt} runs, and resultUri is not below its folder")
+        return Refused("NO_ATTEMPT", f"attempt {job.attempt} is running, and resultUri is not in its folder")
     said = "no resultUri" if message.uri is None else f"resultUri {message.uri!r:.200}"
     return Ended(job, Failed(INVALID_PATH, f"{said} is not a file below {inside}", permanent=True))
 

@@ -1,7 +1,7 @@
-"""Plays the test vectors of the worker contract against a live worker, and says what it did wrong.
+"""Sends the test vectors of the worker contract to a live worker, and checks its answers.
 
-Only Redis and the folder of results are used, no database: the worker cannot tell it from a bridge. The streams must be
-the worker's alone meanwhile, because a bridge that reads them would put down these answers as dead letters.
+It uses only Redis and the results folder, no database; to the worker it looks like a bridge. No bridge may read the
+streams meanwhile, because it would take the answers for dead letters.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rowlock.client.results import ResultFolder
 from rowlock.store.ids import new_id
 
 POLL_SECONDS = 0.05
-SETTLE_SECONDS = 0.3  # for a second answer that must not be different
+SETTLE_SECONDS = 0.3  # wait this long for a second answer, which must not differ
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One vector, and what the worker did wrong; nothing if it is empty."""
+    """A test vector, and the mistakes of the worker; an empty list if it passed."""
 
     name: str
     mistakes: list[str]
@@ -42,12 +42,12 @@ class Case:
     job_id: str
     path: Path
     fields: dict[str, str]
-    before: bytes | None = None  # what the output held before the request
+    before: bytes | None = None  # content of the output file before the request
 
 
 @dataclass(slots=True)
 class Verifier:
-    """Sends requests and judges the answers."""
+    """Sends requests and checks the answers."""
 
     streams: Streams
     folder: ResultFolder
@@ -92,7 +92,7 @@ class Verifier:
         return Case(old.job_id, old.path, old.fields, old.path.read_bytes() if old.path.exists() else None)
 
     async def _answers(self, case: Case, since: Mapping[str, str]) -> tuple[list[Progress | Result], list[str]]:
-        """What the worker says about this job until its result, and a moment longer."""
+        """The worker's messages about this job, until SETTLE_SECONDS after its result."""
         deadline = time.monotonic() + self.seconds
         found, mistakes = await self._read(case, since)
         while not any(isinstance(one, Result) for one in found) and time.monotonic() < deadline:
@@ -111,7 +111,7 @@ class Verifier:
                 try:
                     message = parse(fields)
                 except BadMessage as bad:
-                    mistakes.append(f"a message on {stream} does not fit: {bad}")
+                    mistakes.append(f"a message on {stream} breaks the contract: {bad}")
                     continue
                 if message.job_id == case.job_id:
                     found.append(message)
@@ -121,10 +121,10 @@ class Verifier:
         mistakes = []
         results = [one for one in answers if isinstance(one, Result)]
         if expect.get("progress") and not any(isinstance(one, Progress) for one in answers):
-            mistakes.append("no message on job.progress: the job would not be shown as RUNNING, and have no lease")
+            mistakes.append("no message on job.progress: the job would not become RUNNING and would have no lease")
         wanted = int(expect.get("attempt", 1))
         if wanted > 1 and any(one.attempt != wanted for one in answers):
-            mistakes.append(f"the request says attempt {wanted}, and an answer does not")
+            mistakes.append(f"the request has attempt={wanted}, but an answer does not send it back")
         for one in results:
             mistakes += self._judge_result(case, expect, one)
         content = case.path.read_bytes() if case.path.is_file() else None
@@ -148,7 +148,7 @@ class Verifier:
                 if not "/".join(self.folder.parts(one.uri or "")).startswith(f"{inside}/"):
                     mistakes.append(f"resultUri {one.uri!r} is not below the folder of outputPath")
                 if messages.checksum(one.checksum or "") != found:
-                    mistakes.append(f"checksum is {one.checksum!r}, and the file has {found}")
+                    mistakes.append(f"checksum is {one.checksum!r}, but the file has {found}")
             except Exception as error:
                 mistakes.append(f"resultUri {one.uri!r} cannot be read below {self.folder.path}: {error!r}")
         return mistakes
