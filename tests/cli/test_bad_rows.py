@@ -44,7 +44,7 @@ def test_doctor_and_stats_name_what_is_set_aside(told: Inside) -> None:
     assert failed.startswith(
         f"{bad_id('half a lease')} is set aside: reclaim failed for it, ValueError: no lease_token"
     )
-    assert "delete its row in the table set_aside" in failed
+    assert "delete its entry in the table set_aside" in failed
     never = [finding["text"] for finding in rows if finding["level"] == "warn"]
     assert {text.partition(" ")[0] for text in never} >= {bad_id("due at infinity"), bad_id("due in the year 20000")}
     (one,) = told.json("stats")["set_aside"]

@@ -50,7 +50,7 @@ async def test_what_makes_no_sense_is_said(app: Rowlock) -> None:
         await app.jobs(state="done")
     with pytest.raises(InvalidArguments, match="since must have a time zone"):
         await app.jobs(since=datetime(2026, 1, 1))
-    with pytest.raises((InvalidArguments, JobNotFound), match="no job id"):
+    with pytest.raises((InvalidArguments, JobNotFound), match="not a job id"):
         await app.jobs(before="7")
 
 

@@ -215,7 +215,7 @@ async def test_a_count_is_exact_below_its_limit(rig: Rig) -> None:
 async def test_what_cannot_be_meant_is_refused(rig: Rig) -> None:
     with pytest.raises(InvalidArguments, match="time zone"):
         JobFilter(since=datetime(2026, 1, 1))
-    with pytest.raises(InvalidArguments, match="no job id"):
+    with pytest.raises(InvalidArguments, match="not a job id"):
         await rig.store.run(reads.list_jobs(JobFilter(), 5, "nonsense"))
 
 

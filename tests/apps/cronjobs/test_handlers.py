@@ -83,5 +83,5 @@ async def test_params_that_do_not_fit_are_a_clear_failure_that_no_retry_could_me
 
 
 async def test_a_handler_that_needs_its_attempt_says_so_outside_of_a_worker() -> None:
-    with pytest.raises(NotAllowed, match="only while a worker runs it"):
+    with pytest.raises(NotAllowed, match="only while a worker runs the job"):
         await get_handler("report").execute({})
