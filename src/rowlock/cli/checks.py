@@ -127,9 +127,7 @@ async def left_over_limits(app: Rowlock) -> list[Finding]:
     """Are there source limits in the database that came from a config file and are not in the current one?"""
     left = await app.sources.left_over(app.settings.sources)
     lift = "to remove one: rowlock sources set NAME --reset"
-    return (
-        [Finding("warn", "sources", f"limits not in the current config: {', '.join(left)}; {lift}")] if left else []
-    )
+    return [Finding("warn", "sources", f"limits not in the current config: {', '.join(left)}; {lift}")] if left else []
 
 
 async def rows(store: Store) -> list[Finding]:

@@ -90,9 +90,7 @@ def add_schedule(
     start: Annotated[str | None, typer.Option("--start", metavar="ISO", help="No ticks before this moment")] = None,
     end: Annotated[str | None, typer.Option("--end", metavar="ISO", help="No ticks after this moment")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Queue of the jobs [default: that of the task]")] = None,
-    priority: Annotated[
-        int | None, typer.Option("--priority", help="-100 (starts first) to 100 (starts last)")
-    ] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="-100 (starts first) to 100 (starts last)")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Who may see the jobs through the job API")] = None,
     source: Annotated[
         str | None, typer.Option("--source", help="The outside service that the jobs call, e.g. api:ebay")

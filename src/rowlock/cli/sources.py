@@ -55,9 +55,7 @@ def set_source(
     name: SourceName,
     concurrency: Annotated[
         str | None,
-        typer.Option(
-            "--concurrency", help="Most jobs running at a time; `unlimited`; `none`: the limit of its class"
-        ),
+        typer.Option("--concurrency", help="Most jobs running at a time; `unlimited`; `none`: the limit of its class"),
     ] = None,
     total: Annotated[
         str | None, typer.Option("--total", help="Of a class: most jobs running at a time, of all its sources together")
