@@ -357,5 +357,5 @@ def _json(value: object) -> str:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArguments(
-            f"only JSON values can be cached ({error}): dict, list, str, int, float, bool or None"
+            f"an answer must be JSON to be cached ({error}): dict, list, str, int, float, bool or None"
         ) from None
