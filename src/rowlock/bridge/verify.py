@@ -124,7 +124,7 @@ class Verifier:
             mistakes.append("no message on job.progress: the job would not become RUNNING and would have no lease")
         wanted = int(expect.get("attempt", 1))
         if wanted > 1 and any(one.attempt != wanted for one in answers):
-            mistakes.append(f"the request has attempt={wanted}, but an answer does not send it back")
+            mistakes.append(f"the request says attempt {wanted}, but an answer does not send it back")
         for one in results:
             mistakes += self._judge_result(case, expect, one)
         content = case.path.read_bytes() if case.path.is_file() else None
