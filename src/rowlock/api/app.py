@@ -1,4 +1,4 @@
-"""The ASGI application: all routes, behind the checks in gate.py. Serve it alone, or mount it in another app."""
+"""The ASGI application: routes behind the gate. It can be served alone, or mounted in another application."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ DESCRIPTION = "Create jobs, watch them and get their results. Each token sees th
 
 
 def build(client: Client, authenticate: Authenticate | None = None, *, alone: bool = False) -> FastAPI:
-    """The job API of an app. `authenticate` replaces tokens: it returns the owner who sent a request. `alone` means
-    that the API is not mounted in another application, so the Host header is checked here."""
+    """The API over the jobs of an app. `authenticate` says whose request it is, in place of tokens. `alone` means that
+    no other application stands in front of it, so that the Host header is checked here."""
     settings = client.settings.api
     _check_webhooks(client)
     service = Service(client, Authenticator(client, _verifier(client), authenticate))
@@ -44,11 +44,11 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         version=VERSION,
         description=DESCRIPTION,
         openapi_url="/api/openapi.json",
-        docs_url=None,  # the Swagger page would load scripts from another server
+        docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,  # generated clients name their functions after it
+        generate_unique_id_function=lambda route: route.name,  # what a generated client calls its functions
     )
     app.state.service = service
     app.include_router(live.router)
@@ -77,7 +77,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
 
 
 def _check_webhooks(client: Client) -> None:
-    """Refuse to start with webhooks enabled while the packages that deliver them are missing."""
+    """Webhooks that nobody could deliver are not accepted."""
     if client.settings.api.webhooks.enabled and not all(map(find_spec, ("aiohttp", "standardwebhooks"))):
         raise ConfigError('api.webhooks needs more packages: pip install "rowlock[webhooks]"')
 

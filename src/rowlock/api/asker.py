@@ -1,4 +1,4 @@
-"""The sender of a request: who it is, and what they may do."""
+"""Who asks, and what they may do."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rowlock.store.tokens import Scope, Token
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The sender of a request, and what they may do."""
+    """Who asks, and what they may do."""
 
     owner: Owner
     scope: Scope = "jobs"
-    token_id: str | None = None  # the id of a Rowlock token; None with a JSON Web Token or a host application
-    job_id: str | None = None  # with a watch token: the only job that they may read
+    token_id: str | None = None  # of a token of ours
+    job_id: str | None = None  # the only job that they may read
     good_until: float | None = None  # when their JSON Web Token expires, in seconds since 1970
 
     @property
     def key(self) -> str:
-        """The key under which rate limits count this sender."""
+        """What limits are counted by."""
         return self.token_id or f"{self.scope}:{self.owner}"
 
     @property
@@ -30,10 +30,10 @@ class Asker:
 
     @property
     def may_change(self) -> bool:
-        """Whether they may change something, and not only read."""
+        """Whether they may do more than read."""
         return self.scope != "operator:read" and self.job_id is None
 
 
 def asker_of(token: Token) -> Asker:
-    """The sender who uses this token."""
+    """Who has this token."""
     return Asker(EVERYONE if token.owner is None else token.owner, token.scope, token.id, token.job_id)

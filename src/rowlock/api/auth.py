@@ -1,6 +1,6 @@
-"""Authentication: by a Rowlock bearer token, a JSON Web Token, or a function of the host application.
+"""Finds out who asks: a bearer token of ours, a JSON Web Token, or whatever the host application says.
 
-Only verified tokens identify a sender. Headers such as X-User-Id are ignored.
+Identity comes from a verified token alone. Headers such as X-User-Id mean nothing here.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rowlock.store.tokens import Token
 
 Authenticate = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
 
-REMEMBERED_SECONDS = 2.0  # tokens are cached this long, so a revoked one is refused this late at most
+REMEMBERED_SECONDS = 2.0  # a revoked token is refused at the latest after this
 REMEMBERED = 10_000
 
 
 class Verifier(Protocol):
-    """Checks a token that is not a Rowlock token, such as a JSON Web Token."""
+    """Says who has a token that is not one of ours."""
 
     @property
     def blocks(self) -> bool: ...
@@ -37,14 +37,14 @@ class Verifier(Protocol):
 
 
 class Authenticator:
-    """Finds the sender of a request. Rowlock tokens are cached briefly, so that not every request needs a query."""
+    """Finds out who asks. Tokens of ours are remembered for a moment, so that not each request costs a query."""
 
     def __init__(self, client: Client, verifier: Verifier | None, host: Authenticate | None) -> None:
         self._client, self._verifier, self._host = client, verifier, host
         self._known: OrderedDict[str, tuple[float, Token | None]] = OrderedDict()
 
     async def asker_of(self, connection: HTTPConnection) -> Asker | None:
-        """The sender of this request; None if it has no valid credentials."""
+        """Who sent this request; None when nobody knows."""
         if self._host is not None:
             return await self._asker_of_host(self._host, connection)
         given = connection.headers.getlist("authorization")
@@ -52,7 +52,7 @@ class Authenticator:
         return await self.asker_of_token(secret.strip()) if kind.lower() == "bearer" else None
 
     async def _asker_of_host(self, host: Authenticate, connection: HTTPConnection) -> Asker | None:
-        """The sender according to the host application, whose function may also raise its framework's 401 or 403."""
+        """Who it is by the word of the host application, which may also raise its framework's 401 or 403."""
         try:
             answer = host(connection)
             owner = await answer if inspect.isawaitable(answer) else answer
@@ -63,8 +63,8 @@ class Authenticator:
         return None if owner is None else Asker(name(owner, "the owner that authenticate() answers"))
 
     async def asker_of_token(self, secret: str) -> Asker | None:
-        """The sender who uses this token. None if the token is unknown, revoked or expired, or if the host application
-        authenticates requests itself."""
+        """Whose token this is; None when it is nobody's, or no longer good, or where the host application alone says
+        who asks."""
         if self._host is not None or not secret or len(secret) > 8192 or not secret.isascii():
             return None
         if secret.startswith(tokens.PREFIX):

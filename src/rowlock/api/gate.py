@@ -1,6 +1,7 @@
-"""Checks of every request before a route gets it: Host and Origin headers, body size, authentication, rate limit.
+"""What every request must pass before a route sees it: the Host and Origin headers, the size of its body, who sent it,
+how often.
 
-They are made in one middleware in front of all routes, so that no route can forget one.
+This stands in front of all routes, so that no route can forget it.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from rowlock.core.config import ApiSettings
 
 access = logging.getLogger("rowlock.api.access")
 
-GONE = 499  # logged as the status if the client disconnected before the end of its request
+GONE = 499  # in the log, for a client that left before the end of its request
 READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
-OPEN = ("/livez", "/readyz", "/api/openapi.json")  # need no token: they reveal nothing about jobs
+OPEN = ("/livez", "/readyz", "/api/openapi.json")  # for anybody: they tell nothing of any job
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 
 
 class Gate:
-    """ASGI middleware around the routes. `hosts` are the names of this server; None: not checked here."""
+    """ASGI middleware around the routes. `hosts` are the names of this server; None: the host application checks."""
 
     def __init__(self, app: ASGIApp, service: Service, hosts: Collection[str] | None, prefix: str = "") -> None:
         self._app, self._service, self._hosts, self._prefix = app, service, hosts, prefix
@@ -44,12 +45,12 @@ class Gate:
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})["rowlock"] = self._service
-        if self._prefix:  # a proxy may have removed the prefix, or kept it
+        if self._prefix:  # a proxy may have taken it away, or left it where it was
             scope["root_path"] = self._prefix
             if not f"{scope['path']}/".startswith(f"{self._prefix}/"):
                 scope["path"] = self._prefix + scope["path"]
         if scope["type"] == "websocket":
-            # A WebSocket authenticates by a ticket or its first message; its route checks that.
+            # A socket tells who it is by a ticket or its first message; its route asks for that.
             welcome = self._known_host(scope) and self._known_origin(scope)
             try:
                 self._addresses.spend(_address(scope))
@@ -78,19 +79,19 @@ class Gate:
                 await self._app(scope, body, answer)
         except Refusal as refusal:
             await refusal.response()(scope, receive, answer)
-        except UNUSABLE:  # during authentication; errors of routes are handled by the application
+        except UNUSABLE:  # while finding out who asks; what routes raise is answered by the application
             await unavailable().response()(scope, receive, answer)
         finally:
             if access.isEnabledFor(logging.INFO):
                 milliseconds = (time.monotonic() - started) * 1000
-                # The path without its query, which may contain secrets.
+                # The path without its query: a query may hold what nobody should read in a log.
                 access.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, milliseconds)
 
     async def _check(self, scope: Scope) -> None:
         if not self._known_host(scope):
-            raise Refusal("INVALID_HOST", "add this name to api.allowed_hosts if the server may be reached by it")
+            raise Refusal("INVALID_HOST", "name this server in api.allowed_hosts to let it be reached by this name")
         if scope["method"] not in READING and not self._known_origin(scope):
-            raise Refusal("INVALID_ORIGIN", "add the page's origin to api.cors_origins if it may send requests")
+            raise Refusal("INVALID_ORIGIN", "name the page's origin in api.cors_origins to let it send requests")
         if _route_path(scope) in OPEN:
             return
         self._addresses.spend(_address(scope))
@@ -102,27 +103,27 @@ class Gate:
         scope["state"]["asker"] = asker
 
     def _known_host(self, scope: Scope) -> bool:
-        """Whether the Host header names this server. Without this check, a web page could reach a server on the
-        loopback address under the page's own host name (DNS rebinding)."""
+        """Whether the request is meant for this server. Without this check, a page that a browser shows could reach a
+        server on the loopback under a name of its own (DNS rebinding)."""
         if self._hosts is None:
             return True
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         return len(given) == 1 and _without_port(given[0]).lower() in self._hosts
 
     def _known_origin(self, scope: Scope) -> bool:
-        """Whether the page that sent the request is allowed to. Without this check, a foreign page could open sockets
-        and change jobs with credentials that browsers add by themselves, such as a cookie of the host application."""
+        """Whether the page that sent the request may. Without this check, a page of a stranger could open sockets and
+        change jobs with what a browser sends by itself, such as a cookie that the host application trusts."""
         return may_come_from(HTTPConnection(scope), self._settings.cors_origins)
 
 
 async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Receive | None:
-    """Read the whole body before a route gets the request, and refuse one that is too large or too slow. The returned
-    function gives the body once, and then reports when the client disconnects. None if the client disconnected before
-    the end of the body: what it sent so far might look like a complete request."""
+    """Read a request's whole body before a route sees it, and refuse one that is too large or too slow; what is
+    returned gives the body once, and then tells when the client leaves. None when the client left before the end of the
+    body: what it has sent so far may look like a whole request, and is none."""
     headers = HTTPConnection(scope).headers
     announced = "content-length" in headers or "transfer-encoding" in headers
     if not announced and scope.get("http_version") in ("1.0", "1.1"):
-        return receive  # HTTP/1 without either header: there is no body
+        return receive  # it has no body; in HTTP/2 it could have one
     said = headers.get("content-length", "0")
     parts, more = list[bytes](), True
     left = -1 if said.isdecimal() and int(said[:20]) > settings.body_bytes else settings.body_bytes
@@ -185,7 +186,7 @@ def _without_port(host: str) -> str:
 
 
 def _address(scope: Scope) -> str:
-    """The client's address; behind a trusted proxy, the one that the proxy reports."""
+    """Where a request comes from: behind a trusted proxy, what that says."""
     return str((scope.get("client") or ("",))[0])
 
 

@@ -1,7 +1,7 @@
-"""Routes for operators: queues, workers, sources, schedules, batches and statistics, as on the command line.
+"""Routes of operators: queues, workers, sources, schedules, batches and numbers, with the verbs of the command line.
 
-They need a token of scope `operator`; `operator:read` allows only GET. Records have the fields of the library's
-classes, with names in camelCase.
+An operator's token opens them, one of scope `operator:read` only for GET. Records come as the library has them, with
+their names in camelCase.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READS = ("GET", "HEAD")
 
 
 async def _operators_only(request: Request, asker: Who) -> None:
-    """Check before each of these routes that the sender is an operator who may do this."""
+    """Before any of these routes: an operator, and for a change one who may change."""
     if not asker.is_operator:
         raise Refusal("FORBIDDEN", "this needs an operator's token: rowlock tokens create --scope operator")
     if request.method not in READS and not asker.may_change:
@@ -57,7 +57,7 @@ class Rows(Shape):
 
 
 class Limits(Shape):
-    """Settings of a source or source class. A field that is not given stays as it is; null resets it."""
+    """Settings of a source or of a class of sources; what is not named stays, null takes a setting back."""
 
     concurrency: int | None = Field(default=None, ge=0)
     total: int | None = Field(default=None, ge=0)
@@ -70,7 +70,7 @@ class Limits(Shape):
 
 
 class Pause(Shape):
-    """How long to pause; if not given, until resumed."""
+    """How long to pause; without it until resumed."""
 
     seconds: float | None = Field(default=None, gt=0)
 
@@ -80,7 +80,7 @@ class Pause(Shape):
 
 @router.get("/stats")
 async def stats(service: Serving) -> dict[str, Any]:
-    """Statistics of queues, workers and recently finished jobs, and the waiting jobs that no live worker can run."""
+    """How queues, workers and the last minutes stand, and which waiting jobs nobody can run."""
     found = _record(await service.run(reads.stats()), service.zone)
     waiting = await service.run(unknown_tasks())
     unknown = [{"queue": queue, "task": task, "waiting": count} for queue, task, count in waiting]
@@ -95,7 +95,7 @@ async def queues(service: Serving) -> Rows:
 
 @router.get("/workers")
 async def list_workers(service: Serving) -> Rows:
-    """Workers, live ones first."""
+    """Workers, living ones first."""
     found = await service.run(workers.workers())
     return _rows(found, service.zone)
 
@@ -178,7 +178,7 @@ async def resume_source(service: Serving, name: Name) -> dict[str, Any]:
 
 @router.post("/schedules/{name}/run", status_code=202, responses=REFUSED)
 async def run_schedule(service: Serving, name: Name) -> dict[str, Any]:
-    """Create a job of a schedule now, besides its ticks."""
+    """Fire a schedule now, beside its ticks."""
     with _refusing():
         return {"jobId": (await service.client.schedules.run(name)).id}
 
@@ -199,7 +199,7 @@ async def resume_schedule(service: Serving, name: Name) -> dict[str, Any]:
 
 @router.post("/batches/{batchId}/cancel", status_code=202, responses=REFUSED)
 async def cancel_batch(service: Serving, batch_id: BatchId) -> dict[str, Any]:
-    """Cancel the unfinished jobs of a batch; running jobs are asked to stop."""
+    """Cancel what is left of a batch; running jobs are asked to stop."""
     with _refusing():
         batch = await service.client.find_batch(batch_id)
         await batch.cancel()
@@ -210,7 +210,7 @@ async def cancel_batch(service: Serving, batch_id: BatchId) -> dict[str, Any]:
 
 
 class _refusing:
-    """Turn errors of the library into problem details."""
+    """What the library refuses, as problems."""
 
     def __enter__(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Errors of the API as problem details (RFC 9457), each with a stable code for clients."""
+"""Errors of the API as problem details (RFC 9457), each with a code that stays the same for clients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS: dict[str, Kind] = {
     "INVALID_REQUEST": Kind(422, "The request does not fit this route"),
     "INVALID_ARGUMENTS": Kind(422, "The arguments do not fit the task"),
     "INVALID_JSON": Kind(400, "The body is not JSON"),
-    "INVALID_CURSOR": Kind(400, "The cursor was not made by this API"),
+    "INVALID_CURSOR": Kind(400, "The cursor is not one of this API's"),
     "INVALID_HOST": Kind(400, "The Host header names another server"),
     "INVALID_OUTPUT_PATH": Kind(400, "The result lies outside of the results folder"),
     "PAGE_TOO_DEEP": Kind(400, "The page is too far from the first one"),
@@ -39,7 +39,7 @@ KINDS: dict[str, Kind] = {
     "JOB_NOT_FOUND": Kind(404, "There is no such job"),
     "TASK_NOT_FOUND": Kind(404, "There is no such public task"),
     "RESULT_NOT_FOUND": Kind(404, "The job has no result"),
-    "NOT_FOUND": Kind(404, "There is no such resource"),
+    "NOT_FOUND": Kind(404, "There is no such thing"),
     "METHOD_NOT_ALLOWED": Kind(405, "The route does not take this method"),
     "REQUEST_TIMEOUT": Kind(408, "The body came too slowly"),
     "NOT_ALLOWED": Kind(409, "The state of the job does not permit this"),
@@ -51,12 +51,12 @@ KINDS: dict[str, Kind] = {
     "RANGE_NOT_SATISFIABLE": Kind(416, "The range lies outside of the file"),
     "KEY_REUSED": Kind(422, "The Idempotency-Key was used with another body"),
     "WEBHOOKS_OFF": Kind(422, "This server sends no webhooks"),
-    "WEBHOOK_REFUSED": Kind(422, "This server does not send webhooks to this address"),
+    "WEBHOOK_REFUSED": Kind(422, "The webhook's address is not one that this server calls"),
     "NO_WEBHOOK_SECRET": Kind(422, "The owner has no secret to sign webhooks with"),
     "TOO_MANY_JOBS": Kind(429, "The owner has too many jobs that are not finished"),
     "TOO_MANY_REQUESTS": Kind(429, "Too many requests"),
     "TOO_MANY_CONNECTIONS": Kind(429, "The owner has too many open connections"),
-    "INTERNAL": Kind(500, "Internal server error"),
+    "INTERNAL": Kind(500, "The server has a fault"),
     "RESULTS_UNAVAILABLE": Kind(503, "The storage of results cannot be used now"),
     "UNAVAILABLE": Kind(503, "The database cannot be used now"),
 }
@@ -81,7 +81,7 @@ class Problem(BaseModel):
 
 
 class Refusal(Exception):
-    """Raised by routes to answer a request with a problem."""
+    """Raise to answer a request with a problem."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Refusal(Exception):
 
 
 def unauthorized() -> Refusal:
-    """The answer to every request without a valid token."""
+    """The one answer to whoever has no valid token, whatever was asked for."""
     return Refusal("UNAUTHORIZED", "send Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
 
 
@@ -128,7 +128,7 @@ def unavailable() -> Refusal:
 
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """The problems that a route may answer, for its OpenAPI description; the general ones are added to every route."""
+    """The answers of a route to what can go wrong, for its OpenAPI description. Every route has the general ones."""
     found: dict[int | str, dict[str, Any]] = {}
     general = (
         "INVALID_REQUEST",
@@ -151,7 +151,7 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 async def on_refusal(_: Request, error: Exception) -> JSONResponse:
-    """Answer a Refusal that a route raised."""
+    """A refusal that was raised on purpose."""
     assert isinstance(error, Refusal)
     return error.response()
 
@@ -167,7 +167,7 @@ async def on_validation(_: Request, error: Exception) -> JSONResponse:
 
 
 async def on_http(_: Request, error: Exception) -> JSONResponse:
-    """Answer what the framework itself refuses: unknown route, wrong method, unparsable body."""
+    """What the framework refuses by itself: no such route, no such method, a body that it cannot parse."""
     assert isinstance(error, HTTPException)
     code = {400: "INVALID_JSON", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "INVALID_REQUEST")
     return Refusal(code, headers=error.headers).response()
@@ -179,7 +179,7 @@ async def on_unavailable(_: Request, __: Exception) -> JSONResponse:
 
 
 async def on_fault(_: Request, __: Exception) -> JSONResponse:
-    """Answer an unexpected error: the server logs its traceback, the client does not get it."""
+    """A fault of ours: logged with its traceback by the server, and answered without one."""
     return Refusal("INTERNAL").response()
 
 

@@ -1,4 +1,4 @@
-"""What all routes share: the app whose jobs they serve, authentication, and the feed of events."""
+"""What all routes share: the app whose jobs they serve, who asks, and the events of its database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Service:
         self.feed = Feed(client.store)
         self.changes = Changes(client.store)
         self.results = client.results
-        self._tokens: dict[str, float] = {}  # tokens of open connections, and when each was last checked
+        self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()
         self._asked_at = 0.0
         self._connections: Counter[Owner] = Counter()  # WebSockets and event streams
@@ -46,7 +46,7 @@ class Service:
         return await (await self.client.store()).run(operation)
 
     async def job_of(self, asker: Asker, job_id: str) -> Job:
-        """A job that the sender may read. Jobs that do not exist and jobs of others give the same 404."""
+        """A job that the asker may read, or the one 404 for jobs that are not there and for those of others."""
         job = await self.run(owned.get(asker.owner, job_id))
         if job is None or asker.job_id not in (None, job.id):
             raise no_job()
@@ -64,15 +64,15 @@ class Service:
             self._asked_at = now
             self._tokens = {token: at for token, at in self._tokens.items() if at > now - 10 * TOKEN_SECONDS}
             asked = sorted(self._tokens)
-            with suppress(*UNUSABLE):  # cannot be checked now; without the database there are no events either
+            with suppress(*UNUSABLE):  # nobody can say now; nor are there events while the database is away
                 good = await self.run(tokens.still_good(asked))
                 self._bad = set(asked) - good
         return asker.token_id not in self._bad
 
     @contextmanager
     def connection(self, asker: Asker) -> Iterator[None]:
-        """Count one more connection of an owner while the block runs; refused if the owner has the maximum already. It
-        is counted before the first await, so that simultaneous connections cannot exceed the limit."""
+        """One more connection of an owner, for as long as the block lasts; refused when they have as many as they may.
+        Counted before anything is awaited: of many that come at the same moment, none slips through."""
         if self._connections[asker.owner] >= self.settings.connections_per_owner:
             raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
         self._connections[asker.owner] += 1
@@ -85,18 +85,18 @@ class Service:
 
 
 def no_job() -> Refusal:
-    """The 404 for a job that does not exist, and for one of another owner: they cannot be told apart."""
+    """A job that is missing, and one of another owner: the answers are the same."""
     return Refusal("JOB_NOT_FOUND")
 
 
 async def service_of(connection: HTTPConnection) -> Service:
-    """The Service that belongs to this request's application."""
+    """The service of the server that has got this request."""
     service: Service = connection.scope["state"]["rowlock"]
     return service
 
 
 async def asker_of(connection: HTTPConnection) -> Asker:
-    """The sender of this request, as authenticated by the gate."""
+    """Who sent this request, as the gate has found out."""
     asker: Asker = connection.scope["state"]["asker"]
     return asker
 
