@@ -31,7 +31,10 @@ BUSY_SECONDS = 0.02  # until a source is tried again after a claim got nothing o
 LONGEST_BUSY = 0.32
 LOOK, WHOLE_LOOK = 256, 1024  # sources in one look: while jobs can start, and while none can
 MOST = 20_000  # sources in one survey; the next one goes on behind them
-MANY_SLOTS, TURN = 64, 2  # with so many free slots, a turn is up to two jobs where there are more sources than slots
+MANY_SLOTS, JOBS_A_TURN = (
+    64,
+    2,
+)  # with so many free slots, a turn is up to two jobs where there are more sources than slots
 
 LaneName = tuple[str, str]  # queue and task
 Place = tuple[int, str]  # a priority and a source
@@ -176,7 +179,7 @@ class SeenSources:
         """Whose turn it is, for `n` free slots; None if nobody's is known."""
         if not self.has_open(now):
             return None
-        turn = TURN if n >= MANY_SLOTS and len(self._order) >= n else 1
+        turn = JOBS_A_TURN if n >= MANY_SLOTS and len(self._order) >= n else 1
         choice = self._order.choose(n, lambda source: max(1, min(turn, admit(self._known[source].gate).room)))
         heads = [Head(*one.name, False, self._known[one.source].gate) for one in choice.turns]
         return Turns(heads, choice.sources, choice.rest)
