@@ -1,11 +1,20 @@
 """The command on either engine, on SQLite alone, and inside this process where a process a case is too slow."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cli.command import APP, Cli, Inside
+
+
+@pytest.fixture(autouse=True, scope="session")
+def hangups() -> Iterator[None]:
+    """Let the command get SIGHUP, also where the tests run under nohup: what they start inherits that it is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

@@ -15,19 +15,19 @@ from rowlock.core.claiming import (
     REPOLLS,
     Action,
     Claim,
+    Fill,
     Look,
     Plan,
     Promote,
     SetIdle,
     Sleep,
-    Slots,
 )
 from rowlock.core.job import Claimed
 from rowlock.core.lanes import FRONT_SECONDS, NO_ID
 
 POLL_SECONDS = 5.0
 BATCH = 50
-TEN_FREE = Slots(free=10, waiting=0, unsettled=0)
+TEN_FREE = Fill(free=10, waiting=0, unsettled=0)
 WALL = 0x0190_0000_0000 / 1000  # seconds; the time of the made-up ids
 JOB = Claimed(
     *("", "fast", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
@@ -48,7 +48,7 @@ class Worker:
     """Carries out a plan: `ready` jobs are in the queue, and the next delayed job is due in `due` seconds."""
 
     plan: Plan
-    slots: Slots = TEN_FREE
+    slots: Fill = TEN_FREE
     ready: dict[str, int] = field(default_factory=dict)  # task -> ready jobs
     due: float | None = None
     now: float = 1000.0
@@ -126,7 +126,7 @@ def quick_worker(slow: list[str] | None = None, returns: int = 40) -> Worker:
 
 
 def test_a_new_worker_claims_at_once_for_all_of_its_free_slots_from_the_front_of_the_index() -> None:
-    worker = Worker(new_plan(), Slots(free=7, waiting=0, unsettled=0), ready={"fast": 3})
+    worker = Worker(new_plan(), Fill(free=7, waiting=0, unsettled=0), ready={"fast": 3})
     claim = worker.until(Claim)
     assert worker.now == 1000.0
     assert isinstance(claim, Claim)
@@ -135,13 +135,13 @@ def test_a_new_worker_claims_at_once_for_all_of_its_free_slots_from_the_front_of
 
 
 def test_no_claim_is_for_more_than_a_batch() -> None:
-    worker = Worker(new_plan(), Slots(free=BATCH * 3, waiting=0, unsettled=0))
+    worker = Worker(new_plan(), Fill(free=BATCH * 3, waiting=0, unsettled=0))
     worker.until_sleep()
     assert {claim.n for claim in worker.claims} == {BATCH}
 
 
 def test_jobs_that_wait_for_a_slot_are_subtracted_from_the_free_slots() -> None:
-    worker = Worker(new_plan(), Slots(free=10, waiting=4, unsettled=0))
+    worker = Worker(new_plan(), Fill(free=10, waiting=4, unsettled=0))
     worker.until_sleep()
     assert {claim.n for claim in worker.claims} == {6}
 
@@ -154,10 +154,10 @@ def test_a_claim_that_brought_all_it_asked_for_is_followed_by_another() -> None:
 
 
 def test_nothing_is_claimed_while_four_batches_of_outcomes_are_unwritten() -> None:
-    worker = Worker(new_plan(), Slots(free=10, waiting=0, unsettled=4 * BATCH + 1), ready={"fast": 100})
+    worker = Worker(new_plan(), Fill(free=10, waiting=0, unsettled=4 * BATCH + 1), ready={"fast": 100})
     worker.until_sleep()
     assert worker.claims == []
-    worker.slots = Slots(free=10, waiting=0, unsettled=4 * BATCH)
+    worker.slots = Fill(free=10, waiting=0, unsettled=4 * BATCH)
     assert worker.plan.settled(), "the outcomes were what a claim waited for"
     assert isinstance(worker.do(), Claim)
 
@@ -167,7 +167,7 @@ def test_nothing_is_claimed_while_four_batches_of_outcomes_are_unwritten() -> No
 
 def test_a_worker_with_short_attempts_claims_ahead_what_it_finished_in_the_last_100_ms() -> None:
     worker = quick_worker(returns=40)
-    worker.slots = Slots(free=0, waiting=0, unsettled=0)
+    worker.slots = Fill(free=0, waiting=0, unsettled=0)
     action = worker.do()
     assert isinstance(action, Claim)
     assert action.n == worker.plan.prefetch == 40
@@ -177,7 +177,7 @@ def test_a_worker_with_long_attempts_claims_for_free_slots_only() -> None:
     worker = quick_worker(returns=0)
     for _ in range(40):
         worker.plan.returned(PREFETCH_SECONDS * 2, 0)
-    worker.slots = Slots(free=3, waiting=0, unsettled=0)
+    worker.slots = Fill(free=3, waiting=0, unsettled=0)
     action = worker.do()
     assert isinstance(action, Claim)
     assert (action.n, worker.plan.prefetch) == (3, 0)
@@ -185,7 +185,7 @@ def test_a_worker_with_long_attempts_claims_for_free_slots_only() -> None:
 
 def test_a_new_worker_claims_nothing_ahead_before_it_knows_how_long_attempts_take() -> None:
     worker = quick_worker(returns=5)  # too few for their mean to be short
-    worker.slots = Slots(free=3, waiting=0, unsettled=0)
+    worker.slots = Fill(free=3, waiting=0, unsettled=0)
     action = worker.do()
     assert isinstance(action, Claim)
     assert action.n == 3
@@ -210,9 +210,9 @@ def test_returns_since_a_decision_long_ago_count_by_their_rate() -> None:
 
 def test_no_claim_while_more_than_half_of_the_prefetch_still_waits() -> None:
     worker = quick_worker(returns=40)
-    worker.slots = Slots(free=0, waiting=21, unsettled=0)
+    worker.slots = Fill(free=0, waiting=21, unsettled=0)
     assert not isinstance(worker.do(), Claim)
-    worker.slots = Slots(free=0, waiting=20, unsettled=0)
+    worker.slots = Fill(free=0, waiting=20, unsettled=0)
     action = worker.do()
     assert isinstance(action, Claim)
     assert action.n == 20
@@ -239,7 +239,7 @@ def test_process_tasks_are_claimed_together_with_the_others_while_nothing_is_cla
 
 def test_process_tasks_are_claimed_for_free_slots_only_and_the_others_ahead() -> None:
     worker = quick_worker(slow=["render"], returns=40)
-    worker.slots = Slots(free=2, waiting=0, unsettled=0)
+    worker.slots = Fill(free=2, waiting=0, unsettled=0)
     first, second = worker.do(), worker.do()
     assert isinstance(first, Claim)
     assert isinstance(second, Claim)
@@ -249,7 +249,7 @@ def test_process_tasks_are_claimed_for_free_slots_only_and_the_others_ahead() ->
 
 def test_without_a_free_slot_no_process_task_is_claimed() -> None:
     worker = quick_worker(slow=["render"], returns=40)
-    worker.slots = Slots(free=0, waiting=0, unsettled=0)
+    worker.slots = Fill(free=0, waiting=0, unsettled=0)
     worker.ready = {"fast": 30}  # a short claim
     worker.until_sleep()
     assert {claim.book for claim in worker.claims} == {"prompt"}
@@ -257,7 +257,7 @@ def test_without_a_free_slot_no_process_task_is_claimed() -> None:
 
 def test_claiming_ahead_ends_when_process_tasks_were_not_asked_for_during_100_ms() -> None:
     worker = quick_worker(slow=["render"], returns=40)
-    worker.slots = Slots(free=0, waiting=0, unsettled=0)
+    worker.slots = Fill(free=0, waiting=0, unsettled=0)
     worker.do()
     assert worker.plan.prefetch > 0
     worker.fast_returns(40)
@@ -271,7 +271,7 @@ def test_a_worker_that_passed_process_tasks_over_claims_when_an_attempt_returns_
     worker.until_drained()
     worker.plan.woken(worker.now)
     worker.until(Claim)  # process tasks were asked for now
-    worker.slots = Slots(free=0, waiting=0, unsettled=0)
+    worker.slots = Fill(free=0, waiting=0, unsettled=0)
     worker.fast_returns(40)
     worker.now += PREFETCH_SECONDS / 2
     worker.plan.woken(worker.now)
@@ -282,7 +282,7 @@ def test_a_worker_that_passed_process_tasks_over_claims_when_an_attempt_returns_
 
 def test_jobs_that_wait_for_a_slot_leave_no_room_for_process_tasks() -> None:
     worker = quick_worker(slow=["render"], returns=40)
-    worker.slots = Slots(free=3, waiting=1, unsettled=0)
+    worker.slots = Fill(free=3, waiting=1, unsettled=0)
     action = worker.do()
     assert isinstance(action, Claim)
     assert (action.book, action.n) == ("slow", 2)
@@ -430,7 +430,7 @@ def test_promoted_jobs_are_claimed_at_once_and_from_the_front() -> None:
 
 
 def test_a_busy_worker_promotes_five_times_a_second() -> None:
-    worker = Worker(new_plan(), Slots(free=0, waiting=0, unsettled=0))
+    worker = Worker(new_plan(), Fill(free=0, waiting=0, unsettled=0))
     for nth in range(5):
         worker.until(Promote)
         assert worker.now == pytest.approx(1000.0 + nth * PROMOTE_SECONDS)
@@ -462,7 +462,7 @@ def test_a_job_that_an_idle_worker_claimed_may_be_due_again_soon() -> None:
 def test_a_worker_without_room_for_a_second_no_longer_asks_to_be_woken() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
-    worker.slots = Slots(free=0, waiting=0, unsettled=0)
+    worker.slots = Fill(free=0, waiting=0, unsettled=0)
     began = worker.now
     while SetIdle(False) not in worker.done:
         action = worker.do()
@@ -477,10 +477,10 @@ def test_a_worker_that_is_full_again_and_again_for_less_than_a_second_stays_anno
     worker = Worker(new_plan())
     worker.until_drained()
     for _ in range(10):
-        worker.slots = Slots(free=0, waiting=0, unsettled=0)
+        worker.slots = Fill(free=0, waiting=0, unsettled=0)
         for _ in range(4):
             worker.now = worker.until_sleep().until
-        worker.slots = Slots(free=1, waiting=0, unsettled=0)
+        worker.slots = Fill(free=1, waiting=0, unsettled=0)
         worker.plan.woken(worker.now)
         worker.until_sleep()
     assert worker.now > 1000.0 + 5 * FULL_SECONDS

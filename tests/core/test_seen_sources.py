@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rowlock.core import seen_sources
-from rowlock.core.claiming import Claim, ClaimSourced, Look, Plan, Slots
+from rowlock.core.claiming import Claim, ClaimSourced, Fill, Look, Plan
 from rowlock.core.job import Claimed
 from rowlock.core.seen_sources import Head, Range, SeenSources, Taken
 from rowlock.core.source import Gate, admit, class_of
@@ -289,7 +289,7 @@ def test_between_the_looks_of_a_long_survey_jobs_without_a_source_are_claimed() 
     plan, table, now = Plan(["default"], ["a"], [], 500, 5.0, True, True, lambda: 0.5), closed(10_000), 0.0
     kinds = list[str]()
     for _ in range(24):
-        action = plan.next(Slots(5, 0, 0), now)
+        action = plan.next(Fill(5, 0, 0), now)
         kinds.append(type(action).__name__)
         now += 0.01
         if isinstance(action, Look):

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from rowlock.core.job import MAX_PRIORITY, Claimed
 from rowlock.core.lanes import Lane, Lanes
-from rowlock.core.seen_sources import MANY_SLOTS, TURN, Head, Range, SeenSources, Taken
+from rowlock.core.seen_sources import JOBS_A_TURN, MANY_SLOTS, Head, Range, SeenSources, Taken
 
 PREFETCH_SECONDS = 0.1
 PROMOTE_SECONDS = 0.2
@@ -26,7 +26,7 @@ FULL_SECONDS = 1.0  # a worker that had no room for this long stops asking to be
 NO_PLAIN_SECONDS = 0.1  # before jobs without a source are asked for again in a claim of jobs with one
 
 
-class Slots(NamedTuple):
+class Fill(NamedTuple):
     """How full the worker is."""
 
     free: int  # slots without an attempt
@@ -150,7 +150,7 @@ class Plan:
 
     # --- what to do
 
-    def next(self, slots: Slots, now: float) -> Action:
+    def next(self, slots: Fill, now: float) -> Action:
         """The next thing to do."""
         room = self._room(slots, now)
         action = self._next_claim(slots, room, now)
@@ -173,7 +173,7 @@ class Plan:
                 self._promote_at = promote_at = min(promote_at, self._poll_at)  # so that one waking serves both
         return Sleep(min(self._poll_at, self._front_at, promote_at, self.sources.next_at(now)))
 
-    def _next_claim(self, slots: Slots, room: int, now: float) -> Action | None:
+    def _next_claim(self, slots: Fill, room: int, now: float) -> Action | None:
         """Jobs with a source come first where some are known to wait, because they may be of a better priority; else
         last, so that no job waits for the look. The looks of a survey and claims of jobs without a source alternate: a
         survey of thousands of sources takes a while."""
@@ -217,7 +217,7 @@ class Plan:
         # Most of a claim is waiting for its statements. Where priorities differ, or plain jobs have a turn, one claim
         # must decide who comes first.
         alike = not plain and heads[0].priority == heads[-1].priority
-        if not self.parallel or n < MANY_SLOTS or len(heads) * TURN < n or not alike:
+        if not self.parallel or n < MANY_SLOTS or len(heads) * JOBS_A_TURN < n or not alike:
             return ClaimSourced([(heads, n)], turns.order, plain, turns.rest, now)
         half = len(heads) // 2
         parts = [(heads[:half], n - n // 2), (heads[half:], n // 2)]
@@ -230,7 +230,7 @@ class Plan:
             return []
         return [Lane(*name, high_priority=rest + 1) for name in self.books["every"].names]
 
-    def _room(self, slots: Slots, now: float) -> int:
+    def _room(self, slots: Fill, now: float) -> int:
         """How many to claim: free slots plus prefetch, less what waits here already."""
         # Slow work is not claimed ahead: it would wait here while another worker has a slot. Nor is any while jobs
         # that are never claimed ahead wait for a free slot: there would never be one.

@@ -26,12 +26,16 @@ from rowlock.core.turn_order import HeadName, TurnOrder
 FRESH_SECONDS = 0.1  # between surveys while jobs are claimed: a better priority is noticed this late
 CLOSED_SECONDS = 1.0  # between surveys while all sources are closed; another worker may free a slot of one
 LOOKS_A_SECOND = 1.0  # at most, meanwhile
-SHARE = 4  # looks may take one fifth of the time: each is followed by a pause of four times its length
+# Looks may take a tenth of the time while jobs can start, a fifth while none can: their length, times this, is a pause.
+SHARE_BESIDE_JOBS, SHARE = 9, 4
 BUSY_SECONDS = 0.02  # until a source is tried again after a claim got nothing of it; doubled each time
 LONGEST_BUSY = 0.32
 LOOK, WHOLE_LOOK = 256, 1024  # sources in one look: while jobs can start, and while none can
 MOST = 20_000  # sources in one survey; the next one goes on behind them
-MANY_SLOTS, TURN = 64, 2  # with so many free slots, a turn is up to two jobs where there are more sources than slots
+MANY_SLOTS, JOBS_A_TURN = (
+    64,
+    2,
+)  # with so many free slots, a turn is up to two jobs where there are more sources than slots
 
 LaneName = tuple[str, str]  # queue and task
 Place = tuple[int, str]  # a priority and a source
@@ -176,7 +180,7 @@ class SeenSources:
         """Whose turn it is, for `n` free slots; None if nobody's is known."""
         if not self.has_open(now):
             return None
-        turn = TURN if n >= MANY_SLOTS and len(self._order) >= n else 1
+        turn = JOBS_A_TURN if n >= MANY_SLOTS and len(self._order) >= n else 1
         choice = self._order.choose(n, lambda source: max(1, min(turn, admit(self._known[source].gate).room)))
         heads = [Head(*one.name, False, self._known[one.source].gate) for one in choice.turns]
         return Turns(heads, choice.sources, choice.rest)
@@ -211,7 +215,7 @@ class SeenSources:
                 self._places[head.queue, head.task] = (head.priority, head.source)
         self.waiting = bool(self._known)
         if self._places and self._shown < MOST:
-            self.look_at = now + (SHARE * (now - began) if self.has_open(now) else 0.0)
+            self.look_at = now + (SHARE_BESIDE_JOBS * (now - began) if self.has_open(now) else 0.0)
         else:
             self._end_survey(now)
 
@@ -256,7 +260,7 @@ class SeenSources:
 
     def _next_survey(self, now: float) -> float:
         if self.has_open(now):  # jobs that can start come before further looks
-            return now + max(CLOSED_SECONDS if self._cut else FRESH_SECONDS, SHARE * self._seconds)
+            return now + max(CLOSED_SECONDS if self._cut else FRESH_SECONDS, SHARE_BESIDE_JOBS * self._seconds)
         if self._again or self._cut:
             return self._rested
         if not self.waiting:

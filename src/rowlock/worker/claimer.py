@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, Protocol, TypeVar
 
-from rowlock.core.claiming import Action, Claim, ClaimSourced, Look, Plan, Promote, SetIdle, Sleep
-from rowlock.core.claiming import Slots as Fill
+from rowlock.core.claiming import Action, Claim, ClaimSourced, Fill, Look, Plan, Promote, SetIdle, Sleep
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed

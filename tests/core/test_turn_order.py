@@ -1,0 +1,126 @@
+"""In which order open sources are served, without a database and without a clock."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rowlock.core.job import MAX_PRIORITY, Claimed
+from rowlock.core.turn_order import PLAIN, HeadName, TurnOrder
+
+
+def head(source: str, priority: int = 0, task: str = "t") -> HeadName:
+    return "default", task, priority, source
+
+
+def order_of(*names: HeadName) -> TurnOrder:
+    order = TurnOrder()
+    for name in names:
+        order.open(name, has_total=False)
+    return order
+
+
+def serve(order: TurnOrder, source: str, priority: int = 0) -> None:
+    order.started([Claimed(id="", task="t", priority=priority, source=source or None)])
+
+
+def chosen(order: TurnOrder, slots: int = 1) -> list[str]:
+    """The sources of the next claim, without the place of jobs that have none."""
+    return [source for source in order.choose(slots, lambda _: 1).sources if source != PLAIN]
+
+
+def test_a_better_priority_comes_first_and_what_is_left_out_says_how_far_plain_jobs_may_come() -> None:
+    order = order_of(head("a", 5), head("b", -5), head("c", 0))
+    choice = order.choose(1, lambda _: 1)
+    assert ([turn.source for turn in choice.turns], choice.rest) == (["b"], 0)
+    assert order.choose(9, lambda _: 1).rest == MAX_PRIORITY
+
+
+def test_the_source_that_was_served_longest_ago_is_next() -> None:
+    order = order_of(head("a"), head("b"), head("c"))
+    starts = list[str]()
+    for _ in range(9):
+        (source,) = chosen(order)
+        serve(order, source)
+        starts.append(source)
+    assert starts == ["a", "b", "c"] * 3
+
+
+def test_a_choice_that_is_not_served_stays_first() -> None:
+    order = order_of(head("a"), head("b"))
+    assert chosen(order) == chosen(order) == ["a"]
+
+
+def test_a_source_that_is_new_has_its_turn_after_those_that_wait() -> None:
+    order = order_of(head("x"), head("y"))
+    serve(order, "x")
+    order.open(head("a"), has_total=False)
+    assert chosen(order, 3) == ["y", "a", "x"]
+
+
+def test_all_heads_of_a_chosen_source_are_claimed_from_up_to_the_first_that_was_left_out() -> None:
+    order = order_of(head("a", task="t"), head("a", task="u"), head("a", 7), head("b", 3))
+    turns = order.choose(1, lambda _: 1).turns
+    assert [(turn.source, turn.task, turn.priority) for turn in turns] == [("a", "t", 0), ("a", "u", 0)]
+
+
+def test_jobs_without_a_source_have_their_turn_among_the_best_priority() -> None:
+    order = order_of(head("a"), head("b"), head("c", 5))
+    serve(order, "a")
+    serve(order, PLAIN)
+    assert order.choose(9, lambda _: 1).sources == ["b", "a", PLAIN, "c"]
+
+
+def test_a_head_that_closes_and_opens_again_has_one_turn() -> None:
+    order = order_of(head("a"), head("b"))
+    for _ in range(5):
+        order.close(head("a"))
+        assert chosen(order, 9) == ["b"]
+        order.open(head("a"), has_total=False)
+    turns = order.choose(9, lambda _: 1).turns
+    assert sorted(turn.source for turn in turns) == ["a", "b"]
+    assert len(order) == 2
+
+
+def test_a_full_class_has_no_turn_until_it_is_open_again() -> None:
+    order = order_of(head("web:x"))
+    order.open(head("api:a"), has_total=True)
+    order.full_classes.add("api")
+    assert chosen(order, 9) == ["web:x"]
+    order.full_classes.discard("api")
+    assert sorted(chosen(order, 9)) == ["api:a", "web:x"]
+
+
+def test_a_class_that_is_given_a_total_while_its_head_is_open_can_be_full() -> None:
+    order = order_of(head("api:a"))
+    order.open(head("api:a"), has_total=True)
+    order.full_classes.add("api")
+    assert not order.has_next
+
+
+def test_shares_fill_the_slots() -> None:
+    order = order_of(*(head(f"s{n}") for n in range(10)))
+    assert len({turn.source for turn in order.choose(6, lambda _: 2).turns}) == 3
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["open", "close", "serve"])), max_size=80),
+    st.integers(1, 6),
+)
+def test_whatever_has_happened_the_next_turns_are_those_of_a_sort(changes: list[tuple[str, str]], slots: int) -> None:
+    order, opened, served, starts = TurnOrder(), set[str](), dict[str, int](), 0
+    for source, change in changes:
+        if change == "open":
+            served.setdefault(source, starts)
+            opened.add(source)
+            order.open(head(source), has_total=False)
+        elif change == "close":
+            opened.discard(source)
+            order.close(head(source))
+        elif source in opened:
+            starts += 1
+            served[source] = starts
+            serve(order, source)
+        expected = sorted(opened, key=lambda name: (served[name], name))[:slots]
+        assert (chosen(order, slots) if order.has_next else []) == expected
+    assert Counter(order._open.values()) == Counter({"": len(opened)} if opened else {})
