@@ -32,6 +32,7 @@ TABLES = (
     "requests",
     "events",
     "outbox",
+    "tallies",
 )
 JSON_COLUMNS = ("args", "tags", "backoff", "result")
 

@@ -38,6 +38,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
 READABLE = (
     "jobs", "jobs_live", "jobs_finished", "attempts", "batches", "batch_counts", "queues", "workers", "dispatchers",
     "schedules", "ticks", "sources", "tasks", "events", "set_aside", "migrations",
+    "tallies", "rollups", "counters", "queue_samples",
 )  # fmt: skip
 SECRET = ("tokens", "tickets", "requests", "webhook_secrets")
 UNREADABLE = ("job_keys", "event_listeners", "app_migrations", "webhooks", "webhook_deliveries", "outbox")
@@ -68,6 +69,7 @@ TABLES: dict[str, dict[str, str]] = {
         "sources": "SELECT, INSERT, UPDATE",
         # Triggers write them, with the rights of the caller.
         "events": "INSERT",
+        "tallies": "INSERT",
         "event_listeners": "SELECT",
         "webhooks": "SELECT, UPDATE (drop_on)",
         "webhook_deliveries": "INSERT",

@@ -88,6 +88,8 @@ POSTGRES = Dialect(
         "drop_on": lambda x: (
             f"((({{now}} + least(greatest({x}, 0), {LONGEST}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)"
         ),
+        "minute": lambda x: f"date_bin('1 minute', {x}, '2000-01-01Z')",
+        "hour": lambda x: f"date_bin('1 hour', {x}, '2000-01-01Z')",
         "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
         "lock_key": lambda _: "FOR KEY SHARE",
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
@@ -133,6 +135,8 @@ SQLITE = Dialect(
         "seconds_until": lambda x: f"({x} - {{now}})",
         "time": lambda x: f"coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch'), {x})",
         "drop_on": lambda x: f"date({{now}} + min(max({x}, 0), {LONGEST}), 'unixepoch', '+1 day')",
+        "minute": lambda x: f"(CAST({x} AS INTEGER) / 60 * 60)",
+        "hour": lambda x: f"(CAST({x} AS INTEGER) / 3600 * 3600)",
         "lock": lambda _: "",
         "lock_key": lambda _: "",
         "skip_locked": lambda _: "",

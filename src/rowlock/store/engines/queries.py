@@ -15,6 +15,7 @@ Tokens, all of them:
     {after(x)}               {now} plus x seconds
     {seconds_until(x)}       seconds from {now} to x
     {time(x)}                a time as the reader gets it, for `times.moment`: datetime, or ISO text
+    {minute(x)} {hour(x)}    when the minute or the hour of x began
     {drop_on(x)}             the day on which a row kept for x seconds may be dropped
     {rows:g(id uuid, …)}     a batch parameter `g` (a list of tuples) as a table
     {row:g(id uuid, …)}      the parameters `id`, … as a table of one row
