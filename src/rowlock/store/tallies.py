@@ -115,8 +115,8 @@ def by_queue(since: datetime) -> Steps[dict[str, dict[datetime, dict[str, int]]]
 def heat(
     what: str, since: datetime, queue: str | None = None, task: str | None = None
 ) -> Steps[dict[datetime, list[int]]]:
-    """For each minute (or hour, as above) since a moment: in each bucket, how many attempts ran (`what` is "run") that long, or how
-    many jobs that succeeded waited ("wait")."""
+    """For each minute (or hour, as above) since a moment: in each bucket, how many attempts ran that long (`what` is
+    "run"), or how many jobs that succeeded waited ("wait")."""
     statement = "runs_by_time" if what == "run" else "waits_by_time"
     found = defaultdict[datetime, list[int]](_empty)
     for row in (yield Call(statement, since=since, queue=queue, task=task)):

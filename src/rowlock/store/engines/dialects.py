@@ -106,6 +106,7 @@ POSTGRES = Dialect(
         "one_source": lambda x: (
             "LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = {1} LIMIT 1) {0} ON TRUE".format(*_alias(x))
         ),
+        "holds": lambda x: "strpos(CAST({} AS text), {}) > 0".format(*_alias(x)),
         # As JSON and not as text: to turn an escape like \\u0000 into a character is an error.
         "contains": lambda x: (
             "EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof({0}) WHEN 'array' THEN {0} END) one"
@@ -149,6 +150,7 @@ SQLITE = Dialect(
         "one_source": lambda x: "LEFT JOIN rowlock_sources {0}{{by_name()}} ON {0}.name = {1}".format(*_alias(x)),
         # Statistics from when there were two sources would make it read all of twenty thousand.
         "by_name": lambda _: " INDEXED BY sqlite_autoindex_rowlock_sources_1",
+        "holds": lambda x: "instr({}, {}) > 0".format(*_alias(x)),
         "contains": lambda x: (
             "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid({0}) THEN {0} ELSE '[]' END)"
             " WHERE value IN ({1} ->> '$', {2} ->> '$'))".format(*x.split(", "))
