@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -25,7 +26,8 @@ MINUTE_SECONDS, HOUR_SECONDS = 26 * 3600.0, 35 * DAY  # how long the numbers of 
 MOST_SAMPLES = 50_000
 
 
-class Total(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Total:
     """What was ever counted for one queue and task."""
 
     queue: str
