@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 
-from rowlock.api import health, jobs, live, operator, problems, results, webhooks
+from rowlock.api import dashboard, health, jobs, live, operator, problems, results, webhooks
 from rowlock.api.auth import Authenticate, Authenticator, Verifier
 from rowlock.api.gate import Gate, host_names
 from rowlock.api.service import Service
@@ -59,6 +59,8 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     app.include_router(jobs.router)
     app.include_router(operator.router)
     app.include_router(health.router)
+    if authenticate is None:  # a host application that says who asks knows owners, and no operators
+        app.router.routes.extend(dashboard.routes())
     app.add_exception_handler(problems.Refusal, problems.on_refusal)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
     app.add_exception_handler(HTTPException, problems.on_http)
