@@ -1,5 +1,6 @@
 """Looks through jobs with any filter: pages and counts are right, in order, and of a bounded cost."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -34,7 +35,7 @@ async def jobs(rig: Rig) -> dict[str, list[str]]:
     for number in range(30):
         kind = ("dead", "succeeded", "queued")[number % 3]
         task = "even" if number % 2 == 0 else "odd"
-        args = '{"url": "https://a.example/%d"}' % number
+        args = json.dumps({"url": f"https://a.example/{number}"})
         options = {"owner": "ana" if number < 6 else None, "tags": ("x",) if number == 7 else ()}
         job_id = await rig.enqueue(task, args, delay=500.0 if kind == "queued" else 0.0, **options)
         if kind != "queued":

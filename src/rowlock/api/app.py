@@ -51,6 +51,8 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         generate_unique_id_function=lambda route: route.name,  # what a generated client calls its functions
     )
     app.state.service = service
+    for router in client.routers:  # first: on a path that both have, the app's own route is served
+        app.include_router(router)
     app.include_router(live.router)
     app.include_router(results.router)
     app.include_router(webhooks.router)
