@@ -17,7 +17,7 @@ from rowlock.core.errors import ConfigError
 from rowlock.store.webhooks import TASK
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from fastapi import APIRouter, FastAPI
 
     from rowlock.api.auth import Authenticate
     from rowlock.bridge.bridge import Bridge
@@ -80,6 +80,12 @@ class Rowlock(Client):
         except ImportError as error:
             raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
         return build(self, authenticate)
+
+    def include_router(self, router: APIRouter) -> None:
+        """Serve your own routes beside the job API, by `rowlock serve`, `rowlock up` and `asgi()`. They stand behind
+        its checks: Host and Origin headers, size of the body, token, rate limits. On a path that both have, yours is
+        served."""
+        self.routers.append(router)
 
     def add_own_tasks(self) -> None:
         """The task that delivers webhooks, where they are enabled: one more task costs each claim a look."""

@@ -32,6 +32,10 @@ TABLES = (
     "requests",
     "events",
     "outbox",
+    "tallies",
+    "alerts",
+    "alert_messages",
+    "alert_lease",
 )
 JSON_COLUMNS = ("args", "tags", "backoff", "result")
 

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 
-from rowlock.api import health, jobs, live, operator, problems, results, webhooks
+from rowlock.api import dashboard, health, jobs, live, operator, problems, results, webhooks
 from rowlock.api.auth import Authenticate, Authenticator, Verifier
 from rowlock.api.gate import Gate, host_names
 from rowlock.api.service import Service
@@ -51,12 +51,16 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         generate_unique_id_function=lambda route: route.name,  # what a generated client calls its functions
     )
     app.state.service = service
+    for router in client.routers:  # first: on a path that both have, the app's own route is served
+        app.include_router(router)
     app.include_router(live.router)
     app.include_router(results.router)
     app.include_router(webhooks.router)
     app.include_router(jobs.router)
     app.include_router(operator.router)
     app.include_router(health.router)
+    if authenticate is None:  # a host application that says who asks knows owners, and no operators
+        app.router.routes.extend(dashboard.routes())
     app.add_exception_handler(problems.Refusal, problems.on_refusal)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
     app.add_exception_handler(HTTPException, problems.on_http)

@@ -14,8 +14,10 @@ from collections.abc import Collection
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rowlock.api import dashboard
 from rowlock.api.origin import may_come_from
 from rowlock.api.problems import UNUSABLE, Refusal, unauthorized, unavailable
 from rowlock.api.service import Service
@@ -59,6 +61,9 @@ class Gate:
                 await receive()
                 await refusal.response()(scope, receive, send)
             return
+        if self._prefix and scope["path"] == self._prefix:  # the addresses in the dashboard are relative to its folder
+            await RedirectResponse(f"{self._prefix}/", 307)(scope, receive, send)
+            return
         started, status = time.monotonic(), 500
 
         async def answer(message: Message) -> None:
@@ -92,7 +97,8 @@ class Gate:
             raise Refusal("INVALID_HOST", "name this server in api.allowed_hosts to let it be reached by this name")
         if scope["method"] not in READING and not self._known_origin(scope):
             raise Refusal("INVALID_ORIGIN", "name the page's origin in api.cors_origins to let it send requests")
-        if _route_path(scope) in OPEN:
+        path = _route_path(scope)
+        if path in OPEN or dashboard.is_open(path):
             return
         self._addresses.spend(_address(scope))
         asker = await self._service.authenticator.asker_of(HTTPConnection(scope))
