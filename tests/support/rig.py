@@ -32,6 +32,7 @@ TABLES = (
     "requests",
     "events",
     "outbox",
+    "tallies",
     "alerts",
     "alert_messages",
     "alert_lease",
