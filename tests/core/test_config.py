@@ -75,6 +75,7 @@ def test_defaults_are_those_of_the_design() -> None:
             "address_requests_per_minute": 60_000,
             "stranger_requests_per_minute": 600,
             "connections_per_owner": 20,
+            "session_seconds": 43_200.0,
             "webhooks": {
                 "enabled": False,
                 "hosts": (),

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 
-from rowlock.api import health, jobs, live, operator, problems, results, webhooks
+from rowlock.api import health, jobs, live, operator, problems, results, session, webhooks
 from rowlock.api.auth import Authenticate, Authenticator, Verifier
 from rowlock.api.gate import Gate, host_names
+from rowlock.api.pages import Pages
 from rowlock.api.service import Service
 from rowlock.client.client import Client
 from rowlock.client.version import VERSION
@@ -23,12 +25,19 @@ ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "L
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
 
 
-def build(client: Client, authenticate: Authenticate | None = None, *, alone: bool = False) -> FastAPI:
+def build(
+    client: Client,
+    authenticate: Authenticate | None = None,
+    *,
+    alone: bool = False,
+    pages: str | Path | None = None,
+) -> FastAPI:
     """The API over the jobs of an app. `authenticate` says whose request it is, in place of tokens. `alone` means that
-    no other application stands in front of it, so that the Host header is checked here."""
+    no other application stands in front of it, so that the Host header is checked here. `pages` is a folder of files
+    for browsers, served beside the API."""
     settings = client.settings.api
     _check_webhooks(client)
-    service = Service(client, Authenticator(client, _verifier(client), authenticate))
+    service = Service(client, authenticator(client, authenticate))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -56,6 +65,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     app.include_router(webhooks.router)
     app.include_router(jobs.router)
     app.include_router(operator.router)
+    app.include_router(session.router)
     app.include_router(health.router)
     app.add_exception_handler(problems.Refusal, problems.on_refusal)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
@@ -64,7 +74,8 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         app.add_exception_handler(error, problems.on_unavailable)
     app.add_exception_handler(Exception, problems.on_fault)
     hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
-    app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix)
+    files = None if pages is None else Pages(Path(pages))
+    app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix, pages=files)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -74,6 +85,11 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
             expose_headers=["ETag", "Location", "Retry-After", "Preference-Applied", "Repr-Digest"],
         )
     return app
+
+
+def authenticator(client: Client, authenticate: Authenticate | None = None) -> Authenticator:
+    """Finds out who asks, by the settings of an app."""
+    return Authenticator(client, _verifier(client), authenticate)
 
 
 def _check_webhooks(client: Client) -> None:

@@ -15,6 +15,7 @@ from rowlock.cli import (
     doctor,
     enqueue,
     jobs,
+    login,
     migrate,
     queues,
     schedules,
@@ -72,6 +73,7 @@ app.add_typer(sources.verbs, name="sources")
 app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
 app.add_typer(tokens.verbs, name="tokens")
+app.command("login-link")(login.login_link)
 app.add_typer(deadletters.verbs, name="deadletters")
 app.add_typer(webhooks.verbs, name="webhooks")
 app.command()(migrate.migrate)

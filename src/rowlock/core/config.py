@@ -251,6 +251,7 @@ class ApiSettings(_Section):
     address_requests_per_minute: Rate = 60_000  # from one address, with any tokens; WebSockets that are opened too
     stranger_requests_per_minute: Rate = 600  # from one address without a valid token
     connections_per_owner: Count = 20  # WebSockets and event streams
+    session_seconds: Seconds = 43_200  # a browser that a login link has logged in stays so for this long
     webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
 
 

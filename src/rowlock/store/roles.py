@@ -39,7 +39,7 @@ READABLE = (
     "jobs", "jobs_live", "jobs_finished", "attempts", "batches", "batch_counts", "queues", "workers", "dispatchers",
     "schedules", "ticks", "sources", "tasks", "events", "set_aside", "migrations",
 )  # fmt: skip
-SECRET = ("tokens", "tickets", "requests", "webhook_secrets")
+SECRET = ("tokens", "tickets", "login_links", "requests", "webhook_secrets")
 UNREADABLE = ("job_keys", "event_listeners", "app_migrations", "webhooks", "webhook_deliveries", "outbox")
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 # What each role may do with a table: a privilege, with columns where it is about some of them only.
