@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rowlock.client.client import Client
@@ -18,8 +19,6 @@ from rowlock.core.errors import ConfigError
 from rowlock.store.webhooks import TASK
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fastapi import FastAPI
     from starlette.requests import HTTPConnection
 
@@ -80,15 +79,18 @@ class Rowlock(Client):
 
         await run_bridge(self)
 
-    def asgi(self, authenticate: Authenticate | None = None, *, pages: str | Path | None = None) -> FastAPI:
+    def serve_pages(self, folder: str | Path) -> None:
+        """Let the job API serve the files of a folder, beside its routes and to anybody: index.html is at its root."""
+        self.pages = Path(folder)
+
+    def asgi(self, authenticate: Authenticate | None = None) -> FastAPI:
         """The job API as an ASGI application, to mount in one of yours under any prefix. `authenticate(request)`
-        answers the owner who sent a request, or None; without it the API asks for tokens and sessions. `pages` is a
-        folder of files for browsers that anybody may read: its index.html is at the root of the API."""
+        answers the owner who sent a request, or None; without it the API asks for tokens and sessions."""
         try:
             from rowlock.api.app import build
         except ImportError as error:
             raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
-        return build(self, authenticate, pages=pages)
+        return build(self, authenticate)
 
     async def login_link(
         self, owner: str | None = None, *, scope: Scope | None = None, base_url: str | None = None

@@ -79,8 +79,9 @@ async def test_pages_are_served_to_anybody_and_run_only_their_own_files(app_url:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "page.js").write_text("0")
     app = Rowlock(app_url)
+    app.serve_pages(tmp_path)
     host = FastAPI()
-    host.mount("/site", app.asgi(pages=tmp_path))
+    host.mount("/site", app.asgi())
     async with running(app, host, "/site") as api:
         for path in ("/", "/index.html"):
             status, body, headers = await api.ask("GET", path)
@@ -100,5 +101,7 @@ async def test_pages_are_served_to_anybody_and_run_only_their_own_files(app_url:
 
 
 def test_a_folder_without_a_page_is_a_clear_error(tmp_path: Path) -> None:
+    app = Rowlock("sqlite:///unused.db")
+    app.serve_pages(tmp_path)
     with pytest.raises(ConfigError, match=r"index\.html"):
-        Rowlock("sqlite:///unused.db").asgi(pages=tmp_path)
+        app.asgi()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -25,16 +24,9 @@ ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "L
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
 
 
-def build(
-    client: Client,
-    authenticate: Authenticate | None = None,
-    *,
-    alone: bool = False,
-    pages: str | Path | None = None,
-) -> FastAPI:
+def build(client: Client, authenticate: Authenticate | None = None, *, alone: bool = False) -> FastAPI:
     """The API over the jobs of an app. `authenticate` says whose request it is, in place of tokens. `alone` means that
-    no other application stands in front of it, so that the Host header is checked here. `pages` is a folder of files
-    for browsers, served beside the API."""
+    no other application stands in front of it, so that the Host header is checked here."""
     settings = client.settings.api
     _check_webhooks(client)
     service = Service(client, authenticator(client, authenticate))
@@ -74,8 +66,8 @@ def build(
         app.add_exception_handler(error, problems.on_unavailable)
     app.add_exception_handler(Exception, problems.on_fault)
     hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
-    files = None if pages is None else Pages(Path(pages))
-    app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix, pages=files)
+    pages = None if client.pages is None else Pages(client.pages)
+    app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix, pages=pages)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

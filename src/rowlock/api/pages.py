@@ -45,7 +45,7 @@ class Pages:
             f"/{path.relative_to(folder).as_posix()}": _read(path) for path in folder.rglob("*") if path.is_file()
         }
         if f"/{INDEX}" not in self._files:
-            raise ConfigError(f"pages = {str(folder)!r}: there is no {INDEX} in this folder")
+            raise ConfigError(f"serve_pages({str(folder)!r}): there is no {INDEX} in this folder")
         self._files["/"] = self._files[f"/{INDEX}"]
 
     def __contains__(self, path: str) -> bool:
