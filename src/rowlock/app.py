@@ -19,7 +19,7 @@ from rowlock.core.errors import ConfigError
 from rowlock.store.webhooks import TASK
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from fastapi import APIRouter, FastAPI
     from starlette.requests import HTTPConnection
 
     from rowlock.api.auth import Authenticate, Authenticator
@@ -80,7 +80,8 @@ class Rowlock(Client):
         await run_bridge(self)
 
     def serve_pages(self, folder: str | Path) -> None:
-        """Let the job API serve the files of a folder, beside its routes and to anybody: index.html is at its root."""
+        """Let the job API serve a page of yours in place of the dashboard: index.html of a folder at the root, the
+        folder's files below static/. Anybody may read them."""
         self.pages = Path(folder)
 
     def asgi(self, authenticate: Authenticate | None = None) -> FastAPI:
@@ -113,6 +114,12 @@ class Rowlock(Client):
         if self._authenticator is None:
             self._authenticator = authenticator(self)
         return await caller_of(request, self._authenticator, self.settings.api)
+
+    def include_router(self, router: APIRouter) -> None:
+        """Serve your own routes beside the job API, by `rowlock serve`, `rowlock up` and `asgi()`. They stand behind
+        its checks: Host and Origin headers, size of the body, token, rate limits. On a path that both have, yours is
+        served."""
+        self.routers.append(router)
 
     def add_own_tasks(self) -> None:
         """The task that delivers webhooks, where they are enabled: one more task costs each claim a look."""

@@ -76,14 +76,13 @@ async def test_an_application_that_says_who_asks_has_no_sessions(app_url: str) -
 
 async def test_pages_are_served_to_anybody_and_run_only_their_own_files(app_url: str, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("<!doctype html><title>films</title>")
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "page.js").write_text("0")
+    (tmp_path / "page.js").write_text("0")
     app = Rowlock(app_url)
     app.serve_pages(tmp_path)
     host = FastAPI()
     host.mount("/site", app.asgi())
     async with running(app, host, "/site") as api:
-        for path in ("/", "/index.html"):
+        for path in ("/", "/static/index.html"):
             status, body, headers = await api.ask("GET", path)
             assert (status, body) == (200, b"<!doctype html><title>films</title>")
         policy = headers["content-security-policy"]
@@ -92,8 +91,10 @@ async def test_pages_are_served_to_anybody_and_run_only_their_own_files(app_url:
         assert headers["x-content-type-options"] == "nosniff"
         assert (await api.ask("GET", "/", If_None_Match=headers["etag"]))[0] == 304
         assert (await api.ask("HEAD", "/"))[1] == b""
-        assert (await api.ask("GET", "/code/page.js"))[2]["content-type"].startswith("text/javascript")
-        for closed in ("/api/jobs", "/code", "/code/..%2f..%2fsecret", "/none.js", "/code/page.js/"):
+        assert (await api.ask("GET", "/static/page.js"))[2]["content-type"].startswith("text/javascript")
+        for missing in ("/static/", "/static/none.js", "/static/..%2fsecret", "/static/page.js/"):
+            assert (await api.ask("GET", missing))[1]["code"] == "NOT_FOUND"
+        for closed in ("/api/jobs", "/page.js", "/static"):
             assert (await api.ask("GET", closed))[0] == 401
         assert (await api.ask("POST", "/"))[0] == 401
         async with api.http.get(api.url, allow_redirects=False) as moved:  # by the host application

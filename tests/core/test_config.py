@@ -338,6 +338,10 @@ def test_other_variables_are_not_looked_at() -> None:
     assert load(env=service | other) == load()
 
 
+def test_the_ports_of_the_settings_are_not_taken_for_variables_of_a_service() -> None:
+    assert load(env={"ROWLOCK_API__PORT": "9000"}).api.port == 9000
+
+
 def test_an_unknown_flag_is_a_mistake() -> None:
     assert "did you mean worker.pool_size?" in mistake(worker__pool=5)
 

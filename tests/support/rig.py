@@ -33,6 +33,9 @@ TABLES = (
     "requests",
     "events",
     "outbox",
+    "alerts",
+    "alert_messages",
+    "alert_lease",
 )
 JSON_COLUMNS = ("args", "tags", "backoff", "result")
 

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 
-from rowlock.api import health, jobs, live, operator, problems, results, session, webhooks
+from rowlock.api import dashboard, health, jobs, live, operator, problems, results, session, webhooks
 from rowlock.api.auth import Authenticate, Authenticator, Verifier
 from rowlock.api.gate import Gate, host_names
 from rowlock.api.pages import Pages
@@ -52,6 +52,8 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         generate_unique_id_function=lambda route: route.name,  # what a generated client calls its functions
     )
     app.state.service = service
+    for router in client.routers:  # first: on a path that both have, the app's own route is served
+        app.include_router(router)
     app.include_router(live.router)
     app.include_router(results.router)
     app.include_router(webhooks.router)
@@ -59,6 +61,11 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     app.include_router(operator.router)
     app.include_router(session.router)
     app.include_router(health.router)
+    pages = Pages(client.pages) if client.pages is not None else None
+    if pages is None and authenticate is None:  # a host application that says who asks knows owners, and no operators
+        pages = dashboard.pages()
+    if pages is not None:
+        app.router.routes.extend(pages.routes())
     app.add_exception_handler(problems.Refusal, problems.on_refusal)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
     app.add_exception_handler(HTTPException, problems.on_http)
@@ -66,7 +73,6 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         app.add_exception_handler(error, problems.on_unavailable)
     app.add_exception_handler(Exception, problems.on_fault)
     hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
-    pages = None if client.pages is None else Pages(client.pages)
     app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix, pages=pages)
     if settings.cors_origins:
         app.add_middleware(

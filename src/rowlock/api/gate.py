@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rowlock.api.cookies import READING, check_origin, check_session
@@ -69,6 +70,9 @@ class Gate:
                 await receive()
                 await refusal.response()(scope, receive, send)
             return
+        if self._prefix and scope["path"] == self._prefix:  # the addresses in the dashboard are relative to its folder
+            await RedirectResponse(f"{self._prefix}/", 307)(scope, receive, send)
+            return
         started, status = time.monotonic(), 500
 
         async def answer(message: Message) -> None:
@@ -85,8 +89,6 @@ class Gate:
             body = await read_body(scope, receive, self._settings)
             if body is None:
                 status = GONE
-            elif self._is_page(scope) and self._pages is not None:
-                await self._pages(_route_path(scope), scope, body, answer)
             else:
                 await self._app(scope, body, answer)
         except Refusal as refusal:
@@ -107,7 +109,7 @@ class Gate:
         if _route_path(scope) in OPEN:
             return
         self._addresses.spend(_address(scope))
-        if self._is_page(scope):
+        if self._pages is not None and scope["method"] in READING and _route_path(scope) in self._pages:
             return
         if (scope["method"], _route_path(scope)) == LOGIN:
             self._strangers.spend(_address(scope))
@@ -127,9 +129,6 @@ class Gate:
             return True
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         return len(given) == 1 and _without_port(given[0]).lower() in self._hosts
-
-    def _is_page(self, scope: Scope) -> bool:
-        return self._pages is not None and scope["method"] in READING and _route_path(scope) in self._pages
 
     def _known_origin(self, scope: Scope) -> bool:
         """Whether the page that sent the request may. Without this check, a page of a stranger could open sockets and

@@ -370,7 +370,8 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Given]]:
 
 def _environment(env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
     for name, value in sorted(env.items()):
-        if not name.startswith("ROWLOCK_") or name in OTHER_VARIABLES or _SERVICE.fullmatch(name):
+        ours = name in VARIABLES  # ROWLOCK_API__PORT looks like a variable of a Service, too
+        if not name.startswith("ROWLOCK_") or name in OTHER_VARIABLES or (not ours and _SERVICE.fullmatch(name)):
             continue
         _known(name, VARIABLES, Given(value, "environment"), "variable")
         if not value.strip():
