@@ -33,6 +33,7 @@ TABLES = (
     "requests",
     "events",
     "outbox",
+    "tallies",
     "alerts",
     "alert_messages",
     "alert_lease",
