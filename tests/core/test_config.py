@@ -75,6 +75,7 @@ def test_defaults_are_those_of_the_design() -> None:
             "address_requests_per_minute": 60_000,
             "stranger_requests_per_minute": 600,
             "connections_per_owner": 20,
+            "session_seconds": 43_200.0,
             "webhooks": {
                 "enabled": False,
                 "hosts": (),
@@ -339,6 +340,10 @@ def test_other_variables_are_not_looked_at() -> None:
     }
     other = {"ROWLOCK_CONFIG": "a.yaml", "ROWLOCK_DEBUG": "1", "PATH": "/bin", "MY_ROWLOCK_X": "1"}
     assert load(env=service | other) == load()
+
+
+def test_the_ports_of_the_settings_are_not_taken_for_variables_of_a_service() -> None:
+    assert load(env={"ROWLOCK_API__PORT": "9000"}).api.port == 9000
 
 
 def test_an_unknown_flag_is_a_mistake() -> None:

@@ -253,6 +253,7 @@ class ApiSettings(_Section):
     address_requests_per_minute: Rate = 60_000  # from one address, with any tokens; WebSockets that are opened too
     stranger_requests_per_minute: Rate = 600  # from one address without a valid token
     connections_per_owner: Count = 20  # WebSockets and event streams
+    session_seconds: Seconds = 43_200  # a browser that a login link has logged in stays so for this long
     webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
 
 
@@ -418,7 +419,8 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Given]]:
 
 def _environment(env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
     for name, value in sorted(env.items()):
-        if not name.startswith("ROWLOCK_") or name in OTHER_VARIABLES or _SERVICE.fullmatch(name):
+        ours = name in VARIABLES  # ROWLOCK_API__PORT looks like a variable of a Service, too
+        if not name.startswith("ROWLOCK_") or name in OTHER_VARIABLES or (not ours and _SERVICE.fullmatch(name)):
             continue
         _known(name, VARIABLES, Given(value, "environment"), "variable")
         if not value.strip():

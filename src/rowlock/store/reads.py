@@ -34,6 +34,10 @@ LATELY_SECONDS = 300.0
 ASIDE_SHOWN = 100
 INDEXED = frozenset({State.RUNNING, State.DEAD, State.CANCELLED})  # states with an index of their own
 
+PLAIN = (
+    *("task", "queue", "owner", "source", "since", "until", "batch", "schedule", "error_code", "attempt"),
+    "unchanged_since",
+)
 _JSON = ("args", "backoff", "result")
 # SQLite may hold values in these columns that PostgreSQL's column types refuse: NULL times, numbers as text.
 _REQUIRED = ("run_after", "created_at", "updated_at")
@@ -52,9 +56,16 @@ class JobFilter:
     tag: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    batch: str | None = None
+    schedule: str | None = None
+    error_code: str | None = None
+    attempt: int | None = None  # at least so many
+    text: str | None = None  # somewhere in the arguments, as JSON writes it
+    unchanged_since: datetime | None = None
 
     def __post_init__(self) -> None:
-        for name, moment_ in (("since", self.since), ("until", self.until)):
+        for name in ("since", "until", "unchanged_since"):
+            moment_ = getattr(self, name)
             if moment_ is not None and moment_.tzinfo is None:
                 raise InvalidArguments(f"{name} must have a time zone: {moment_!r}")
 
@@ -175,7 +186,7 @@ def result_files(ids: Sequence[str]) -> Steps[dict[str, tuple[bool, str | None]]
 def newest_ids(filter: JobFilter, limit: int, before_id: str | None = None) -> Steps[list[str]]:
     """Ids of the jobs that match, newest first. For the next page, give the last id of this page as `before_id`."""
     path = _path(filter)
-    rows = yield Call(f"list_{path}", id=_id(before_id, LAST_ID), n=max(limit, 0), **_params(filter))
+    rows = yield Call(f"list_{path}", id=_id(before_id, LAST_ID), n=max(limit, 0), **params(filter))
     return [row.id for row in rows]
 
 
@@ -191,7 +202,7 @@ def list_jobs(filter: JobFilter, limit: int, before_id: str | None = None) -> St
 def ids_of(filter: JobFilter, limit: int, after_id: str | None = None) -> Steps[list[str]]:
     """Ids of the jobs that match, oldest first, for changing them in batches: pass a batch's last id as `after_id`."""
     path = _path(filter)
-    rows = yield Call(f"ids_{path}", id=_id(after_id, NO_ID), n=max(limit, 0), **_params(filter))
+    rows = yield Call(f"ids_{path}", id=_id(after_id, NO_ID), n=max(limit, 0), **params(filter))
     return [row.id for row in rows]
 
 
@@ -199,7 +210,7 @@ def ids_of(filter: JobFilter, limit: int, after_id: str | None = None) -> Steps[
 def count(filter: JobFilter, limit: int = COUNT_LIMIT) -> Steps[int]:
     """How many jobs match. Exact below `limit`; the result `limit` means that many or more."""
     path = _path(filter)
-    rows = yield Call(f"count_{path}", n=max(limit, 0), **_params(filter))
+    rows = yield Call(f"count_{path}", n=max(limit, 0), **params(filter))
     return int(rows[0].number)
 
 
@@ -212,11 +223,17 @@ def _path(filter: JobFilter) -> str:
     return "of_owner"
 
 
-def _params(filter: JobFilter) -> dict[str, Any]:
+def params(filter: JobFilter) -> dict[str, Any]:
     wanted: Iterable[State] = filter.states or State
-    plain = ("task", "queue", "owner", "source", "since", "until")
     states = {str(state): state in wanted for state in State}
-    return {name: getattr(filter, name) for name in plain} | _tag(filter.tag) | states
+    return {name: getattr(filter, name) for name in PLAIN} | _tag(filter.tag) | _text(filter.text) | states
+
+
+def _text(wanted: str | None) -> dict[str, str | None]:
+    """A text as JSON writes it, in both stored spellings (as in `_tag`), without its quotes."""
+    if wanted is None:
+        return {"text": None, "text_ascii": None}
+    return {"text": json.dumps(wanted, ensure_ascii=False)[1:-1], "text_ascii": json.dumps(wanted)[1:-1]}
 
 
 def _tag(wanted: str | None) -> dict[str, str | None]:

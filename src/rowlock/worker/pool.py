@@ -164,6 +164,7 @@ class WorkerPool:
             self._loops.start("claim", self._poll_and_assign)
             self._loops.start("sweep", self.sweeper.round)
             self._loops.start("tidy", self.sweeper.tidy)
+            self._loops.start("count", self.sweeper.count)
             self._loops.start("forget", self.sweeper.forget_workers)
             tidy = ResultTidy(self._store, self.app.results, abandoned_seconds=10 * self.settings.lease_seconds)
             self._loops.start("results", tidy.round)
