@@ -19,6 +19,7 @@ from rowlock.api.service import Service
 from rowlock.client.client import Client
 from rowlock.client.version import VERSION
 from rowlock.core.errors import ConfigError
+from rowlock.worker.alerts import alerting
 
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
@@ -35,7 +36,8 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await client.store()
         try:
-            yield
+            async with alerting(client):
+                yield
         finally:
             await service.feed.close()
             await service.changes.close()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rowlock.cli import (
+    alerts,
     batches,
     bridge,
     deadletters,
@@ -76,6 +77,7 @@ app.add_typer(tokens.verbs, name="tokens")
 app.command("login-link")(login.login_link)
 app.add_typer(deadletters.verbs, name="deadletters")
 app.add_typer(webhooks.verbs, name="webhooks")
+app.add_typer(alerts.verbs, name="alerts")
 app.command()(migrate.migrate)
 app.command()(stats.stats)
 app.command()(doctor.doctor)
