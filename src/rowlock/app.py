@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
 
     from rowlock.api.auth import Authenticate
+    from rowlock.api.server import Server
     from rowlock.bridge.bridge import Bridge
     from rowlock.worker.dispatcher import Dispatcher
     from rowlock.worker.lease import Lease
@@ -71,6 +72,15 @@ class Rowlock(Client):
         from rowlock.bridge.bridge import run_bridge
 
         await run_bridge(self)
+
+    def server(self) -> AbstractAsyncContextManager[Server]:
+        """The job API on a server in this process, at `api.host` and `api.port`; its `address` says where (a port of 0
+        is any that is free). Open requests are finished when the block ends."""
+        try:
+            from rowlock.api.server import serving
+        except ImportError as error:
+            raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
+        return serving(self)
 
     def asgi(self, authenticate: Authenticate | None = None) -> FastAPI:
         """The job API as an ASGI application, to mount in one of yours under any prefix. `authenticate(request)`
