@@ -1,4 +1,4 @@
-"""Pages of an owner's jobs are planned once for each connection, not for each request: planning looks at each partition."""
+"""Pages of an owner's jobs are planned once for each connection: planning looks at each partition."""
 
 from rowlock.store import owned
 from rowlock.store.engines.engine import StoreOptions
