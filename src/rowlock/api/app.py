@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 
-from rowlock.api import health, jobs, live, operator, problems, results, webhooks
+from rowlock.api import health, jobs, live, metrics, operator, problems, results, webhooks
 from rowlock.api.auth import Authenticate, Authenticator, Verifier
 from rowlock.api.gate import Gate, host_names
 from rowlock.api.service import Service
@@ -28,6 +28,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     no other application stands in front of it, so that the Host header is checked here."""
     settings = client.settings.api
     _check_webhooks(client)
+    client.metered = True  # a worker in this process shows its numbers here, too
     service = Service(client, Authenticator(client, _verifier(client), authenticate))
 
     @asynccontextmanager
@@ -57,6 +58,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     app.include_router(jobs.router)
     app.include_router(operator.router)
     app.include_router(health.router)
+    app.include_router(metrics.router)
     app.add_exception_handler(problems.Refusal, problems.on_refusal)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
     app.add_exception_handler(HTTPException, problems.on_http)

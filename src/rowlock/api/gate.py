@@ -92,7 +92,8 @@ class Gate:
             raise Refusal("INVALID_HOST", "name this server in api.allowed_hosts to let it be reached by this name")
         if scope["method"] not in READING and not self._known_origin(scope):
             raise Refusal("INVALID_ORIGIN", "name the page's origin in api.cors_origins to let it send requests")
-        if _route_path(scope) in OPEN:
+        path = _route_path(scope)
+        if path in OPEN or (path == "/metrics" and self._settings.metrics_open):
             return
         self._addresses.spend(_address(scope))
         asker = await self._service.authenticator.asker_of(HTTPConnection(scope))

@@ -19,6 +19,7 @@ from rowlock.api.feed import Feed
 from rowlock.api.problems import UNUSABLE, Refusal
 from rowlock.client.client import Client
 from rowlock.core.job import Job
+from rowlock.signals.server_meter import DatabaseMeter
 from rowlock.store import owned, tokens
 from rowlock.store.engines.operation import Operation
 from rowlock.store.owned import Owner
@@ -36,6 +37,7 @@ class Service:
         self.feed = Feed(client.store)
         self.changes = Changes(client.store)
         self.results = client.results
+        self.metrics = DatabaseMeter(self.run)
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()
         self._asked_at = 0.0

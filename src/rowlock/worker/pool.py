@@ -13,12 +13,15 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from rowlock.client.client import Client
 from rowlock.core.config import change_worker
 from rowlock.core.errors import NotAllowed, StoreError
+from rowlock.signals.endpoint import Answers, Endpoint
 from rowlock.signals.logs import JobLog
+from rowlock.signals.meters import TimedStore, WorkerMeter, check_installed, shown
+from rowlock.signals.watchers import Watcher, Watchers
 from rowlock.store import leases, retention
 from rowlock.store import tasks as stored_tasks
 from rowlock.store.engines.engine import Store, Wakeups
@@ -37,6 +40,7 @@ from rowlock.worker.settler import Settler
 from rowlock.worker.slots import Slots
 from rowlock.worker.stopping import Stopping
 from rowlock.worker.sweeper import Sweeper
+from rowlock.worker.vitals import Vitals
 
 log = logging.getLogger("rowlock.worker")
 
@@ -54,6 +58,7 @@ class WorkerPool:
         self._deadline = 0.0
         self._exits = AsyncExitStack()  # what a failed start closes again
         self._store: Store
+        self.endpoint: Endpoint | None = None
 
     # --- start
 
@@ -103,9 +108,15 @@ class WorkerPool:
         app, settings, store = self.app, self.settings, self._store
         tasks = app.registry.here()
         in_process = [name for name, task in tasks.items() if task.runs_in == "process"]
-        self.log = JobLog(self.id, frozenset(name for name, task in tasks.items() if not task.options.counted))
+        uncounted = frozenset(name for name, task in tasks.items() if not task.options.counted)
+        watchers: list[Watcher] = [JobLog(self.id, uncounted)]
+        meter = WorkerMeter() if settings.metrics_port is not None or app.metered else None
+        if meter is not None:
+            watchers.append(meter)
+            store = cast(Store, TimedStore(store, meter))
+        self._watcher = Watchers(*watchers)
         self._loops = Loops(store.outage)
-        self.slots = Slots(self.id, settings.pool_size, self.log)
+        self.slots = Slots(self.id, settings.pool_size, self._watcher)
         self._claimer = Claimer(
             store,
             settings,
@@ -114,9 +125,9 @@ class WorkerPool:
             prompt=[name for name in tasks if name not in in_process],
             slow=in_process,
             can_be_woken=can_be_woken,
-            idle_round=self.log.summarise,
+            idle_round=self._watcher.rested,
         )
-        self._settled = Settled(self.slots, self._claimer, self.log)
+        self._settled = Settled(self.slots, self._claimer, self._watcher)
         progress = ProgressBook(store)
         self.settler = Settler(
             store,
@@ -149,6 +160,21 @@ class WorkerPool:
             batches=self._batches,
         )
         self.sweeper = Sweeper(store, settings, app.keep, self.heart, self._settled.by_sweeper)
+        if meter is not None:
+            self._show(meter)
+
+    def _show(self, meter: WorkerMeter) -> None:
+        """Let this process show its numbers, on a port of its own if the settings give one."""
+        settings, meters = self.settings, self.app.meters
+        vitals = meter.gauges = Vitals(self.slots, self.heart, settings.lease_seconds, lambda: self._stopping)
+        meters.append(meter.samples)
+        self._exits.callback(meters.remove, meter.samples)
+        if settings.metrics_port is not None:
+            check_installed()
+            answers = Answers(lambda accept: shown(meters, accept), vitals.live, vitals.ready)
+            self.endpoint = Endpoint(settings.metrics_host, settings.metrics_port, answers)
+            self.endpoint.start()
+            self._exits.callback(self.endpoint.close)
 
     def _begin(self, claims: bool) -> None:
         """Start the loops."""
@@ -266,7 +292,7 @@ class WorkerPool:
         await self.heart.stop()
         await self.settler.stop()
         await self.executor.close()
-        self.log.summarise(force=True)
+        self._watcher.stopped()
         await self._exits.aclose()
         log.info("Worker stopped: %s", self.id)
 
