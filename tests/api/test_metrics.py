@@ -1,5 +1,6 @@
 """`/metrics` of the server: who may read it, and what it says of the database."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -30,12 +31,21 @@ async def test_the_database_s_numbers_are_exported_under_their_documented_names(
     ana = await api.token("ana")
     for n in range(3):
         await api.create(ana, "add", a=n, b=1)
+    await api.create(ana, "fail")
+    async with api.app.worker():
+        for job in await api.app.jobs():
+            await asyncio.gather((await api.app.job(job.id)).wait(timeout=20), return_exceptions=True)
+    for n in range(3):
+        await api.create(ana, "add", a=n, b=1)
     await api.app.sources.set("api:shop", rate="30/min", burst=5)
     await api.app.sources.set("api:closed")
     await api.app.sources.pause("api:closed", 600)
     _, raw, _ = await api.ask("GET", "/metrics", await api.token(None, "operator"))
     text = raw.decode()
     assert names(text) == {metric.name for metric in METRICS.values() if metric.place == "server"}
+    ended = {("default", "add", "succeeded"): 3, ("default", "fail", "dead"): 1}
+    assert values(text, "rowlock_jobs_finished_total") == ended
+    assert values(text, "rowlock_attempts_unsuccessful_total") == {("default", "fail", "failed"): 1}
     assert values(text, "rowlock_queue_depth")["default", "queued"] == 3
     assert values(text, "rowlock_queue_ready") == {("default",): 3}
     assert values(text, "rowlock_queue_oldest_age_seconds")["default",] >= 0

@@ -99,6 +99,8 @@ def test_defaults_are_those_of_the_design() -> None:
             "signed_seconds": 300,
         },
         "redis": {"url": None, "prefix": "", "lease_seconds": 60, "takeover_seconds": 30, "unread": 1_000},
+        "sentry": {"dsn": None, "environment": None, "enabled": False},
+        "traces": {"enabled": False, "claims": False},
         "alerts": {
             "rules": {},
             "check_seconds": 15,
@@ -314,7 +316,7 @@ def test_an_unknown_key_gets_the_nearest_known_one(file: str, start: str, meant:
 def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
     assert mistake("worker: {zzz: 1}").endswith("metrics_host")
     first = "there are database, pooler, direct_url, app, sources, schedules, worker, transactions, retention"
-    there_are = f"{first}, api, results, redis, alerts"
+    there_are = f"{first}, api, results, redis, sentry, traces, alerts"
     assert mistake("zzz: 1").endswith(there_are)
     assert mistake(env={"ROWLOCK_ZZZ": "1"}).endswith(there_are)
 

@@ -343,6 +343,28 @@ class AlertSettings(_Section):
         return parse_rules(self.rules, self.repeat_seconds)
 
 
+class SentrySettings(_Section):
+    """Failed attempts as events of Sentry."""
+
+    dsn: Annotated[str, _like("https?://", "must be the DSN of a Sentry project, https://…")] | None = Field(
+        default=None, repr=False
+    )  # where to send them
+    environment: str | None = None
+    enabled: bool = False  # without a DSN: by the client that the program has made with sentry_sdk.init
+
+    @property
+    def wanted(self) -> bool:
+        """Whether failed attempts are sent."""
+        return self.enabled or self.dsn is not None
+
+
+class TraceSettings(_Section):
+    """Spans of OpenTelemetry. Off unless enabled: each one costs, and somebody must collect them."""
+
+    enabled: bool = False  # a span for each enqueue and each attempt
+    claims: bool = False  # also one for each claim and each batch of outcomes that is written
+
+
 class Settings(_Section):
     """Everything that can be set from outside the code."""
 
@@ -358,6 +380,8 @@ class Settings(_Section):
     api: ApiSettings = ApiSettings()
     results: ResultSettings = ResultSettings()
     redis: RedisSettings = RedisSettings()
+    sentry: SentrySettings = SentrySettings()
+    traces: TraceSettings = TraceSettings()
     alerts: AlertSettings = AlertSettings()
 
 
@@ -377,6 +401,8 @@ SECTIONS: dict[str, type[_Section]] = {
     "api": ApiSettings,
     "results": ResultSettings,
     "redis": RedisSettings,
+    "sentry": SentrySettings,
+    "traces": TraceSettings,
     "alerts": AlertSettings,
 }
 KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [

@@ -122,6 +122,20 @@ METRICS: dict[str, Metric] = {
             "server",
             "How long the longest attempt has been running",
         ),
+        Metric(
+            "rowlock_jobs_finished_total",
+            "counter",
+            ("queue", "task", "outcome"),
+            "server",
+            "Jobs that ever ended, by the state in which they ended, counted in the transaction that ended them",
+        ),
+        Metric(
+            "rowlock_attempts_unsuccessful_total",
+            "counter",
+            ("queue", "task", "outcome"),
+            "server",
+            "Attempts that ever ended without success, by their outcome, counted in the transaction that ended them",
+        ),
         Metric("rowlock_workers", "gauge", (), "server", "Workers that are alive"),
         Metric("rowlock_workers_slots", "gauge", (), "server", "Slots of all workers that are alive"),
         Metric(

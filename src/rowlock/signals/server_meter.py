@@ -8,14 +8,16 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from typing import Protocol, TypeVar
 
-from rowlock.signals.families import MOST, OTHER, Sample, Samples, number
-from rowlock.store import metrics, reads, schedules
+from rowlock.signals.families import MOST, OTHER, Bounded, Sample, Samples, number
+from rowlock.store import metrics, reads, schedules, tallies
 from rowlock.store.engines.operation import Operation
 from rowlock.store.metrics import SourceLevel
 from rowlock.store.reads import QueueStats, Stats
+from rowlock.store.tallies import Total
 
 T = TypeVar("T")
 READ_AGAIN_SECONDS = 2.0
+ATTEMPT = "attempt."  # before the outcomes that the totals have of attempts
 
 
 class Run(Protocol):
@@ -43,8 +45,14 @@ class DatabaseMeter:
         stats = await self._run(reads.stats())
         levels = await self._run(metrics.source_levels())
         due = await self._run(schedules.next_due())
+        totals = await self._run(tallies.totals())
         late = 0.0 if due is None else max(0.0, -due)
-        return {**of_queues(stats), **of_sources(levels), **dict([number("rowlock_schedule_late_seconds", late)])}
+        return {
+            **of_queues(stats),
+            **of_sources(levels),
+            **of_totals(totals),
+            **dict([number("rowlock_schedule_late_seconds", late)]),
+        }
 
 
 def of_queues(stats: Stats) -> dict[str, Sequence[Sample]]:
@@ -69,6 +77,19 @@ def of_queues(stats: Stats) -> dict[str, Sequence[Sample]]:
 
 def _depth(queue: QueueStats) -> int:
     return queue.queued + queue.retryable + queue.running
+
+
+def of_totals(totals: Sequence[Total]) -> dict[str, Sequence[Sample]]:
+    """Jobs that ended and attempts that did not succeed, since the tables were made."""
+    queues, tasks = Bounded(), Bounded()
+    jobs, attempts = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for total in sorted(totals, key=lambda total: (total.queue, total.task)):
+        counted = attempts if total.what.startswith(ATTEMPT) else jobs
+        counted[queues(total.queue), tasks(total.task), total.what.removeprefix(ATTEMPT)] += total.count
+    return {
+        "rowlock_jobs_finished_total": [Sample(*each) for each in sorted(jobs.items())],
+        "rowlock_attempts_unsuccessful_total": [Sample(*each) for each in sorted(attempts.items())],
+    }
 
 
 def of_sources(levels: Sequence[SourceLevel]) -> dict[str, Sequence[Sample]]:

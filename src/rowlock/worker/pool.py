@@ -16,8 +16,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, cast
 
 from rowlock.client.client import Client
-from rowlock.core.config import change_worker
-from rowlock.core.errors import NotAllowed, StoreError
+from rowlock.core.config import SentrySettings, change_worker
+from rowlock.core.errors import ConfigError, NotAllowed, StoreError
 from rowlock.signals.endpoint import Answers, Endpoint
 from rowlock.signals.logs import JobLog
 from rowlock.signals.meters import TimedStore, WorkerMeter, check_installed, shown
@@ -118,6 +118,8 @@ class WorkerPool:
         if meter is not None:
             watchers.append(meter)
             store = cast(Store, TimedStore(store, meter))
+        if app.settings.sentry.wanted:
+            watchers.append(_sentry(app.settings.sentry))
         self._watcher = Watchers(*watchers)
         self._loops = Loops(store.outage)
         self.slots = Slots(self.id, settings.pool_size, self._watcher)
@@ -308,3 +310,11 @@ class WorkerPool:
             await self._registration.remove(self._store)
         except StoreError as error:
             log.warning("could not sign off: %s", error)
+
+
+def _sentry(settings: SentrySettings) -> Watcher:
+    try:
+        from rowlock.signals.sentry import Sentry
+    except ImportError as error:
+        raise ConfigError('sentry needs a library: pip install "rowlock[sentry]"') from error
+    return Sentry(settings)
