@@ -36,8 +36,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         try:
             yield
         finally:
-            await service.feed.close()
-            await service.changes.close()
+            await service.close()
 
     app = FastAPI(
         title="Rowlock job API",
