@@ -8,13 +8,14 @@ from rowlock.cli.main import execute
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
 VERBS += ["bridge", "deadletters", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens"]
-VERBS += ["webhooks", "workers"]
+VERBS += ["webhooks", "workers", "alerts", "login-link"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],
     "batches": ["list", "show", "cancel"],
     "sources": ["list", "set", "pause", "resume"],
     "tokens": ["create", "list", "revoke"],
+    "alerts": ["list", "test"],
     "deadletters": ["list", "show", "republish", "drop"],
     "schedules": ["list", "next", "add", "remove", "run", "pause", "resume"],
     "webhooks": ["secret"],

@@ -29,6 +29,7 @@ TABLES = (
     "set_aside",
     "tokens",
     "tickets",
+    "login_links",
     "requests",
     "events",
     "outbox",

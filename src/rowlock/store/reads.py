@@ -257,14 +257,27 @@ def never_due(n: int) -> Steps[list[tuple[str, str]]]:
     return [(row.id, row.task) for row in (yield Call("never_due", n=n))]
 
 
-@operation(read=True)
-def stats() -> Steps[Stats]:
-    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables."""
-    workers = yield Call("live_workers")
-    paused = {row.name for row in (yield Call("paused_queues"))}
+@dataclass(frozen=True, slots=True)
+class ReadyQueues:
+    """Jobs that may be claimed now, by queue and state, and how long the first of each queue has been claimable."""
+
+    counted: Counter[tuple[str, str]]
+    oldest: dict[str, float]
+    exact: bool
+
+    @property
+    def ready(self) -> dict[str, int]:
+        """How many of each queue."""
+        found = Counter[str]()
+        for (queue, _), number in self.counted.items():
+            found[queue] += number
+        return dict(found)
+
+
+def ready_queues() -> Steps[ReadyQueues]:
+    """Count what is ready, at a cost that does not grow with the tables. Where `exact` is false, less was counted."""
     counted, exact = Counter[tuple[str, str]](), True
     oldest: dict[str, float] = {}
-
     heads = yield Call("lane_heads", n=LANES)
     lanes = sorted({(head.queue, head.task) for head in heads})
     each = max(100, min(COUNT_LIMIT, LOOKS // 2 // max(len(lanes), 1)))
@@ -275,12 +288,22 @@ def stats() -> Steps[Stats]:
         exact = exact and lane.ready < each
     for lane in [*sizes, *heads]:  # also the first job of each priority: low priorities may wait longest
         oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), lane.age or 0.0)
+    return ReadyQueues(counted, oldest, exact and len(heads) < LANES)
+
+
+@operation(read=True)
+def stats() -> Steps[Stats]:
+    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables."""
+    workers = yield Call("live_workers")
+    paused = {row.name for row in (yield Call("paused_queues"))}
+    ready = yield from ready_queues()
+    counted, exact = ready.counted, ready.exact
 
     waiting = yield Call("waiting_lanes", n=LOOKS)
     for lane in waiting:
         counted[lane.queue, lane.state] += lane.number
         counted[lane.queue, "waiting"] += lane.number
-    exact = exact and len(heads) < LANES and sum(lane.number for lane in waiting) < LOOKS
+    exact = exact and sum(lane.number for lane in waiting) < LOOKS
     longest: dict[str, float] = {}
     for lane in (yield Call("running_lanes")):
         counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
@@ -291,6 +314,7 @@ def stats() -> Steps[Stats]:
     tasks = sorted({row.task for row in lately})
     served = {name for row in workers for name in names(row.queues) or ()}
     every = sorted(paused | served | {queue for queue, _ in counted})
+    oldest = ready.oldest
     return Stats(
         queues=tuple(_queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in every),
         exact=exact,

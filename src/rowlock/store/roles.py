@@ -41,7 +41,7 @@ READABLE = (
     "schedules", "ticks", "sources", "tasks", "events", "set_aside", "alerts", "migrations",
     "tallies", "rollups", "counters", "queue_samples", "job_logs",
 )  # fmt: skip
-SECRET = ("tokens", "tickets", "requests", "webhook_secrets")
+SECRET = ("tokens", "tickets", "login_links", "requests", "webhook_secrets")
 UNREADABLE = (
     "job_keys", "event_listeners", "app_migrations", "webhooks", "webhook_deliveries", "outbox", "alert_lease",
     "alert_messages", "audit", "previews",

@@ -50,6 +50,8 @@ async def encode(
         raise
     if code != 0:
         raise _failure(code, said.result())
+    if not await asyncio.to_thread(target.exists):
+        raise ExportFailed("ENCODER_FAILED", "ffmpeg reported success, and wrote no file")
 
 
 async def _start(command: list[str]) -> asyncio.subprocess.Process:

@@ -39,9 +39,14 @@ async def export(job_type: str, source: Path, target: Path, duration_ms: int, te
         else:
             raise ExportFailed("UNKNOWN_JOB_TYPE", f"{job_type!r:.100} is none of {', '.join(FILE_NAMES)}")
     except OSError as error:
-        if error.errno in FULL:
-            raise ExportFailed("DISK_FULL", f"there is no space for {target.name}: {error.strerror}") from None
-        raise ExportFailed("CANNOT_WRITE", f"cannot write {target.name}: {error.strerror or error}") from None
+        raise cannot_write(target, error) from None
+
+
+def cannot_write(target: Path, error: OSError) -> ExportFailed:
+    """The failure of an export whose file cannot be written."""
+    if error.errno in FULL:
+        return ExportFailed("DISK_FULL", f"there is no space for {target.name}: {error.strerror}")
+    return ExportFailed("CANNOT_WRITE", f"cannot write {target.name}: {error.strerror or error}")
 
 
 async def _mp4(replay: Replay, duration: int, target: Path, tell: Tell) -> None:
