@@ -40,7 +40,7 @@ class Service:
         self.feed = Feed(client.store)
         self.changes = Changes(client.store)
         self.results = client.results
-        self.metrics = DatabaseMeter(self.run)
+        self.metrics = DatabaseMeter(self.look)
         self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()
