@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 
-from api.conftest import Api, Serve, Socket
+from api.conftest import Api, Browser, Serve, Socket
 from api.test_live import read_stream
 from rowlock import InvalidArguments
 from rowlock.store import tokens
@@ -219,3 +219,23 @@ async def test_a_wrong_login_link_is_a_clear_error(api: Api) -> None:
     ):
         with pytest.raises(InvalidArguments, match=said):
             await api.app.login_link(**wrong)  # type: ignore[arg-type]
+
+
+async def test_a_token_that_is_typed_in_opens_a_session_that_ends_with_it(api: Api) -> None:
+    _, job, _ = await api.ask("POST", "/api/jobs", await api.token(), {**NEW_JOB, "watch": True})
+    page = await api.log_in()
+    for wrong in ("nonsense", tokens.new_secret(), await api.token(ttl=0.0), job["watchToken"], page.secret):
+        assert (await api.ask("POST", "/api/session", None, {"token": wrong}))[0] == 401
+    for unclear in ({}, {"token": "a", "once": "b"}, {"token": ""}):
+        assert (await api.ask("POST", "/api/session", None, unclear))[0] == 422
+    token = await api.token(None, "operator:read", ttl=300)
+    status, session, headers = await api.ask("POST", "/api/session", None, {"token": token})
+    assert (status, session["scope"], session["mayChange"]) == (201, "operator:read", False)
+    assert datetime.fromisoformat(session["expiresAt"]) - datetime.now(UTC) < timedelta(seconds=301)
+    typed = Browser(api, headers["set-cookie"].partition(";")[0], session)
+    assert (await typed.ask("GET", "/api/operator/queues"))[0] == 200
+    assert len(await (await api.app.store()).run(tokens.revoke(token))) == 2
+    deadline = time.monotonic() + 5
+    while (await typed.ask("GET", "/api/jobs"))[0] == 200:
+        assert time.monotonic() < deadline
+    assert (await page.ask("GET", "/api/jobs"))[0] == 200

@@ -39,8 +39,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
             async with alerting(client):
                 yield
         finally:
-            await service.feed.close()
-            await service.changes.close()
+            await service.close()
 
     app = FastAPI(
         title="Rowlock job API",

@@ -25,9 +25,12 @@ router = APIRouter(prefix="/api/session", tags=["session"])
 
 
 class LoginShape(Shape):
-    """The secret of a login link."""
+    """The secret of a login link, or a token that somebody has typed in."""
 
-    once: str = Field(min_length=1, max_length=200, description="What follows `#once=` in the link")
+    once: str | None = Field(
+        default=None, min_length=1, max_length=200, description="What follows `#once=` in the link"
+    )
+    token: str | None = Field(default=None, min_length=1, max_length=200, description="Made by `rowlock tokens create`")
 
 
 class SessionShape(Shape):
@@ -48,15 +51,21 @@ class SessionShape(Shape):
     responses=documented("INVALID_JSON", "BODY_TOO_LARGE", "FORBIDDEN"),
 )
 async def log_in(body: LoginShape, request: Request, response: Response, service: Serving) -> SessionShape:
-    """Exchange a login link for a session. The browser keeps it in a cookie that scripts cannot read."""
+    """Exchange a login link or a token for a session. The browser keeps it in a cookie that scripts cannot read."""
     if not may_come_from(request, ()):
         raise Refusal("INVALID_ORIGIN", "only a page of this server can log in")
     if not service.authenticator.has_sessions:
         raise Refusal("FORBIDDEN", "the application in which this API is mounted says who asks; log in there")
     secret, seconds = tokens.new_secret(), service.settings.session_seconds
-    session = await service.run(sessions.open_session(body.once, secret, seconds))
+    if body.once is not None and body.token is None:
+        opened, wrong = sessions.open_session(body.once, secret, seconds), "this login link is unknown, used or too old"
+    elif body.token is not None and body.once is None:
+        opened, wrong = sessions.open_session_from(body.token, secret, seconds), "this token is not valid"
+    else:
+        raise Refusal("INVALID_REQUEST", "send either `once` or `token`")
+    session = await service.run(opened)
     if session is None:
-        raise Refusal("UNAUTHORIZED", "this login link is unknown, used or too old; ask for a new one")
+        raise Refusal("UNAUTHORIZED", f"{wrong}; ask for a new one")
     cookies.set_cookie(request, response, secret, seconds)
     return _shown(service, asker_of(session, cookies.csrf_of(secret)))
 

@@ -31,3 +31,13 @@ def open_session(link: str, secret: str, ttl: float) -> Steps[Token | None]:
         ttl=ttl,
     )
     return token_of(rows[0])
+
+
+@operation(single=True)
+def open_session_from(token: str, secret: str, ttl: float) -> Steps[Token | None]:
+    """Store a session with the rights of a token, which ends with the token at the latest; None if the token is not
+    valid, or opens one job alone."""
+    rows = yield Call(
+        "create_session_from", token=hash_of(token), id=new_id(), hash=hash_of(secret), hint=hint_of(secret), ttl=ttl
+    )
+    return token_of(rows[0]) if rows else None

@@ -29,9 +29,13 @@ ORDER BY created_at DESC, id DESC
 LIMIT :n;
 
 -- name: revoke_tokens
--- End the tokens with this id, hint or hash; answers those that this call has ended.
+-- End the tokens with this id, hint or hash, and the sessions that were made from them; answers those that this call has
+-- ended.
 UPDATE {t}tokens SET revoked_at = {now}
-WHERE revoked_at IS NULL AND (CAST(id AS text) = :which OR hint = :which OR hash = :which)
+WHERE revoked_at IS NULL AND (
+    CAST(id AS text) = :which OR hint = :which OR hash = :which
+    OR made_from IN (
+        SELECT t.id FROM {t}tokens t WHERE CAST(t.id AS text) = :which OR t.hint = :which OR t.hash = :which))
 RETURNING CAST(id AS text) AS id, hint;
 
 -- name: good_tokens

@@ -5,6 +5,7 @@
 ALTER TABLE rowlock.tokens ADD COLUMN kind text NOT NULL DEFAULT 'token';
 ALTER TABLE rowlock.tokens ADD CONSTRAINT tokens_kind CHECK (
     kind = 'token' OR (kind = 'session' AND job_id IS NULL AND expires_at IS NOT NULL));
+ALTER TABLE rowlock.tokens ADD COLUMN made_from uuid;  -- of a session: the token that asked for it, and with which it is revoked
 
 -- Login links that were not used yet, by the SHA-256 of their secret. Using one deletes it.
 CREATE TABLE rowlock.login_links (

@@ -4,6 +4,7 @@
 -- table, both are listed, revoked, pruned and checked beside open sockets by the same statements.
 ALTER TABLE rowlock_tokens ADD COLUMN kind TEXT NOT NULL DEFAULT 'token' CHECK (
     kind = 'token' OR (kind = 'session' AND job_id IS NULL AND expires_at IS NOT NULL));
+ALTER TABLE rowlock_tokens ADD COLUMN made_from TEXT;  -- of a session: the token that asked for it, and with which it is revoked
 
 -- Login links that were not used yet, by the SHA-256 of their secret. Using one deletes it.
 CREATE TABLE rowlock_login_links (
