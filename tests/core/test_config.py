@@ -313,6 +313,11 @@ def test_an_unknown_key_gets_the_nearest_known_one(file: str, start: str, meant:
     assert mistake(file) == f"{start}: no such setting; did you mean {meant}?"
 
 
+@pytest.mark.parametrize("zone", ["Nope/Zone", "../etc/passwd", "''"])
+def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
+    assert "must be a time zone such as UTC" in mistake(f"api: {{zone: {zone}}}")
+
+
 def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
     assert mistake("worker: {zzz: 1}").endswith("metrics_host")
     first = "there are database, pooler, direct_url, app, sources, schedules, worker, transactions, retention"

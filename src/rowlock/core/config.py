@@ -190,7 +190,7 @@ class RetentionSettings(_Section):
 def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
-    except (OSError, ValueError):
+    except (LookupError, OSError, ValueError):
         raise ValueError("must be a time zone such as UTC or Asia/Seoul") from None
     return name
 
