@@ -60,6 +60,7 @@ KINDS: dict[str, Kind] = {
     "TOO_MANY_CONNECTIONS": Kind(429, "The owner has too many open connections"),
     "INTERNAL": Kind(500, "The server has a fault"),
     "RESULTS_UNAVAILABLE": Kind(503, "The storage of results cannot be used now"),
+    "TOO_SLOW": Kind(503, "The database took too long to answer this; ask for less"),
     "UNAVAILABLE": Kind(503, "The database cannot be used now"),
 }
 
