@@ -96,8 +96,8 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that carries the job's id, task, attempt and worker. With `keep_logs=True`, the task's lines of level INFO
-        and above are also kept with the job, for its page in the dashboard."""
+        """A logger that carries the job's id, task, attempt and worker. With `keep_logs=True`, the task's lines of
+        level INFO and above are also kept with the job, for its page in the dashboard."""
         extra = {"job_id": self.job_id, "task": self.task, "attempt": self.attempt, "worker": self._job.worker}
         logger = logging.getLogger(f"rowlock.task.{self.task}")
         if self._keep_line is None:
