@@ -17,6 +17,7 @@ from apps.replays.media import fake_ffmpeg, is_mp4, is_png, sleeping_ffmpeg, wai
 from apps.replays.replays import ask_export, create, ended, replay
 from rowlock.cli.main import execute
 from rowlock_apps.replays import encoder
+from rowlock_apps.replays.app import Replays
 from rowlock_apps.replays.output import written_once
 from rowlock_apps.replays.worker import settings_of
 from support.redis_server import RedisServer
@@ -45,6 +46,19 @@ def start(remote: Remote) -> Iterator[Start]:
     for process in started:
         process.kill()
         process.wait(10)
+
+
+def test_the_settings_choose_whether_exports_run_here_or_behind_redis(tmp_path: Path) -> None:
+    """Also settings that come later, as those of a command with --config do."""
+    (tmp_path / "far.yaml").write_text("redis: {url: 'redis://127.0.0.1:1/0'}")
+    far, near = Replays(config=tmp_path / "far.yaml"), Replays()
+    assert sorted(far.registry.elsewhere()) == ["REPLAY_MP4", "REPLAY_THUMBNAIL"]
+    assert near.registry.elsewhere() == {}
+    here, there = near.settings, far.settings
+    near.configure(there)
+    far.configure(here)
+    assert sorted(near.registry.elsewhere()) == ["REPLAY_MP4", "REPLAY_THUMBNAIL"]
+    assert far.registry.elsewhere() == {}
 
 
 def test_the_worker_imports_neither_rowlock_nor_a_database_driver() -> None:
