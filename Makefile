@@ -20,7 +20,7 @@ GRAPHILE := bench/systems/graphile
 # The generator of API clients that the docs show has a venv of its own: it needs an older typer than we do.
 CLIENT := $(VENV)/client
 
-.PHONY: help demo test soak path bench bench-full bench-compare bench-tools lint format wheel clean
+.PHONY: help demo test soak path ui bench bench-full bench-compare bench-tools lint format wheel clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demo"
@@ -29,13 +29,19 @@ help:
 	@echo "make path    follow one job through the code: functions, files, lines (ARGS='--source CHECKOUT' for another one)"
 	@echo "make bench   measure against other queues (up to 15 minutes)   make bench-full   the same, an hour"
 	@echo "make bench-compare ARGS=REV   this tree against an earlier commit, in the same minutes"
-	@echo "make lint    ruff, mypy, import layers        make format   let ruff rewrite"
+	@echo "make ui      build the dashboard and the other pages, if their sources in ui/ have changed"
+	@echo "make lint    ruff, mypy, import layers, tsc   make format   let ruff rewrite"
 	@echo "make wheel   build dist/*.whl                 make clean    remove what make made"
 
+# An editable install builds the pages. It is done again, without its dependencies, when they have changed since.
 demo: $(VENV)/.core
+	@$(BIN)/python ui/build.py --check || { $(call INSTALL,--no-deps --editable .); } || echo "the pages could not be built; the rest works"
 	@$(BIN)/rowlock demo $(ARGS)
 
-test: lint
+ui: $(VENV)/.dev
+	$(BIN)/python ui/build.py
+
+test: lint ui
 	$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder $(ARGS)
 
 soak: $(VENV)/.dev
@@ -58,6 +64,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python ui/build.py --types
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -67,7 +74,7 @@ wheel: $(VENV)/.core
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(GRAPHILE)/node_modules dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(GRAPHILE)/node_modules ui/node_modules src/*/*/static dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # A stamp older than pyproject.toml means that the install is done again.
 $(VENV)/.core: pyproject.toml | $(BIN)/python

@@ -1,6 +1,6 @@
 """How fast jobs go through the Redis bridge and back, beside a bare loop of XADD and XREADGROUP in the same run.
 
-    python -m bench.bridge [--jobs 10000] [--database URL]
+    python -m bench.bridge [--jobs 10000] [--postgres | --database URL]
 
 The worker behind Redis is a process that answers each request with a result and does nothing else. Jobs are enqueued
 before the clock starts; it stops when the last job has succeeded. Needs the packages of the extra `test` (Valkey).
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +105,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--database", help="an empty database; default: a new SQLite file")
+    parser.add_argument("--postgres", action="store_true", help="a new PostgreSQL server, started for this run")
     given = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
     from support.redis_server import RedisServer
 
-    with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        database = given.database or f"sqlite:///{folder}/jobs.db"
+        if given.postgres:
+            from bench.server import start_server
+
+            database = stack.enter_context(start_server()).create_database("jobs")
         server = RedisServer(Path(folder)).start()
         try:
             raw = bare(server, given.jobs)
-            database = given.database or f"sqlite:///{folder}/jobs.db"
             rate, busy = asyncio.run(bridged(server, database, given.jobs))
         finally:
             server.stop()

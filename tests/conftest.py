@@ -107,7 +107,7 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-LONG = ("races/processes", "apps", "worker", "docs", "cli", "races", "typing")
+LONG = ("races/processes", "browser", "apps", "worker", "docs", "cli", "races", "typing")
 
 
 @pytest.hookimpl(trylast=True)

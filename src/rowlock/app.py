@@ -8,19 +8,25 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rowlock.client.client import Client
 from rowlock.client.context import Context
 from rowlock.client.jobs import job_id_of
+from rowlock.client.login_links import login_link
 from rowlock.core.errors import ConfigError
 from rowlock.store.webhooks import TASK
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from fastapi import APIRouter, FastAPI
+    from starlette.requests import HTTPConnection
 
-    from rowlock.api.auth import Authenticate
+    from rowlock.api.auth import Authenticate, Authenticator
+    from rowlock.api.caller import Caller
+    from rowlock.api.server import Server
     from rowlock.bridge.bridge import Bridge
+    from rowlock.store.tokens import Scope
     from rowlock.worker.dispatcher import Dispatcher
     from rowlock.worker.lease import Lease
     from rowlock.worker.pool import WorkerPool
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
 
 class Rowlock(Client):
     """An app: the tasks of one program, the database that queues them, and the workers that run them."""
+
+    _authenticator: Authenticator | None = None
 
     @asynccontextmanager
     async def worker(self, **changes: Any) -> AsyncIterator[WorkerPool]:
@@ -72,14 +80,56 @@ class Rowlock(Client):
 
         await run_bridge(self)
 
+    def server(self) -> AbstractAsyncContextManager[Server]:
+        """The job API on a server in this process, at `api.host` and `api.port`; its `address` says where (a port of 0
+        is any that is free). Open requests are finished when the block ends."""
+        try:
+            from rowlock.api.server import serving
+        except ImportError as error:
+            raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
+        return serving(self)
+
+    def serve_pages(self, folder: str | Path) -> None:
+        """Let the job API serve a page of yours in place of the dashboard: index.html of a folder at the root, the
+        folder's files below static/. Anybody may read them."""
+        self.pages = Path(folder)
+
     def asgi(self, authenticate: Authenticate | None = None) -> FastAPI:
         """The job API as an ASGI application, to mount in one of yours under any prefix. `authenticate(request)`
-        answers the owner who sent a request, or None; without it the API asks for tokens."""
+        answers the owner who sent a request, or None; without it the API asks for tokens and sessions."""
         try:
             from rowlock.api.app import build
         except ImportError as error:
             raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
         return build(self, authenticate)
+
+    async def login_link(
+        self, owner: str | None = None, *, scope: Scope | None = None, base_url: str | None = None
+    ) -> str:
+        """An address that logs one browser in to the job API, once and within ten minutes: as an owner, or without one
+        as an operator (`scope="operator:read"` may only look). `base_url` is where the API is, if the settings do not
+        say it."""
+        link, stored = login_link(self.settings.api, owner, scope, base_url)
+        await self.perform(stored)
+        return link
+
+    async def caller(self, request: HTTPConnection) -> Caller:
+        """Who sent a request to a route of yours, by the tokens and sessions of the job API. Raises an HTTPException
+        that your framework answers: 401 when nobody knows, 403 when a page of another site may have sent it."""
+        try:
+            from rowlock.api.app import authenticator
+            from rowlock.api.caller import caller_of
+        except ImportError as error:
+            raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
+        if self._authenticator is None:
+            self._authenticator = authenticator(self)
+        return await caller_of(request, self._authenticator, self.settings.api)
+
+    def include_router(self, router: APIRouter) -> None:
+        """Serve your own routes beside the job API, by `rowlock serve`, `rowlock up` and `asgi()`. They stand behind
+        its checks: Host and Origin headers, size of the body, token, rate limits. On a path that both have, yours is
+        served."""
+        self.routers.append(router)
 
     def add_own_tasks(self) -> None:
         """The task that delivers webhooks, where they are enabled: one more task costs each claim a look."""

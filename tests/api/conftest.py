@@ -51,6 +51,13 @@ class Api:
             value = json.loads(raw) if "json" in kind and raw else raw
             return answer.status, value, {name.lower(): text for name, text in answer.headers.items()}
 
+    async def log_in(self, owner: str | None = "ana", scope: Any = None) -> "Browser":
+        """A browser that has used a login link."""
+        link = await self.app.login_link(owner, scope=scope, base_url=self.url)
+        status, session, headers = await self.ask("POST", "/api/session", None, {"once": link.partition("#once=")[2]})
+        assert status == 201, session
+        return Browser(self, headers["set-cookie"].partition(";")[0], session)
+
     async def create(self, token: str, task: str = "add", **args: Any) -> str:
         """A job's id."""
         status, body, _ = await self.ask("POST", "/api/jobs", token, {"jobType": task, "args": args})
@@ -64,6 +71,32 @@ class Api:
             if token is not None:
                 await raw.send_json({"token": token, "lastEventId": since})
             yield Socket(raw)
+
+
+@dataclasses.dataclass
+class Browser:
+    """What a browser sends by itself for a page of this server that is logged in."""
+
+    api: Api
+    cookie: str
+    session: dict[str, Any]
+
+    @property
+    def secret(self) -> str:
+        """What the cookie holds."""
+        return self.cookie.partition("=")[2]
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+        """One request of the page."""
+        sent = {"Cookie": self.cookie, "Origin": self.api.url, "Sec-Fetch-Site": "same-origin"}
+        sent["X-Rowlock-CSRF"] = self.session["csrf"]
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.api.ask(method, path, None, body, **{name: value for name, value in sent.items() if value})
+
+    def socket(self, origin: str | None = None) -> Any:
+        """A WebSocket of the page, to be opened."""
+        headers = {"Cookie": self.cookie} | ({} if origin == "" else {"Origin": origin or self.api.url})
+        return self.api.http.ws_connect(self.api.url.replace("http", "ws") + "/api/ws", headers=headers)
 
 
 @dataclasses.dataclass

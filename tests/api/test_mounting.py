@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 import uvicorn
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -156,3 +156,27 @@ async def test_a_port_that_is_taken_is_an_error_that_says_so(api: Api, app_url: 
 async def test_anonymous_requests_get_401_also_while_there_is_no_token_at_all(api: Api) -> None:
     assert not await (await api.app.store()).run(tokens.any_good())
     assert (await api.ask("GET", "/api/jobs"))[0] == 401
+
+
+async def test_routes_of_the_app_itself_stand_behind_the_checks_of_the_api(serve: Serve) -> None:
+    router = APIRouter()
+
+    @router.post("/api/notes", status_code=201)
+    async def note(text: dict[str, str]) -> dict[str, str]:
+        return text
+
+    @router.get("/api/jobs")
+    async def instead_of_ours() -> str:
+        return "the app's own"
+
+    async with serve(lambda app: app.include_router(router), body_bytes=2000) as api:
+        token = await api.token()
+        assert (await api.ask("POST", "/api/notes", token, {"a": "b"}))[:2] == (201, {"a": "b"})
+        assert (await api.ask("POST", "/api/notes", None, {"a": "b"}))[1]["code"] == "UNAUTHORIZED"
+        assert (await api.ask("POST", "/api/notes", token, {"a": "b" * 2000}))[1]["code"] == "BODY_TOO_LARGE"
+        refused = await api.ask("POST", "/api/notes", token, {"a": "b"}, Origin="https://elsewhere.example")
+        assert refused[1]["code"] == "INVALID_ORIGIN"
+        assert (await api.ask("POST", "/api/notes", token, []))[1]["code"] == "INVALID_REQUEST"
+        assert (await api.ask("GET", "/api/jobs", token))[1] == "the app's own"
+        schema = (await api.ask("GET", "/api/openapi.json"))[1]
+        assert "/api/notes" in schema["paths"]

@@ -68,3 +68,20 @@ async def test_a_stop_signal_ends_open_sockets_and_streams_at_once(cli: Cli) -> 
             assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, live.RESTART)
             await stream.read()  # to its end, which came in order
     assert "Traceback" not in server.log
+
+
+async def test_serve_prints_an_operators_login_link_when_asked(cli: Cli) -> None:
+    port = free_port()
+    server = cli.start("serve", "--port", str(port), "--login-link")
+    url = f"http://127.0.0.1:{port}"
+    async with asyncio.timeout(90), aiohttp.ClientSession() as http:
+        await ready(http, url)
+        while "#once=" not in server.log:
+            await asyncio.sleep(0.05)
+        link = next(word for word in server.log.split() if word.startswith(f"{url}/#once="))
+        async with http.post(f"{url}/api/session", json={"once": link.partition("#once=")[2]}) as answer:
+            assert (await answer.json())["scope"] == "operator"
+        assert server.log.count("#once=") == 1
+        (session,) = cli.json("tokens", "list")
+        assert (session["kind"], session["scope"]) == ("session", "operator")
+        assert cli.json("tokens", "revoke", session["id"]) == {"revoked": [session["id"]]}

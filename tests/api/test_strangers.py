@@ -5,10 +5,10 @@ from statistics import median
 
 import pytest
 
-from api.conftest import Api
+from api.conftest import Api, Serve
 from rowlock import Rowlock
 from rowlock.api.app import build
-from rowlock.api.gate import OPEN
+from rowlock.api.gate import LOGIN, OPEN
 from rowlock.store import tokens
 
 MISSING = "01a1e816-66e9-7021-9c64-716195c1e13d"
@@ -32,21 +32,49 @@ def routes() -> list[tuple[str, str]]:
 
 
 def test_every_route_that_names_a_job_is_in_the_table_of_this_test() -> None:
-    assert {one for one in routes() if "{jobId}" in one[1]} == ONE_JOB
+    named = {one for one in routes() if "{jobId}" in one[1] and not one[1].startswith("/api/operator/")}
+    assert named == ONE_JOB
 
 
-@pytest.mark.parametrize(("method", "path"), [one for one in routes() if one[1] not in OPEN])
+async def test_without_a_valid_token_every_operator_route_gives_the_same_401(serve: Serve) -> None:
+    async with serve(stranger_requests_per_minute=1_000_000, address_requests_per_minute=1_000_000) as api:
+        expired, revoked = await api.token(None, "operator", ttl=0.0), await api.token(None, "operator")
+        await (await api.app.store()).run(tokens.revoke(revoked))
+        answers = []
+        for method, path in (one for one in routes() if one[1].startswith("/api/operator/")):
+            for token in (None, "nonsense", expired, revoked):
+                asked = path.replace("{jobId}", MISSING)
+                status, problem, headers = await api.ask(method, asked, token, b"{}" if method == "POST" else None)
+                answers.append((status, problem, headers["www-authenticate"], headers["content-type"]))
+        assert set(map(str, answers)) == {str(answers[0])}
+        assert (answers[0][0], answers[0][1]["code"]) == (401, "UNAUTHORIZED")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [one for one in routes() if one[1] not in OPEN and one != LOGIN and not one[1].startswith("/api/operator/")],
+)
 async def test_without_a_valid_token_every_route_gives_the_same_401(api: Api, method: str, path: str) -> None:
     ana = await api.token()
     mine = await api.create(ana, a=1)
     expired, revoked = await api.token(ttl=0.0), await api.token()
     await (await api.app.store()).run(tokens.revoke(revoked))
     body = b"{}" if method == "POST" else None
+    browser, gone = await api.log_in(), await api.log_in()
+    await (await api.app.store()).run(tokens.revoke(gone.secret))
+    name = browser.cookie.partition("=")[0]
+    bearers = (None, "nonsense", tokens.new_secret(), expired, revoked, "ey.ey.ey", ana + "x", "\xff", browser.secret)
+    cookies = [gone.cookie, f"{name}=", f"{name}={ana}", f"{name}={tokens.new_secret()}", f"x{browser.cookie}"]
+    cookies += [f"{browser.cookie}; {name}=x", f"{browser.cookie}x", f"{name}={'x' * 5000}"]
+    asked: list[tuple[str | None, str, dict[str, str]]] = [
+        (token, job_id, {}) for token in bearers for job_id in (mine, MISSING, "not-an-id")
+    ]
+    asked += [(None, mine, {"Cookie": cookie}) for cookie in cookies]
+    asked += [("nonsense", mine, {"Cookie": browser.cookie})]  # a wrong token is not passed over in favour of a cookie
     answers = []
-    for token in (None, "nonsense", tokens.new_secret(), expired, revoked, "ey.ey.ey", ana + "x", "\xff"):
-        for job_id in (mine, MISSING, "not-an-id"):
-            status, problem, headers = await api.ask(method, path.replace("{jobId}", job_id), token, body)
-            answers.append((status, problem, headers["www-authenticate"], headers["content-type"]))
+    for token, job_id, sent in asked:
+        status, problem, headers = await api.ask(method, path.replace("{jobId}", job_id), token, body, **sent)
+        answers.append((status, problem, headers["www-authenticate"], headers["content-type"]))
     assert set(map(str, answers)) == {str(answers[0])}
     assert answers[0][0] == 401
     assert answers[0][1]["code"] == "UNAUTHORIZED"
@@ -55,13 +83,16 @@ async def test_without_a_valid_token_every_route_gives_the_same_401(api: Api, me
 @pytest.mark.parametrize(("method", "path"), sorted(ONE_JOB))
 async def test_a_job_of_another_owner_is_answered_like_a_missing_one(api: Api, method: str, path: str) -> None:
     ana, bob = await api.token("ana"), await api.token("bob")
+    page = await api.log_in("bob")
     mine = await api.create(ana, a=1)
     nobodys = (await api.app.get_task("add").enqueue(a=1)).id
     answers = []
     for job_id in (mine, nobodys, MISSING, "not-an-id", "' OR 1=1 --", "%00"):
-        status, problem, headers = await api.ask(method, path.replace("{jobId}", job_id), bob)
-        assert job_id not in str(problem)
-        answers.append((status, str(problem), headers["content-type"], headers["content-length"]))
+        where = path.replace("{jobId}", job_id)
+        for answer in (api.ask(method, where, bob), page.ask(method, where)):
+            status, problem, headers = await answer
+            assert job_id not in str(problem)
+            answers.append((status, str(problem), headers["content-type"], headers["content-length"]))
     assert set(answers) == {answers[0]}
     assert answers[0][0] == 404
     assert "JOB_NOT_FOUND" in answers[0][1]

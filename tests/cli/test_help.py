@@ -6,15 +6,16 @@ import pytest
 import rowlock
 from rowlock.cli.main import execute
 
-VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
+VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "top", "doctor", "bench"]
 VERBS += ["bridge", "deadletters", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens"]
-VERBS += ["webhooks", "workers"]
+VERBS += ["webhooks", "workers", "alerts", "login-link"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume"],
     "batches": ["list", "show", "cancel"],
     "sources": ["list", "set", "pause", "resume"],
     "tokens": ["create", "list", "revoke"],
+    "alerts": ["list", "test"],
     "deadletters": ["list", "show", "republish", "drop"],
     "schedules": ["list", "next", "add", "remove", "run", "pause", "resume"],
     "webhooks": ["secret"],

@@ -224,7 +224,7 @@ async def test_what_cannot_be_meant_is_refused(rig: Rig) -> None:
 
 async def plan(rig: Rig, statement: str, wanted: JobFilter) -> str:
     query = load(rig.store.engine)[statement]
-    params = {"id": reads.LAST_ID if "list" in statement else numbered(0), "n": 50, **reads._params(wanted)}
+    params = {"id": reads.LAST_ID if "list" in statement else numbered(0), "n": 50, **reads.params(wanted)}
     async with rig.store.transaction() as tx:
         words = {"postgres": "EXPLAIN", "sqlite": "EXPLAIN QUERY PLAN"}[rig.store.engine]
         return "\n".join(str(row[-1]) for row in await tx.fetch(f"{words} {query.sql}", *bind(query, params, None)))

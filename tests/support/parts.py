@@ -39,10 +39,10 @@ class Part:
         """Its path; installs it if it is not here and that is allowed."""
         found = self.find()
         if found is None and may_install():
-            with _one_at_a_time(self.program) as note:
+            with one_at_a_time(self.program) as note:
                 found = self.find()  # another process of this run may have been first
                 if found is None and not note.exists():
-                    note.write_text(self._install())
+                    note.write_text(self.install())
                     found = self.find()
         return found
 
@@ -51,16 +51,14 @@ class Part:
         """How a person gets it."""
         return f"on Debian: apt-get install {self.package}"
 
-    def _install(self) -> str:
+    def install(self, seconds: float = INSTALL_SECONDS) -> str:
         """Answers what apt-get said. Nobody is asked anything."""
         quietly = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         script = f"apt-get update -q && apt-get install -q -y --no-install-recommends {self.package}"
         try:
-            done = subprocess.run(
-                ["sh", "-c", script], env=quietly, capture_output=True, text=True, timeout=INSTALL_SECONDS
-            )
+            done = subprocess.run(["sh", "-c", script], env=quietly, capture_output=True, text=True, timeout=seconds)
         except subprocess.TimeoutExpired:
-            return f"not done in {INSTALL_SECONDS:g} s"
+            return f"not done in {seconds:g} s"
         return done.stdout + done.stderr
 
 
@@ -90,7 +88,7 @@ def may_install() -> bool:
 
 
 @contextmanager
-def _one_at_a_time(program: str) -> Iterator[Path]:
+def one_at_a_time(program: str) -> Iterator[Path]:
     """A lock between the processes of all runs on this machine, and a file that is there once this run has tried."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())
     folder = Path(tempfile.gettempdir())

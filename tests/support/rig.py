@@ -29,9 +29,14 @@ TABLES = (
     "set_aside",
     "tokens",
     "tickets",
+    "login_links",
     "requests",
     "events",
     "outbox",
+    "tallies",
+    "alerts",
+    "alert_messages",
+    "alert_lease",
 )
 JSON_COLUMNS = ("args", "tags", "backoff", "result")
 

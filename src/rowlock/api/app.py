@@ -11,13 +11,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 
-from rowlock.api import health, jobs, live, operator, problems, results, webhooks
+from rowlock.api import dashboard, health, jobs, live, operator, problems, results, session, webhooks
 from rowlock.api.auth import Authenticate, Authenticator, Verifier
 from rowlock.api.gate import Gate, host_names
+from rowlock.api.pages import Pages
 from rowlock.api.service import Service
 from rowlock.client.client import Client
 from rowlock.client.version import VERSION
 from rowlock.core.errors import ConfigError
+from rowlock.worker.alerts import alerting
 
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
@@ -28,16 +30,16 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     no other application stands in front of it, so that the Host header is checked here."""
     settings = client.settings.api
     _check_webhooks(client)
-    service = Service(client, Authenticator(client, _verifier(client), authenticate))
+    service = Service(client, authenticator(client, authenticate))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await client.store()
         try:
-            yield
+            async with alerting(client):
+                yield
         finally:
-            await service.feed.close()
-            await service.changes.close()
+            await service.close()
 
     app = FastAPI(
         title="Rowlock job API",
@@ -51,12 +53,20 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         generate_unique_id_function=lambda route: route.name,  # what a generated client calls its functions
     )
     app.state.service = service
+    for router in client.routers:  # first: on a path that both have, the app's own route is served
+        app.include_router(router)
     app.include_router(live.router)
     app.include_router(results.router)
     app.include_router(webhooks.router)
     app.include_router(jobs.router)
     app.include_router(operator.router)
+    app.include_router(session.router)
     app.include_router(health.router)
+    pages = Pages(client.pages) if client.pages is not None else None
+    if pages is None and authenticate is None:  # a host application that says who asks knows owners, and no operators
+        pages = dashboard.pages()
+    if pages is not None:
+        app.router.routes.extend(pages.routes())
     app.add_exception_handler(problems.Refusal, problems.on_refusal)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
     app.add_exception_handler(HTTPException, problems.on_http)
@@ -64,7 +74,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         app.add_exception_handler(error, problems.on_unavailable)
     app.add_exception_handler(Exception, problems.on_fault)
     hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
-    app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix)
+    app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix, pages=pages)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -74,6 +84,11 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
             expose_headers=["ETag", "Location", "Retry-After", "Preference-Applied", "Repr-Digest"],
         )
     return app
+
+
+def authenticator(client: Client, authenticate: Authenticate | None = None) -> Authenticator:
+    """Finds out who asks, by the settings of an app."""
+    return Authenticator(client, _verifier(client), authenticate)
 
 
 def _check_webhooks(client: Client) -> None:

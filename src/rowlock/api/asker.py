@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from rowlock.store.owned import EVERYONE, Owner
 from rowlock.store.tokens import Scope, Token
@@ -17,6 +18,8 @@ class Asker:
     token_id: str | None = None  # of a token of ours
     job_id: str | None = None  # the only job that they may read
     good_until: float | None = None  # when their JSON Web Token expires, in seconds since 1970
+    expires_at: datetime | None = None  # of a token of ours
+    csrf: str | None = None  # of a session in a cookie: the value that requests which change something must repeat
 
     @property
     def key(self) -> str:
@@ -34,6 +37,7 @@ class Asker:
         return self.scope != "operator:read" and self.job_id is None
 
 
-def asker_of(token: Token) -> Asker:
+def asker_of(token: Token, csrf: str | None = None) -> Asker:
     """Who has this token."""
-    return Asker(EVERYONE if token.owner is None else token.owner, token.scope, token.id, token.job_id)
+    owner = EVERYONE if token.owner is None else token.owner
+    return Asker(owner, token.scope, token.id, token.job_id, expires_at=token.expires_at, csrf=csrf)

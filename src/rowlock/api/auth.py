@@ -1,6 +1,7 @@
-"""Finds out who asks: a bearer token of ours, a JSON Web Token, or whatever the host application says.
+"""Finds out who asks: a bearer token of ours, a JSON Web Token, the cookie of a session, or whatever the host
+application says.
 
-Identity comes from a verified token alone. Headers such as X-User-Id mean nothing here.
+Identity comes from a verified token or session alone. Headers such as X-User-Id mean nothing here.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Protocol
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
+from rowlock.api import cookies
 from rowlock.api.asker import Asker, asker_of
 from rowlock.client.client import Client
 from rowlock.core.options import name
 from rowlock.store import tokens
-from rowlock.store.tokens import Token
+from rowlock.store.tokens import Kind, Token
 
 Authenticate = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
 
@@ -41,13 +43,20 @@ class Authenticator:
 
     def __init__(self, client: Client, verifier: Verifier | None, host: Authenticate | None) -> None:
         self._client, self._verifier, self._host = client, verifier, host
-        self._known: OrderedDict[str, tuple[float, Token | None]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, Kind], tuple[float, Token | None]] = OrderedDict()
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether a session counts: not where the host application says who asks."""
+        return self._host is None
 
     async def asker_of(self, connection: HTTPConnection) -> Asker | None:
         """Who sent this request; None when nobody knows."""
         if self._host is not None:
             return await self._asker_of_host(self._host, connection)
         given = connection.headers.getlist("authorization")
+        if not given:
+            return await self._asker_of_cookie(connection)
         kind, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         return await self.asker_of_token(secret.strip()) if kind.lower() == "bearer" else None
 
@@ -62,13 +71,26 @@ class Authenticator:
             raise
         return None if owner is None else Asker(name(owner, "the owner that authenticate() answers"))
 
+    async def _asker_of_cookie(self, connection: HTTPConnection) -> Asker | None:
+        secret = cookies.session_in(connection)
+        if secret is None or not cookies.may_count(connection):
+            return None
+        token = await self._token(secret, "session")
+        return None if token is None else asker_of(token, cookies.csrf_of(secret))
+
+    def forget(self, token_id: str) -> None:
+        """A session has been ended: this server does not wait until it has forgotten it."""
+        for key, (_, token) in list(self._known.items()):
+            if token is not None and token.id == token_id:
+                del self._known[key]
+
     async def asker_of_token(self, secret: str) -> Asker | None:
         """Whose token this is; None when it is nobody's, or no longer good, or where the host application alone says
         who asks."""
         if self._host is not None or not secret or len(secret) > 8192 or not secret.isascii():
             return None
         if secret.startswith(tokens.PREFIX):
-            token = await self._token(secret)
+            token = await self._token(secret, "token")
             return None if token is None else asker_of(token)
         if self._verifier is None:
             return None
@@ -76,11 +98,11 @@ class Authenticator:
             return await asyncio.to_thread(self._verifier.asker_of, secret)
         return self._verifier.asker_of(secret)
 
-    async def _token(self, secret: str) -> Token | None:
-        now, key = time.monotonic(), tokens.hash_of(secret)
+    async def _token(self, secret: str, kind: Kind) -> Token | None:
+        now, key = time.monotonic(), (tokens.hash_of(secret), kind)
         if (known := self._known.get(key)) is not None and known[0] > now:
             return known[1]
-        token = await (await self._client.store()).run(tokens.find(secret))
+        token = await (await self._client.store()).run(tokens.find(secret, kind))
         self._known[key] = (now + REMEMBERED_SECONDS, token)
         self._known.move_to_end(key)
         while len(self._known) > REMEMBERED:

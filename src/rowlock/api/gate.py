@@ -14,9 +14,12 @@ from collections.abc import Collection
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rowlock.api.cookies import READING, check_origin, check_session
 from rowlock.api.origin import may_come_from
+from rowlock.api.pages import Pages
 from rowlock.api.problems import UNUSABLE, Refusal, unauthorized, unavailable
 from rowlock.api.service import Service
 from rowlock.core.config import ApiSettings
@@ -24,17 +27,25 @@ from rowlock.core.config import ApiSettings
 access = logging.getLogger("rowlock.api.access")
 
 GONE = 499  # in the log, for a client that left before the end of its request
-READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 OPEN = ("/livez", "/readyz", "/api/openapi.json")  # for anybody: they tell nothing of any job
+LOGIN = ("POST", "/api/session")  # brings the secret of a login link, and needs no token
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 
 
 class Gate:
-    """ASGI middleware around the routes. `hosts` are the names of this server; None: the host application checks."""
+    """ASGI middleware around the routes. `hosts` are the names of this server; None: the host application checks.
+    `pages` are files that anybody may read."""
 
-    def __init__(self, app: ASGIApp, service: Service, hosts: Collection[str] | None, prefix: str = "") -> None:
-        self._app, self._service, self._hosts, self._prefix = app, service, hosts, prefix
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: Service,
+        hosts: Collection[str] | None,
+        prefix: str = "",
+        pages: Pages | None = None,
+    ) -> None:
+        self._app, self._service, self._hosts, self._prefix, self._pages = app, service, hosts, prefix, pages
         self._settings = service.settings
         self._askers = Buckets(service.settings.requests_per_minute)
         self._addresses = Buckets(service.settings.address_requests_per_minute)
@@ -58,6 +69,9 @@ class Gate:
             except Refusal as refusal:
                 await receive()
                 await refusal.response()(scope, receive, send)
+            return
+        if self._prefix and scope["path"] == self._prefix:  # the addresses in the dashboard are relative to its folder
+            await RedirectResponse(f"{self._prefix}/", 307)(scope, receive, send)
             return
         started, status = time.monotonic(), 500
 
@@ -90,15 +104,21 @@ class Gate:
     async def _check(self, scope: Scope) -> None:
         if not self._known_host(scope):
             raise Refusal("INVALID_HOST", "name this server in api.allowed_hosts to let it be reached by this name")
-        if scope["method"] not in READING and not self._known_origin(scope):
-            raise Refusal("INVALID_ORIGIN", "name the page's origin in api.cors_origins to let it send requests")
+        connection = HTTPConnection(scope)
+        check_origin(connection, self._settings)
         if _route_path(scope) in OPEN:
             return
         self._addresses.spend(_address(scope))
-        asker = await self._service.authenticator.asker_of(HTTPConnection(scope))
+        if self._pages is not None and scope["method"] in READING and _route_path(scope) in self._pages:
+            return
+        if (scope["method"], _route_path(scope)) == LOGIN:
+            self._strangers.spend(_address(scope))
+            return
+        asker = await self._service.authenticator.asker_of(connection)
         if asker is None:
             self._strangers.spend(_address(scope))
             raise unauthorized()
+        check_session(connection, asker)
         self._askers.spend(asker.key)
         scope["state"]["asker"] = asker
 

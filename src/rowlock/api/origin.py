@@ -27,3 +27,8 @@ def may_come_from(connection: HTTPConnection, named: Collection[str]) -> bool:
         return False
     weaker = connection.scope["scheme"] in SECURE and page.scheme not in SECURE
     return page.netloc != "" and page.netloc == connection.headers.get("host") and not weaker
+
+
+def is_own_page(connection: HTTPConnection) -> bool:
+    """Whether a page of this server sent the request, and its browser says so."""
+    return "origin" in connection.headers and may_come_from(connection, ())

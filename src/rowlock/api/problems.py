@@ -33,9 +33,10 @@ KINDS: dict[str, Kind] = {
     "INVALID_HOST": Kind(400, "The Host header names another server"),
     "INVALID_OUTPUT_PATH": Kind(400, "The result lies outside of the results folder"),
     "PAGE_TOO_DEEP": Kind(400, "The page is too far from the first one"),
-    "UNAUTHORIZED": Kind(401, "A valid token is needed"),
+    "UNAUTHORIZED": Kind(401, "A valid token or session is needed"),
     "FORBIDDEN": Kind(403, "The token does not allow this"),
     "INVALID_ORIGIN": Kind(403, "The request comes from a page of another origin"),
+    "INVALID_CSRF": Kind(403, "The request does not repeat the value of its session"),
     "JOB_NOT_FOUND": Kind(404, "There is no such job"),
     "TASK_NOT_FOUND": Kind(404, "There is no such public task"),
     "RESULT_NOT_FOUND": Kind(404, "The job has no result"),
@@ -58,6 +59,7 @@ KINDS: dict[str, Kind] = {
     "TOO_MANY_CONNECTIONS": Kind(429, "The owner has too many open connections"),
     "INTERNAL": Kind(500, "The server has a fault"),
     "RESULTS_UNAVAILABLE": Kind(503, "The storage of results cannot be used now"),
+    "TOO_SLOW": Kind(503, "The database took too long to answer this; ask for less"),
     "UNAVAILABLE": Kind(503, "The database cannot be used now"),
 }
 
@@ -134,6 +136,7 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
         "INVALID_REQUEST",
         "INVALID_HOST",
         "INVALID_ORIGIN",
+        "INVALID_CSRF",
         "UNAUTHORIZED",
         "TOO_MANY_REQUESTS",
         "UNAVAILABLE",
@@ -169,7 +172,8 @@ async def on_validation(_: Request, error: Exception) -> JSONResponse:
 async def on_http(_: Request, error: Exception) -> JSONResponse:
     """What the framework refuses by itself: no such route, no such method, a body that it cannot parse."""
     assert isinstance(error, HTTPException)
-    code = {400: "INVALID_JSON", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "INVALID_REQUEST")
+    codes = {400: "INVALID_JSON", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+    code = codes.get(error.status_code, "INVALID_REQUEST")
     return Refusal(code, headers=error.headers).response()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
@@ -59,10 +59,11 @@ async def serving(client: Client) -> AsyncIterator[Server]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def run_server(client: Client) -> None:
-    """Serve until a stop signal."""
+async def run_server(client: Client, started: Callable[[tuple[str, int]], Awaitable[None]]) -> None:
+    """Serve until a stop signal; `started` is called once with the address on which the server listens."""
     with signals() as stopper:
-        async with serving(client):
+        async with serving(client) as server:
+            await started(server.address)
             await stopper.asked.wait()
 
 

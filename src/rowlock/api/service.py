@@ -18,6 +18,8 @@ from rowlock.api.changes import Changes
 from rowlock.api.feed import Feed
 from rowlock.api.problems import UNUSABLE, Refusal
 from rowlock.client.client import Client
+from rowlock.client.stores import Stores
+from rowlock.core.errors import TooSlow
 from rowlock.core.job import Job
 from rowlock.store import owned, tokens
 from rowlock.store.engines.operation import Operation
@@ -25,6 +27,7 @@ from rowlock.store.owned import Owner
 
 T = TypeVar("T")
 TOKEN_SECONDS = 2.0
+LOOK_CONNECTIONS, LOOK_SECONDS = 2, 2.0  # of dashboards
 
 
 class Service:
@@ -36,10 +39,25 @@ class Service:
         self.feed = Feed(client.store)
         self.changes = Changes(client.store)
         self.results = client.results
+        self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()
         self._asked_at = 0.0
         self._connections: Counter[Owner] = Counter()  # WebSockets and event streams
+
+    async def look(self, operation: Operation[T]) -> T:
+        """Run a read for a dashboard: with connections of its own and a limit of time, so that people who look cannot
+        starve the application."""
+        try:
+            return await (await self._readers.get()).run(operation)
+        except TooSlow as error:
+            raise Refusal("TOO_SLOW", str(error)) from None
+
+    async def close(self) -> None:
+        """Stop reading, and close what was opened for it."""
+        await self.feed.close()
+        await self.changes.close()
+        await self._readers.close()
 
     async def run(self, operation: Operation[T]) -> T:
         """Run one operation on the app's database."""

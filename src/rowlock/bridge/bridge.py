@@ -33,6 +33,7 @@ from rowlock.worker.sweeper import Sweeper
 log = logging.getLogger("rowlock.bridge")
 
 BATCH = 500
+CLAIM_BATCH = 2000
 CANCEL_SECONDS = 1.0
 TRIM_SECONDS = 60.0
 CANCELS_SECONDS = 86_400.0  # how long a cancel message stays in its stream
@@ -48,7 +49,9 @@ class Bridge:
         if not self._tasks:
             raise ConfigError("no task of this app has runs_on='redis': there is nothing to publish")
         queues = {*app.settings.worker.queues, *(task.options.queue for task in self._tasks.values())}
-        self._worker = change_worker(app.settings.worker, {"queues": sorted(queues)})
+        # A worker claims no more than it can run soon; a bridge, what may wait in the stream.
+        most = min(CLAIM_BATCH, app.settings.redis.unread)
+        self._worker = change_worker(app.settings.worker, {"queues": sorted(queues), "claim_batch_size": most})
         self.streams = Streams(app.settings.redis, self.id)
         self.in_touch_since = boottime()  # since when every heartbeat of this bridge has reached the database
         self._wakeups: Wakeups | None = None
@@ -187,6 +190,9 @@ class Bridge:
         with suppress(*TROUBLE, StoreError):
             await self.publisher.round()
         await self._loops.finish("listen", timeout=CLAIM_SECONDS)
+        with suppress(*TROUBLE, StoreError, TimeoutError):
+            async with asyncio.timeout(CLAIM_SECONDS):
+                await self.listener.finish()
         await self._close()
         log.info("Bridge stopped: %s", self.id)
 

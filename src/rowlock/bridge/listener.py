@@ -30,7 +30,7 @@ from rowlock.store.engines.engine import Store
 
 log = logging.getLogger("rowlock.bridge")
 
-BATCH = 500
+BATCH = 1000  # as the settler of a worker
 CHECKS = 4  # result files that are checked at the same time
 MOST_DELIVERIES = 5  # of an unacknowledged message: it may be what crashes the bridges that read it
 PARSERS: Mapping[str, Callable[..., Message]] = {PROGRESS: progress, RESULTS: result}
@@ -57,28 +57,45 @@ class Listener:
         self._app, self._store, self._streams, self._trouble, self._told = app, store, streams, trouble, told
         self._settings = app.settings.redis
         self._again = True  # first read entries that an error left unacknowledged
+        self._ahead: asyncio.Task[list[Entry]] | None = None  # a read that was begun while a batch is written
+        self._reads_ahead = True
         self._take_over_at = time.monotonic()
         self._checks = asyncio.Semaphore(CHECKS)
+        requests = {name: task.options.request or REPLAYS for name, task in app.registry.elsewhere().items()}
+        self._writes_file = {name: output_name(wanted) is not None for name, wanted in requests.items()}
 
     # --- one round
 
     async def round(self) -> float:
         """Read and write once. Returns the delay before the next round."""
         try:
-            entries = await self._read()
-            if entries:
+            if entries := await self._read():
                 await self._handle(entries)
             self._trouble.worked()
         except TROUBLE as error:
-            self._again = True
+            await self._start_over()
             if missing_group(error):
                 log.warning("the consumer group %s is gone from Redis and is made again", "rowlock")
                 return await self._make_groups()
             return self._trouble.failed(error)
         except BaseException:
-            self._again = True
+            await self._start_over()
             raise
         return 0.0
+
+    async def finish(self) -> None:
+        """Store what was read ahead, so that no other bridge has to take it over. No round may be under way."""
+        self._reads_ahead = False
+        if self._ahead is not None:
+            await self.round()
+
+    async def _start_over(self) -> None:
+        """Read everything again that is not acknowledged, also what was read ahead: its order must be kept."""
+        self._again = True
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
 
     async def _make_groups(self) -> float:
         try:
@@ -88,6 +105,9 @@ class Listener:
         return random.uniform(0.1, 0.3)  # not at once: if Redis loses it again, this must not become a busy loop
 
     async def _read(self) -> list[Entry]:
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            return await ahead
         if self._again:
             entries = await self._streams.read(BATCH, again=True)
             self._again = bool(entries)
@@ -97,6 +117,9 @@ class Listener:
             if entries := await self._take_over():
                 return entries
             self._take_over_at = time.monotonic() + self._settings.takeover_seconds / 2 * random.uniform(0.8, 1.0)
+        return await self._read_new()
+
+    async def _read_new(self) -> list[Entry]:
         return await self._streams.read(BATCH, again=False)
 
     async def _take_over(self) -> list[Entry]:
@@ -116,7 +139,12 @@ class Listener:
     # --- what is read
 
     async def _handle(self, entries: Sequence[Entry]) -> None:
-        """Store a batch and acknowledge it. If the database refuses it, store each entry alone to find the bad one."""
+        """Store a batch and acknowledge it; while it is full, the next one is read meanwhile. If the database refuses
+        it, store each entry alone to find the bad one."""
+        take_over = time.monotonic() >= self._take_over_at
+        if self._reads_ahead and len(entries) >= BATCH and not (self._again or take_over):
+            # More entries wait. After a smaller batch nothing is read ahead: it would be a batch of a few entries.
+            self._ahead = asyncio.get_running_loop().create_task(self._read_new())
         try:
             await self._done(await self._write(entries))
             return
@@ -164,8 +192,7 @@ class Listener:
 
     def _needs_file(self, task: str) -> bool:
         """Whether jobs of this task write a file: its request has an outputPath."""
-        known = self._app.registry.elsewhere().get(task)
-        return known is None or output_name(known.options.request or REPLAYS) is not None
+        return self._writes_file.get(task, True)
 
     async def _write_progress(self, judged: list[Judged]) -> list[Judged]:
         """Store progress. Of several messages about one job, the last is stored, with the largest percentage of all."""
@@ -192,14 +219,8 @@ class Listener:
                 first.setdefault(one.job.id, (entry, one))
         if not first:
             return judged
-        ends = sorted((one for _, one in first.values()), key=lambda one: one.job.id)
-        checked = await asyncio.gather(*map(self._checked, ends))
-        settlements, files = [], []
-        for job, end, file in checked:
-            settlements.append(Settlement(job, decide(job, end, random.random())))
-            if file is not None:
-                files.append((job.id, job.token, *file))
-        answers = await self._store.run(remote.settle(settlements, files, self._app.keep))
+        settlements, files = await self._decided([one for _, one in first.values()])
+        answers = await remote.settle(self._store, settlements, files, self._app.keep)
         applied = [s for s in settlements if answers[s.job.id] == "applied"]
         self._told([job for job, _ in applied], len(applied))
         ended = {job.batch_id for job, t in applied if job.batch_id is not None and t.state in FINAL}
@@ -220,18 +241,22 @@ class Listener:
             return Ignored(LATE)
         return Ignored(ACCEPTED if answers[one.job.id] == "applied" else STALE)
 
-    async def _checked(self, ended: Ended) -> tuple[Claimed, AttemptEnd, tuple[str, str] | None]:
-        """The end of an attempt, after its result file was checked; a bad file turns a success into a failure."""
-        if ended.file is None:
-            return ended.job, ended.end, None
+    async def _decided(self, ends: Sequence[Ended]) -> tuple[list[Settlement], list[remote.File]]:
+        """What follows these ends, and the files of successes. A bad file turns a success into a failure."""
+        named = [(one, one.file) for one in ends if one.file is not None]
+        found = await asyncio.gather(*[self._checksum(file, one.checksum or "") for one, file in named])
+        outcomes: list[tuple[Claimed, AttemptEnd]] = [(one.job, one.end) for one in ends if one.file is None]
+        files: list[remote.File] = []
+        for (one, file), answer in zip(named, found, strict=True):
+            outcomes.append((one.job, answer if isinstance(answer, Failed) else one.end))
+            if not isinstance(answer, Failed):
+                files.append((one.job.id, one.job.token, file, answer))
+        return [Settlement(job, decide(job, end, random.random())) for job, end in outcomes], files
+
+    async def _checksum(self, file: str, said: str) -> str | Failed:
         async with self._checks:
             most = self._app.settings.results.file_bytes
-            found = await asyncio.to_thread(
-                result_check.check, self._app.result_folder, ended.file, ended.checksum or "", most
-            )
-        if isinstance(found, Failed):
-            return ended.job, found, None
-        return ended.job, ended.end, (ended.file, found)
+            return await asyncio.to_thread(result_check.check, self._app.result_folder, file, said, most)
 
     # --- what is done
 

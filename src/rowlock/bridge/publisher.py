@@ -19,7 +19,7 @@ from rowlock.bridge.streams import TROUBLE, Streams, Trouble, place_of
 from rowlock.client.client import Client
 from rowlock.core.job import Claimed
 from rowlock.core.lanes import Lane
-from rowlock.core.remote import REPLAYS, folder_name, output_name
+from rowlock.core.remote import OUTPUT_NAME, REPLAYS, folder_name, output_name
 from rowlock.core.seen_sources import Head, Taken
 from rowlock.store import outbox
 from rowlock.store.engines.engine import Store
@@ -27,7 +27,7 @@ from rowlock.store.engines.operation import Operation
 
 log = logging.getLogger("rowlock.bridge")
 
-BATCH = 500
+BATCH = 1000
 IDLE_SECONDS = 1.0  # between looks for unsent rows that other bridges left
 COUNT_SECONDS = 0.2
 QUIET_SECONDS = 2.0  # after this long without an answer, a sent request is looked up in the stream
@@ -43,7 +43,10 @@ class Publisher:
         self.unread = 0
         self.arrived = asyncio.Event()
         self.cancelled = asyncio.Event()
-        self._fresh: list[tuple[str, str]] = []  # claimed by this bridge and not yet in the stream
+        requests = {name: task.options.request for name, task in app.registry.elsewhere().items()}
+        # Of each task, what its requests carry and the name of its result file.
+        self._wanted = {name: (wanted, output_name(wanted or REPLAYS)) for name, wanted in requests.items()}
+        self._fresh: list[Claimed] = []  # claimed by this bridge and not yet in the stream
         self._sent: list[tuple[str, str, str]] = []  # in the stream and not yet marked
         self._look_at = 0.0
         self._count_at = 0.0
@@ -59,7 +62,7 @@ class Publisher:
     def take(self, claimed: list[Claimed], sent: float) -> None:
         """Accept claimed jobs, whose outbox rows are committed: `round` sends them."""
         self.unread += len(claimed)
-        self._fresh += [(job.id, job.token) for job in claimed]
+        self._fresh += claimed
         self.arrived.set()
 
     def plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]:
@@ -91,12 +94,15 @@ class Publisher:
         return 0.0 if full else IDLE_SECONDS
 
     async def _send_fresh(self) -> None:
+        """Send the next batch, and meanwhile mark the batch before it. Nothing is sent before that is marked."""
         batch = self._fresh[:BATCH]
-        if batch and not self._sent:
-            outgoing = await self._store.run(outbox.read(batch))
-            await self._send(outgoing)
-            del self._fresh[: len(batch)]
-        await self._mark()
+        marking = asyncio.ensure_future(self._mark())
+        try:
+            outgoing = await self._store.run(outbox.still_wanted(batch)) if batch else []
+        finally:
+            await marking
+        await self._send(outgoing)
+        del self._fresh[: len(batch)]
 
     async def _send_left(self) -> bool:
         """Send rows that no bridge has sent in time; returns whether there may be more."""
@@ -118,17 +124,17 @@ class Publisher:
     async def _send(self, outgoing: Sequence[outbox.Outgoing]) -> None:
         if not outgoing:
             return
-        entries = await self._streams.add_many(REQUESTS, [self._request(out) for out in outgoing])
+        entries = await self._streams.add_many(REQUESTS, self._requests(outgoing))
         self._sent += [(out.job.id, out.job.token, entry) for out, entry in zip(outgoing, entries, strict=True)]
 
-    def _request(self, out: outbox.Outgoing) -> dict[str, str]:
-        task = self._app.registry.elsewhere().get(out.job.task)
-        wanted = None if task is None else task.options.request
-        name = output_name(wanted or REPLAYS)
-        path = None
-        if name is not None:
-            root = os.path.realpath(self._app.result_folder.path)
-            path = os.path.join(root, out.job.id, folder_name(out.job.attempt, out.job.token), name)
+    def _requests(self, outgoing: Sequence[outbox.Outgoing]) -> list[dict[str, str]]:
+        root = os.path.realpath(self._app.result_folder.path)
+        return [self._request(out, root) for out in outgoing]
+
+    def _request(self, out: outbox.Outgoing, root: str) -> dict[str, str]:
+        wanted, name = self._wanted.get(out.job.task, (None, OUTPUT_NAME))
+        folder = folder_name(out.job.attempt, out.job.token)
+        path = None if name is None else os.path.join(root, out.job.id, folder, name)
         return request(out.job, out.created_at, path, wanted)
 
     async def _mark(self) -> None:

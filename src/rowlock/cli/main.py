@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rowlock.cli import (
+    alerts,
     batches,
     bridge,
     deadletters,
@@ -15,6 +16,7 @@ from rowlock.cli import (
     doctor,
     enqueue,
     jobs,
+    login,
     migrate,
     queues,
     schedules,
@@ -22,6 +24,7 @@ from rowlock.cli import (
     sources,
     stats,
     tokens,
+    top,
     up,
     webhooks,
     worker,
@@ -72,10 +75,13 @@ app.add_typer(sources.verbs, name="sources")
 app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
 app.add_typer(tokens.verbs, name="tokens")
+app.command("login-link")(login.login_link)
 app.add_typer(deadletters.verbs, name="deadletters")
 app.add_typer(webhooks.verbs, name="webhooks")
+app.add_typer(alerts.verbs, name="alerts")
 app.command()(migrate.migrate)
 app.command()(stats.stats)
+app.command()(top.top)
 app.command()(doctor.doctor)
 app.command()(bench.bench)
 

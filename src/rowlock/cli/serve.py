@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rowlock.cli.login import LoginLinkOption, print_link
 from rowlock.cli.logs import configure_logs
 from rowlock.cli.options import grouped_options
 from rowlock.cli.target import Target, run_open
@@ -31,6 +32,8 @@ class ApiOptions:
     host: Annotated[str | None, typer.Option("--host", help="Address of the API [default: 127.0.0.1]")] = None
     port: Annotated[str | None, typer.Option("--port", metavar="N", help="Port of the API [default: 8321]")] = None
 
+    login_link: LoginLinkOption = None
+
     def flags(self) -> dict[str, Any]:
         """The options that were given, as settings."""
         given = {"api.host": self.host, "api.port": self.port}
@@ -46,11 +49,15 @@ def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
         from rowlock.api.server import run_server
     except ImportError as error:
         raise ConfigError(MISSING) from error
-    run_open(app, run_server)
+
+    async def tell(address: tuple[str, int]) -> None:
+        await print_link(app, address, options.login_link)
+
+    run_open(app, lambda app: run_server(app, tell))
 
 
 @asynccontextmanager
-async def serving_beside(app: Rowlock, asked: bool) -> AsyncIterator[None]:
+async def serving_beside(app: Rowlock, asked: bool, login_link: bool | None = False) -> AsyncIterator[None]:
     """Serve the API while the block runs. If the settings did not ask for it (`asked` is false), a missing package or a
     port in use is only logged, and the worker runs without the API."""
     try:
@@ -63,7 +70,7 @@ async def serving_beside(app: Rowlock, asked: bool) -> AsyncIterator[None]:
         return
     beside = serving(app)
     try:
-        await beside.__aenter__()
+        server = await beside.__aenter__()
     except ConfigError as error:
         if asked:
             raise
@@ -71,6 +78,7 @@ async def serving_beside(app: Rowlock, asked: bool) -> AsyncIterator[None]:
         yield
         return
     try:
+        await print_link(app, server.address, login_link)
         yield
     finally:
         await beside.__aexit__(None, None, None)

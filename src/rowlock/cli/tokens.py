@@ -1,4 +1,4 @@
-"""`rowlock tokens`: create, list and revoke tokens of the job API."""
+"""`rowlock tokens`: create, list and revoke tokens of the job API; list and revoke the sessions of browsers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rowlock.core.errors import InvalidArguments
 
 verbs = typer.Typer(help="Create, list and revoke tokens of the job API.", no_args_is_help=True, rich_markup_mode=None)
 
-COLUMNS = ("id", "hint", "owner", "scope", "created_at", "expires_at", "revoked_at")
+COLUMNS = ("id", "kind", "hint", "owner", "scope", "created_at", "expires_at", "revoked_at")
 SCOPE = "jobs (those of one owner), operator (all jobs), or operator:read (all jobs, read-only)"
 
 
@@ -54,7 +54,7 @@ def create_token(
 @verbs.command("list")
 @grouped_options
 def list_tokens(target: DataTarget, limit: LimitOption = 1000) -> None:
-    """List tokens, newest first. The tokens themselves cannot be shown again."""
+    """List tokens and sessions of browsers, newest first. The tokens themselves cannot be shown again."""
     from rowlock.store import tokens
 
     found = target.ask(tokens.tokens(limit))
@@ -66,15 +66,16 @@ def list_tokens(target: DataTarget, limit: LimitOption = 1000) -> None:
 def revoke_token(
     target: DataTarget,
     which: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="The token's id, its hint (first characters), or the token")
+        str,
+        typer.Argument(metavar="TOKEN", help="The id or hint (first characters) of a token or session, or the token"),
     ],
 ) -> None:
-    """Revoke a token: requests with it are refused, and its open connections are closed within five seconds."""
+    """Revoke a token or session: requests with it are refused, its open connections are closed within 5 seconds."""
     from rowlock.store import tokens
 
     ended = target.ask(tokens.revoke(which))
     if not ended:
-        complain(f"no valid token has the id or hint {which[:20]!r}; see rowlock tokens list")
+        complain(f"no valid token or session has the id or hint {which[:20]!r}; see rowlock tokens list")
         raise typer.Exit(NOT_FOUND)
     if target.as_json:
         show_json({"revoked": ended})

@@ -43,13 +43,13 @@ def up(
         raise typer.Exit(_reload(reload_dir or [Path.cwd()]))
     app = target.open_code("up", pool.flags() | api.flags())
     asked = app.settings.api != ApiSettings()
-    work(app, parent=parent, beside=_beside(app, asked), everything=True)
+    work(app, parent=parent, beside=_beside(app, asked, api.login_link), everything=True)
 
 
 @asynccontextmanager
-async def _beside(app: Rowlock, asked: bool) -> AsyncIterator[None]:
+async def _beside(app: Rowlock, asked: bool, login_link: bool | None) -> AsyncIterator[None]:
     """Run the API, and a bridge if Redis is configured, while the block runs."""
-    async with serving_beside(app, asked), bridging_beside(app):
+    async with serving_beside(app, asked, login_link), bridging_beside(app):
         yield
 
 

@@ -51,6 +51,8 @@ class Client(Jobs):
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self.error_hooks: list[ErrorHook] = []
+        self.pages: Path | None = None  # files for browsers, served beside the job API
+        self.routers: list[Any] = []  # routes of the app itself, which the job API serves beside its own
 
     # --- tasks
 

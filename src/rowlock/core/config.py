@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic import BeforeValidator as Before
 from pydantic_core import PydanticCustomError
 
+from rowlock.core.alerts import Rule, parse_rules
 from rowlock.core.durations import parse_duration
 from rowlock.core.errors import ConfigError
 from rowlock.core.source import check_name, check_policy
@@ -25,7 +27,7 @@ DAY = 86_400
 
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@|(?<=[?&]password=)[^&]*")
 _VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_]\w*)(:-(?P<default>[^}]*))?\}")
-_SECRET = re.compile("pass|secret|token|key|credential", re.IGNORECASE)
+_SECRET = re.compile("pass|secret|token|key|credential|webhook_url", re.IGNORECASE)
 
 
 def _seconds(value: object) -> object:
@@ -177,7 +179,7 @@ class RetentionSettings(_Section):
 def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
-    except (OSError, ValueError):
+    except (LookupError, OSError, ValueError):
         raise ValueError("must be a time zone such as UTC or Asia/Seoul") from None
     return name
 
@@ -251,6 +253,7 @@ class ApiSettings(_Section):
     address_requests_per_minute: Rate = 60_000  # from one address, with any tokens; WebSockets that are opened too
     stranger_requests_per_minute: Rate = 600  # from one address without a valid token
     connections_per_owner: Count = 20  # WebSockets and event streams
+    session_seconds: Seconds = 43_200  # a browser that a login link has logged in stays so for this long
     webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
 
 
@@ -283,6 +286,51 @@ class RedisSettings(_Section):
     unread: Count = 1_000  # requests that are published and of which nothing was heard; then publishing waits
 
 
+def _rules(value: object) -> object:
+    """Alert rules by name; checked, and left as they were written."""
+    if isinstance(value, str):  # an environment variable
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('must be JSON such as {"hanging": {"when": "running_seconds"}}') from None
+    parse_rules(value)
+    return value
+
+
+class AlertSettings(_Section):
+    """What operators are told about, and how. Without rules, nothing is looked at."""
+
+    rules: Annotated[dict[str, dict[str, Any]], Before(_rules)] = Field(default_factory=dict)
+    check_seconds: Annotated[float, Before(_seconds), Field(gt=0, le=3600, allow_inf_nan=False)] = 15  # between looks
+    repeat_seconds: Annotated[float, Before(_seconds), Field(ge=1, le=30 * DAY, allow_inf_nan=False)] = 3600
+    webhook_url: Annotated[str, _like("https?://[^/]", "must be an http or https URL")] | None = Field(
+        default=None, repr=False
+    )
+    webhook_secret: str | None = Field(default=None, repr=False, validate_default=True)
+    webhook_private: bool = False  # the URL may lead to the loopback or a private network
+    webhook_timeout_seconds: Seconds = 10
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _signs(cls, secret: str | None, info: ValidationInfo) -> str | None:
+        if secret is None:
+            if info.data.get("webhook_url") is not None:
+                raise ValueError("must be set where webhook_url is: messages are signed with it")
+            return None
+        try:
+            key = b64decode(secret.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            key = b""
+        if not secret.startswith("whsec_") or len(key) < 24:
+            raise ValueError("must be whsec_ and the base64 of 24 bytes or more")
+        return secret
+
+    @property
+    def parsed_rules(self) -> tuple[Rule, ...]:
+        """The rules as records."""
+        return parse_rules(self.rules, self.repeat_seconds)
+
+
 class Settings(_Section):
     """Everything that can be set from outside the code."""
 
@@ -298,6 +346,7 @@ class Settings(_Section):
     api: ApiSettings = ApiSettings()
     results: ResultSettings = ResultSettings()
     redis: RedisSettings = RedisSettings()
+    alerts: AlertSettings = AlertSettings()
 
 
 class Given(NamedTuple):
@@ -316,6 +365,7 @@ SECTIONS: dict[str, type[_Section]] = {
     "api": ApiSettings,
     "results": ResultSettings,
     "redis": RedisSettings,
+    "alerts": AlertSettings,
 }
 KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
     f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields
@@ -369,7 +419,8 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Given]]:
 
 def _environment(env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
     for name, value in sorted(env.items()):
-        if not name.startswith("ROWLOCK_") or name in OTHER_VARIABLES or _SERVICE.fullmatch(name):
+        ours = name in VARIABLES  # ROWLOCK_API__PORT looks like a variable of a Service, too
+        if not name.startswith("ROWLOCK_") or name in OTHER_VARIABLES or (not ours and _SERVICE.fullmatch(name)):
             continue
         _known(name, VARIABLES, Given(value, "environment"), "variable")
         if not value.strip():

@@ -115,9 +115,7 @@ async def settle(
     `tell` gets the answers before the batches end, which may take long if the database goes away meanwhile."""
     answers: dict[str, Answer] = {}
     done = [(job, t) for job, t in settlements if t.state is State.SUCCEEDED and job.on_success is None]
-    marked = [
-        job for job, _ in done if job.source is not None or job.batch_id is not None or job.unique_mode is not None
-    ]
+    marked = [job for job, _ in done if is_marked(job)]
     if done and await _succeed_all(store, [(job.id, job.token, t.result) for job, t in done], keep, marked):
         answers = dict.fromkeys([job.id for job, _ in done], "applied")
     # If not all of `done` were applied, all of them are left: `apply` finds those that were settled by their own token.
@@ -131,6 +129,11 @@ async def settle(
         ended = {job.batch_id for job, t in settlements if job.batch_id is not None and t.state in FINAL}
         await batches.end_after_commit(store, ended)
     return answers
+
+
+def is_marked(job: Claimed) -> bool:
+    """Whether a source, a batch or a key must be told of the end of this job."""
+    return job.source is not None or job.batch_id is not None or job.unique_mode is not None
 
 
 async def _succeed_all(

@@ -76,6 +76,14 @@ def _add(claimed: Sequence[Claimed], patience: float) -> Steps[None]:
 
 
 @operation(read=True)
+def still_wanted(claimed: Sequence[Claimed]) -> Steps[list[Outgoing]]:
+    """These claimed jobs as they are to be published, without those that have been cancelled since."""
+    rows = yield Call("outbox_wanted", asked=[(job.id, job.token) for job in claimed])
+    created = {row.id: moment(row.created_at) for row in rows}
+    return [Outgoing(job, created[job.id]) for job in claimed if job.id in created]
+
+
+@operation(read=True)
 def read(asked: Sequence[tuple[str, str]]) -> Steps[list[Outgoing]]:
     """The jobs (id, token) that are still to be published, in the order of their claim."""
     rows = yield Call("outbox_read", asked=asked)
@@ -93,7 +101,7 @@ def take(n: int, patience: float) -> Steps[list[Unsent]]:
     return sorted(Unsent(row.id, row.kind, row.job_id, row.token) for row in rows)
 
 
-@operation(repeatable=True)
+@operation(single=True, repeatable=True)
 def mark_sent(sent: Sequence[tuple[str, str, str]]) -> Steps[None]:
     """These requests (job, token, entry) are in the stream."""
     yield Call("outbox_sent", sent=sent)
@@ -103,6 +111,12 @@ def mark_sent(sent: Sequence[tuple[str, str, str]]) -> Steps[None]:
 def remove(ids: Sequence[int]) -> Steps[None]:
     """These rows have no purpose any more."""
     yield Call("outbox_remove", gone=[(str(row_id),) for row_id in ids])
+
+
+@operation(read=True)
+def overdue(seconds: float, n: int) -> Steps[int]:
+    """How many messages any bridge might have sent for so long, up to `n`: where a bridge runs, none."""
+    return int((yield Call("outbox_overdue", ago=-seconds, n=n))[0].number)
 
 
 @operation(read=True)

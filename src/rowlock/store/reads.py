@@ -34,6 +34,10 @@ LATELY_SECONDS = 300.0
 ASIDE_SHOWN = 100
 INDEXED = frozenset({State.RUNNING, State.DEAD, State.CANCELLED})  # states with an index of their own
 
+PLAIN = (
+    *("task", "queue", "owner", "source", "since", "until", "batch", "schedule", "error_code", "attempt"),
+    "unchanged_since",
+)
 _JSON = ("args", "backoff", "result")
 # SQLite may hold values in these columns that PostgreSQL's column types refuse: NULL times, numbers as text.
 _REQUIRED = ("run_after", "created_at", "updated_at")
@@ -52,9 +56,16 @@ class JobFilter:
     tag: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    batch: str | None = None
+    schedule: str | None = None
+    error_code: str | None = None
+    attempt: int | None = None  # at least so many
+    text: str | None = None  # somewhere in the arguments, as JSON writes it
+    unchanged_since: datetime | None = None
 
     def __post_init__(self) -> None:
-        for name, moment_ in (("since", self.since), ("until", self.until)):
+        for name in ("since", "until", "unchanged_since"):
+            moment_ = getattr(self, name)
             if moment_ is not None and moment_.tzinfo is None:
                 raise InvalidArguments(f"{name} must have a time zone: {moment_!r}")
 
@@ -175,7 +186,7 @@ def result_files(ids: Sequence[str]) -> Steps[dict[str, tuple[bool, str | None]]
 def newest_ids(filter: JobFilter, limit: int, before_id: str | None = None) -> Steps[list[str]]:
     """Ids of the jobs that match, newest first. For the next page, give the last id of this page as `before_id`."""
     path = _path(filter)
-    rows = yield Call(f"list_{path}", id=_id(before_id, LAST_ID), n=max(limit, 0), **_params(filter))
+    rows = yield Call(f"list_{path}", id=_id(before_id, LAST_ID), n=max(limit, 0), **params(filter))
     return [row.id for row in rows]
 
 
@@ -191,7 +202,7 @@ def list_jobs(filter: JobFilter, limit: int, before_id: str | None = None) -> St
 def ids_of(filter: JobFilter, limit: int, after_id: str | None = None) -> Steps[list[str]]:
     """Ids of the jobs that match, oldest first, for changing them in batches: pass a batch's last id as `after_id`."""
     path = _path(filter)
-    rows = yield Call(f"ids_{path}", id=_id(after_id, NO_ID), n=max(limit, 0), **_params(filter))
+    rows = yield Call(f"ids_{path}", id=_id(after_id, NO_ID), n=max(limit, 0), **params(filter))
     return [row.id for row in rows]
 
 
@@ -199,7 +210,7 @@ def ids_of(filter: JobFilter, limit: int, after_id: str | None = None) -> Steps[
 def count(filter: JobFilter, limit: int = COUNT_LIMIT) -> Steps[int]:
     """How many jobs match. Exact below `limit`; the result `limit` means that many or more."""
     path = _path(filter)
-    rows = yield Call(f"count_{path}", n=max(limit, 0), **_params(filter))
+    rows = yield Call(f"count_{path}", n=max(limit, 0), **params(filter))
     return int(rows[0].number)
 
 
@@ -212,11 +223,17 @@ def _path(filter: JobFilter) -> str:
     return "of_owner"
 
 
-def _params(filter: JobFilter) -> dict[str, Any]:
+def params(filter: JobFilter) -> dict[str, Any]:
     wanted: Iterable[State] = filter.states or State
-    plain = ("task", "queue", "owner", "source", "since", "until")
     states = {str(state): state in wanted for state in State}
-    return {name: getattr(filter, name) for name in plain} | _tag(filter.tag) | states
+    return {name: getattr(filter, name) for name in PLAIN} | _tag(filter.tag) | _text(filter.text) | states
+
+
+def _text(wanted: str | None) -> dict[str, str | None]:
+    """A text as JSON writes it, in both stored spellings (as in `_tag`), without its quotes."""
+    if wanted is None:
+        return {"text": None, "text_ascii": None}
+    return {"text": json.dumps(wanted, ensure_ascii=False)[1:-1], "text_ascii": json.dumps(wanted)[1:-1]}
 
 
 def _tag(wanted: str | None) -> dict[str, str | None]:
@@ -240,14 +257,27 @@ def never_due(n: int) -> Steps[list[tuple[str, str]]]:
     return [(row.id, row.task) for row in (yield Call("never_due", n=n))]
 
 
-@operation(read=True)
-def stats() -> Steps[Stats]:
-    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables."""
-    workers = yield Call("live_workers")
-    paused = {row.name for row in (yield Call("paused_queues"))}
+@dataclass(frozen=True, slots=True)
+class ReadyQueues:
+    """Jobs that may be claimed now, by queue and state, and how long the first of each queue has been claimable."""
+
+    counted: Counter[tuple[str, str]]
+    oldest: dict[str, float]
+    exact: bool
+
+    @property
+    def ready(self) -> dict[str, int]:
+        """How many of each queue."""
+        found = Counter[str]()
+        for (queue, _), number in self.counted.items():
+            found[queue] += number
+        return dict(found)
+
+
+def ready_queues() -> Steps[ReadyQueues]:
+    """Count what is ready, at a cost that does not grow with the tables. Where `exact` is false, less was counted."""
     counted, exact = Counter[tuple[str, str]](), True
     oldest: dict[str, float] = {}
-
     heads = yield Call("lane_heads", n=LANES)
     lanes = sorted({(head.queue, head.task) for head in heads})
     each = max(100, min(COUNT_LIMIT, LOOKS // 2 // max(len(lanes), 1)))
@@ -258,30 +288,62 @@ def stats() -> Steps[Stats]:
         exact = exact and lane.ready < each
     for lane in [*sizes, *heads]:  # also the first job of each priority: low priorities may wait longest
         oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), lane.age or 0.0)
+    return ReadyQueues(counted, oldest, exact and len(heads) < LANES)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveQueues:
+    """Queues with what is unfinished in them, and the workers that are alive."""
+
+    queues: tuple[QueueStats, ...]
+    exact: bool
+    workers: int
+    slots: int
+
+
+def live_queues() -> Steps[LiveQueues]:
+    """The queues that have unfinished jobs, are served or are paused, at a cost that does not grow with the tables."""
+    workers = yield Call("live_workers")
+    paused = {row.name for row in (yield Call("paused_queues"))}
+    ready = yield from ready_queues()
+    counted, exact = ready.counted, ready.exact
 
     waiting = yield Call("waiting_lanes", n=LOOKS)
     for lane in waiting:
         counted[lane.queue, lane.state] += lane.number
         counted[lane.queue, "waiting"] += lane.number
-    exact = exact and len(heads) < LANES and sum(lane.number for lane in waiting) < LOOKS
+    exact = exact and sum(lane.number for lane in waiting) < LOOKS
     longest: dict[str, float] = {}
     for lane in (yield Call("running_lanes")):
         counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
         if not lane.unread:
             longest[lane.queue] = float(lane.longest or 0.0)  # None: another program wrote the row without times
 
-    lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
-    tasks = sorted({row.task for row in lately})
     served = {name for row in workers for name in names(row.queues) or ()}
     every = sorted(paused | served | {queue for queue, _ in counted})
-    return Stats(
+    oldest = ready.oldest
+    return LiveQueues(
         queues=tuple(_queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in every),
         exact=exact,
+        workers=len(workers),
+        slots=sum(row.pool_size for row in workers if isinstance(row.pool_size, int)),
+    )
+
+
+@operation(read=True)
+def stats() -> Steps[Stats]:
+    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables."""
+    live = yield from live_queues()
+    lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
+    tasks = sorted({row.task for row in lately})
+    return Stats(
+        queues=live.queues,
+        exact=live.exact,
         finished=_finished(lately),
         finished_tasks={task: _finished([row for row in lately if row.task == task]) for task in tasks},
         finished_exact=sum(row.number for row in lately) < COUNT_LIMIT,
-        workers=len(workers),
-        slots=sum(row.pool_size for row in workers if isinstance(row.pool_size, int)),
+        workers=live.workers,
+        slots=live.slots,
         set_aside=tuple((yield from aside.newest(ASIDE_SHOWN))),
     )
 

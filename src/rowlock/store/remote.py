@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rowlock.core.errors import LeaseLost
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.states import State
+from rowlock.store import jobs
+from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.jobs import Answer, Keep, settle_under_fence
+
+File = tuple[str, str, str, str]  # job id, token, uri, checksum
 
 
 class Standing(NamedTuple):
@@ -45,11 +50,40 @@ def hear(told: Sequence[tuple[str, str, int, str | None, str | None]], lease: fl
     return heard
 
 
+async def settle(
+    store: Store, settlements: Sequence[Settlement], files: Sequence[File], keep: Keep
+) -> dict[str, Answer]:
+    """Write results under the fence, with the files that they name. Answers as `jobs.settle` does; the caller ends the
+    batches."""
+    done = [s for s in settlements if s.transition.state is State.SUCCEEDED and s.job.on_success is None]
+    answers: dict[str, Answer] = {}
+    if done:
+        try:
+            await store.run(_succeed(done, files, keep))
+            answers = dict.fromkeys([s.job.id for s in done], "applied")
+        except LeaseLost:
+            pass  # nothing was written: `_settle` finds out which of the leases hold
+    if rest := [s for s in settlements if s.job.id not in answers]:
+        others = await store.run(_settle(rest, [file for file in files if file[0] not in answers], keep))
+        answers |= others
+    return answers
+
+
 @operation(repeatable=True)
-def settle(
-    settlements: Sequence[Settlement], files: Sequence[tuple[str, str, str, str]], keep: Keep
-) -> Steps[dict[str, Answer]]:
-    """Write results under the fence, with the files (id, token, uri, checksum) that they name."""
+def _succeed(done: Sequence[Settlement], files: Sequence[File], keep: Keep) -> Steps[None]:
+    """Successes without follow-ups, by the short way of `jobs.succeed`. LeaseLost undoes all of it if one of them was
+    not applied."""
+    if files:
+        yield Call("set_result_files", named=files)
+    marked = [job for job, _ in done if jobs.is_marked(job)]
+    if not (yield from jobs.succeed([(job.id, job.token, t.result) for job, t in done], keep, marked).start()):
+        raise LeaseLost("not all of these attempts hold their jobs")
+    yield Call("outbox_heard", heard=sorted((job.id,) for job, _ in done))
+
+
+@operation(repeatable=True)
+def _settle(settlements: Sequence[Settlement], files: Sequence[File], keep: Keep) -> Steps[dict[str, Answer]]:
+    """Results of any kind."""
     if files:
         yield Call("set_result_files", named=files)
     answers = yield from settle_under_fence(settlements, keep)

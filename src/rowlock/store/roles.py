@@ -35,12 +35,17 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "rowlock_admin": ("cancel", "cancel_many", *WORKER),
 }
 
+VIEWS = ("jobs", "recent_jobs", "source_health", "stuck_jobs", "backlog")
 READABLE = (
-    "jobs", "jobs_live", "jobs_finished", "attempts", "batches", "batch_counts", "queues", "workers", "dispatchers",
-    "schedules", "ticks", "sources", "tasks", "events", "set_aside", "migrations",
+    *VIEWS, "jobs_live", "jobs_finished", "attempts", "batches", "batch_counts", "queues", "workers", "dispatchers",
+    "schedules", "ticks", "sources", "tasks", "events", "set_aside", "alerts", "migrations",
+    "tallies", "rollups", "counters", "queue_samples", "job_logs",
 )  # fmt: skip
-SECRET = ("tokens", "tickets", "requests", "webhook_secrets")
-UNREADABLE = ("job_keys", "event_listeners", "app_migrations", "webhooks", "webhook_deliveries", "outbox")
+SECRET = ("tokens", "tickets", "login_links", "requests", "webhook_secrets")
+UNREADABLE = (
+    "job_keys", "event_listeners", "app_migrations", "webhooks", "webhook_deliveries", "outbox", "alert_lease",
+    "alert_messages", "audit", "previews",
+)  # fmt: skip
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 # What each role may do with a table: a privilege, with columns where it is about some of them only.
 TABLES: dict[str, dict[str, str]] = {
@@ -68,6 +73,7 @@ TABLES: dict[str, dict[str, str]] = {
         "sources": "SELECT, INSERT, UPDATE",
         # Triggers write them, with the rights of the caller.
         "events": "INSERT",
+        "tallies": "INSERT",
         "event_listeners": "SELECT",
         "webhooks": "SELECT, UPDATE (drop_on)",
         "webhook_deliveries": "INSERT",
@@ -75,7 +81,7 @@ TABLES: dict[str, dict[str, str]] = {
     "rowlock_read": dict.fromkeys(READABLE, "SELECT"),
     "rowlock_admin": {
         **dict.fromkeys((*READABLE, *SECRET, *UNREADABLE), CHANGE),
-        "jobs": "SELECT",
+        **dict.fromkeys(VIEWS, "SELECT"),
         "migrations": "SELECT",
         "app_migrations": "SELECT",
     },

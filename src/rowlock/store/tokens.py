@@ -1,4 +1,5 @@
-"""Tokens and one-time tickets of the job API. Only their hashes are stored."""
+"""Tokens and one-time tickets of the job API. Only their hashes are stored. A token is the bearer's, or a browser's
+session, which `sessions` opens."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from rowlock.store.ids import new_id
 from rowlock.store.times import moment
 
 Scope = Literal["jobs", "operator", "operator:read"]
+Kind = Literal["token", "session"]
 SCOPES: tuple[Scope, ...] = ("jobs", "operator", "operator:read")
 PREFIX = "rowlock_"  # lets secret scanners recognise a token that was published by mistake
 HINT = len(PREFIX) + 6
@@ -24,6 +26,7 @@ class Token:
     """A stored token, without its secret."""
 
     id: str
+    kind: Kind
     hint: str
     owner: str | None
     scope: Scope
@@ -36,6 +39,11 @@ class Token:
 def new_secret() -> str:
     """A new token of 256 random bits. It must be shown to its user now: it is not stored."""
     return PREFIX + secrets.token_urlsafe(32)
+
+
+def hint_of(secret: str) -> str:
+    """The first characters of a token: enough to recognise it in a list, and not enough to guess it."""
+    return secret[:HINT]
 
 
 def hash_of(secret: str) -> str:
@@ -53,7 +61,7 @@ def create(
         "create_token",
         id=token_id,
         hash=hash_of(secret),
-        hint=secret[:HINT],
+        hint=hint_of(secret),
         owner=owner,
         scope=scope,
         job_id=job_id,
@@ -63,16 +71,16 @@ def create(
 
 
 @operation(read=True, hot=True)
-def find(secret: str) -> Steps[Token | None]:
-    """The token, if it is valid: not revoked, and not expired by the database's clock."""
-    rows = yield Call("find_token", hash=hash_of(secret))
-    return _token(rows[0]) if rows else None
+def find(secret: str, kind: Kind = "token") -> Steps[Token | None]:
+    """The token, if it is of this kind and valid: not revoked, and not expired by the database's clock."""
+    rows = yield Call("find_token", hash=hash_of(secret), kind=kind)
+    return token_of(rows[0]) if rows else None
 
 
 @operation(read=True)
 def tokens(limit: int = 1000) -> Steps[list[Token]]:
-    """Tokens made with `rowlock tokens create`, newest first."""
-    return [_token(row) for row in (yield Call("list_tokens", n=limit))]
+    """Tokens made with `rowlock tokens create`, and sessions, newest first."""
+    return [token_of(row) for row in (yield Call("list_tokens", n=limit))]
 
 
 @operation(repeatable=True)
@@ -124,6 +132,7 @@ def use_ticket(secret: str) -> Steps[Ticket | None]:
     return Ticket(*(getattr(rows[0], field) for field in Ticket._fields)) if rows else None
 
 
-def _token(row: Row) -> Token:
+def token_of(row: Row) -> Token:
+    """A stored token, from its row."""
     times = (moment(row.created_at), moment(row.expires_at), moment(row.revoked_at))
-    return Token(row.id, row.hint, row.owner, row.scope, row.job_id, *times)
+    return Token(row.id, row.kind, row.hint, row.owner, row.scope, row.job_id, *times)

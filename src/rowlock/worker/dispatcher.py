@@ -20,6 +20,7 @@ from rowlock.core.errors import StoreError
 from rowlock.core.schedule import Schedule
 from rowlock.store import aside, schedules
 from rowlock.store.engines.engine import Store
+from rowlock.worker.alerts import Alerts, alerts_of
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
 
@@ -52,6 +53,7 @@ class Dispatcher:
         self._lease = max(app.settings.worker.lease_seconds, 10 * POLL_SECONDS)
         self._loops: Loops
         self._store: Store
+        self._alerts: Alerts | None = None
         self._seen_at, self._declared = 0.0, False
         self._looked_at = self._now()  # for schedules to retire; after a start, other dispatchers may be starting
         self._put_right_at = self._look_again_at = 0.0
@@ -64,7 +66,10 @@ class Dispatcher:
     async def start(self) -> None:
         """Declare what this app's code and config have, and begin to fire."""
         await self.open()
+        self._alerts = alerts_of(self.app, self._store, self.id)
         self._loops.start("dispatch", self.round, self._wake)
+        if self._alerts is not None:
+            self._alerts.start(self._loops)
         log.info("Dispatcher started: %s", self.id)
 
     async def open(self) -> None:
@@ -197,6 +202,8 @@ class Dispatcher:
         """Fire no more."""
         await self._loops.finish("dispatch", timeout=5.0)
         await self._loops.stop_all()
+        if self._alerts is not None:
+            await self._alerts.stop()
         await self._bell.close()
         try:
             await self._store.run(schedules.leave(self.id))

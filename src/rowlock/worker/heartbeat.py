@@ -21,7 +21,7 @@ from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
 from rowlock.store import Store, leases, open_store, workers
 from rowlock.store.engines.outage import Outage
-from rowlock.worker.registration import Registration
+from rowlock.worker.registration import Registration, resident_bytes
 from rowlock.worker.running import Running
 from rowlock.worker.slots import Slots
 from rowlock.worker.stopping import Stopping
@@ -170,7 +170,7 @@ class Heart:
             for attempt in due:
                 if attempt.job.id in still and attempt.job.id not in renewed:
                     self._row_is_locked(store, attempt, sent)
-        if not await store.run(workers.seen(self._slots.id, self._slots.occupied, self._lease)):
+        if not await store.run(workers.seen(self._slots.id, self._slots.occupied, self._lease, resident_bytes())):
             # The row was removed: this worker was out of touch for so long that it was believed dead.
             await self._registration.write(store)
             self._loop.call_soon_threadsafe(self._registered_again)

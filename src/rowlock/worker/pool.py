@@ -22,6 +22,7 @@ from rowlock.signals.logs import JobLog
 from rowlock.store import leases, retention
 from rowlock.store import tasks as stored_tasks
 from rowlock.store.engines.engine import Store, Wakeups
+from rowlock.worker.alerts import alerts_of
 from rowlock.worker.batch_marks import BatchMarks
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.executor import Executor
@@ -86,6 +87,9 @@ class WorkerPool:
         self._registration = Registration(settings, self.id, address, served, settings.pool_size)
         self._wire(resources, can_be_woken=wakeups is not None)
         self._exits.push_async_callback(self._sign_off)
+        self._alerts = alerts_of(app, store, self.id) if claims else None
+        if self._alerts is not None:
+            self._exits.push_async_callback(self._alerts.stop)
         await self._registration.write(store)
         if claims:
             await store.run(stored_tasks.declare(app.registry.stored()))
@@ -160,10 +164,13 @@ class WorkerPool:
             self._loops.start("claim", self._poll_and_assign)
             self._loops.start("sweep", self.sweeper.round)
             self._loops.start("tidy", self.sweeper.tidy)
+            self._loops.start("count", self.sweeper.count)
             self._loops.start("forget", self.sweeper.forget_workers)
             tidy = ResultTidy(self._store, self.app.results, abandoned_seconds=10 * self.settings.lease_seconds)
             self._loops.start("results", tidy.round)
             self._loops.start("look", Lookout(self._store, self.settings.queues).round)
+        if self._alerts is not None:
+            self._alerts.start(self._loops)
         extra = {"queues": self.settings.queues, "pool_size": self.settings.pool_size}
         log.info("Worker started: %s", self.id, extra=extra)
 

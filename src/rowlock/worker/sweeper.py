@@ -16,7 +16,7 @@ from typing import Protocol
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
-from rowlock.store import aside, batches, claim, jobs, leases, retention, workers
+from rowlock.store import aside, batches, claim, jobs, leases, retention, tallies, workers
 from rowlock.store.engines.engine import Store
 from rowlock.worker.heartbeat import boottime
 
@@ -24,6 +24,7 @@ log = logging.getLogger("rowlock.worker")
 
 BATCH = 100
 TIDY_SECONDS = 600.0
+COUNT_SECONDS = 5.0
 
 
 class InTouch(Protocol):
@@ -48,6 +49,7 @@ class Sweeper:
         self._in_touch_since = boottime()
         self._drift = time.time() - boottime()
         self._has_tidied = False
+        self._sampled = 0  # the minute in which this process tried last to sample the queues
 
     async def round(self) -> float:
         """One sweep. Returns the delay before the next."""
@@ -116,7 +118,19 @@ class Sweeper:
             await retention.ensure_partitions(self._store, int(longest / DAY) + 2)
         self._has_tidied = True
         await retention.prune(self._store, self._keep)
+        await self._store.run(tallies.forget())
         return TIDY_SECONDS * random.uniform(0.8, 1.2)
+
+    async def count(self) -> float:
+        """Sum up what was counted since the last time, and write down how long the queues are, once a minute. Returns
+        the delay before the next."""
+        if await self._store.run(tallies.waiting()):
+            while await self._store.run(tallies.sum_up()):
+                pass
+        if (minute := int(time.time() / 60)) != self._sampled:
+            await self._store.run(tallies.sample())
+            self._sampled = minute
+        return COUNT_SECONDS * random.uniform(0.8, 1.2)
 
     async def forget_workers(self) -> float:
         """Remove the rows of dead workers, but not before living workers had time to send a heartbeat after an outage.

@@ -88,6 +88,8 @@ POSTGRES = Dialect(
         "drop_on": lambda x: (
             f"((({{now}} + least(greatest({x}, 0), {LONGEST}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)"
         ),
+        "minute": lambda x: f"date_bin('1 minute', {x}, '2000-01-01Z')",
+        "hour": lambda x: f"date_bin('1 hour', {x}, '2000-01-01Z')",
         "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
         "lock_key": lambda _: "FOR KEY SHARE",
         "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
@@ -104,6 +106,7 @@ POSTGRES = Dialect(
         "one_source": lambda x: (
             "LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = {1} LIMIT 1) {0} ON TRUE".format(*_alias(x))
         ),
+        "holds": lambda x: "strpos(CAST({} AS text), {}) > 0".format(*_alias(x)),
         # As JSON and not as text: to turn an escape like \\u0000 into a character is an error.
         "contains": lambda x: (
             "EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof({0}) WHEN 'array' THEN {0} END) one"
@@ -133,6 +136,8 @@ SQLITE = Dialect(
         "seconds_until": lambda x: f"({x} - {{now}})",
         "time": lambda x: f"coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch'), {x})",
         "drop_on": lambda x: f"date({{now}} + min(max({x}, 0), {LONGEST}), 'unixepoch', '+1 day')",
+        "minute": lambda x: f"(CAST({x} AS INTEGER) / 60 * 60)",
+        "hour": lambda x: f"(CAST({x} AS INTEGER) / 3600 * 3600)",
         "lock": lambda _: "",
         "lock_key": lambda _: "",
         "skip_locked": lambda _: "",
@@ -145,6 +150,7 @@ SQLITE = Dialect(
         "one_source": lambda x: "LEFT JOIN rowlock_sources {0}{{by_name()}} ON {0}.name = {1}".format(*_alias(x)),
         # Statistics from when there were two sources would make it read all of twenty thousand.
         "by_name": lambda _: " INDEXED BY sqlite_autoindex_rowlock_sources_1",
+        "holds": lambda x: "instr({}, {}) > 0".format(*_alias(x)),
         "contains": lambda x: (
             "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid({0}) THEN {0} ELSE '[]' END)"
             " WHERE value IN ({1} ->> '$', {2} ->> '$'))".format(*x.split(", "))

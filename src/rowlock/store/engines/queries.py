@@ -15,6 +15,7 @@ Tokens, all of them:
     {after(x)}               {now} plus x seconds
     {seconds_until(x)}       seconds from {now} to x
     {time(x)}                a time as the reader gets it, for `times.moment`: datetime, or ISO text
+    {minute(x)} {hour(x)}    when the minute or the hour of x began
     {drop_on(x)}             the day on which a row kept for x seconds may be dropped
     {rows:g(id uuid, …)}     a batch parameter `g` (a list of tuples) as a table
     {row:g(id uuid, …)}      the parameters `id`, … as a table of one row
@@ -28,6 +29,7 @@ Tokens, all of them:
                              the index but the last, the id, then the order asked for is that of ids, and a plan that
                              was made for an empty table would walk the primary key
     {greatest(a, b)}         the larger one
+    {holds(a, b)}            the JSON a, as it is written, has the text b in it
     {contains(a, b, c)}      the JSON array a has a text, which is b as JSON in ASCII and c as JSON in Unicode
     {not_aside(x)}           the job or batch x is not set aside, or it is time to try it again
     {up_for(x)}              the server has been up for x seconds (true where there is no server)
@@ -116,6 +118,12 @@ FILTER = " AND ".join(
         ("tag", "text", "{contains(j.tags, :tag, :tag_text)}"),
         ("since", "timestamptz", "j.created_at >= :since"),
         ("until", "timestamptz", "j.created_at < :until"),
+        ("batch", "uuid", "j.batch_id = :batch"),
+        ("schedule", "text", "j.schedule_id = :schedule"),
+        ("error_code", "text", "j.error_code = :error_code"),
+        ("attempt", "integer", "j.attempt >= :attempt"),
+        ("text", "text", "({holds(j.args, :text)} OR {holds(j.args, :text_ascii)})"),
+        ("unchanged_since", "timestamptz", "j.updated_at <= :unchanged_since"),
     )
 )
 

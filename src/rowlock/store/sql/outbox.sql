@@ -19,6 +19,13 @@ FROM {rows:asked(job_id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
 
+-- name: outbox_wanted
+-- When these jobs were created, if they are still unread under these leases: the bridge that claimed them has the rest.
+SELECT CAST(j.id AS text) AS id, {time(j.created_at)} AS created_at
+FROM {rows:asked(job_id uuid, token uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
+
 -- name: outbox_take
 -- What was not sent although its time has passed, oldest first: its bridge has died, or Redis was away. It is this
 -- bridge's for :patience seconds.
@@ -31,11 +38,21 @@ WHERE id IN (
     {skip_locked()})
 RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
 
--- name: outbox_sent
+-- part: sent
 -- The requests are in the stream, under these ids.
 UPDATE {t}outbox SET sent_at = {now}, entry = sent.entry
 FROM {rows:sent(job_id uuid, token uuid, entry text)}
-WHERE {t}outbox.job_id = sent.job_id AND {t}outbox.token = sent.token;
+WHERE {t}outbox.job_id = sent.job_id AND {t}outbox.token = sent.token
+
+-- name: outbox_sent [postgres]
+-- Mark requests as sent. The commit does not wait for the disk: if a crash of the server loses the mark, the request is
+-- sent once more, as after a crash of the bridge; and with a busy disk the wait was longer than the statement.
+WITH marked AS ({part:sent})
+SELECT set_config('synchronous_commit', 'off', true);
+
+-- name: outbox_sent [sqlite]
+-- Mark requests as sent.
+{part:sent};
 
 -- name: outbox_remove
 -- Rows that have no purpose any more, by their ids.
@@ -45,6 +62,11 @@ DELETE FROM {t}outbox WHERE id {among(SELECT CAST(gone.id AS bigint) FROM {rows:
 -- Somebody has answered these requests.
 DELETE FROM {t}outbox
 WHERE kind = 'request' AND job_id {among(SELECT heard.job_id FROM {rows:heard(job_id uuid)})};
+
+-- name: outbox_overdue
+-- How many messages any bridge might have sent for -:ago seconds, up to :n.
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM {t}outbox WHERE sent_at IS NULL AND take_at < {after(:ago)} ORDER BY take_at LIMIT :n) overdue;
 
 -- name: outbox_unread
 -- How many requests were published and not answered.

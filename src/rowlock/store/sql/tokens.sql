@@ -7,8 +7,8 @@ VALUES (:id, :hash, :hint, :owner, :scope, :job_id, {now}, {after(:ttl)});
 
 -- part: tokens
 -- What is known about tokens, in the order of tokens.Token.
-SELECT CAST(id AS text) AS id, hint, owner, scope, CAST(job_id AS text) AS job_id, {time(created_at)} AS created_at,
-       {time(expires_at)} AS expires_at, {time(revoked_at)} AS revoked_at
+SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id,
+       {time(created_at)} AS created_at, {time(expires_at)} AS expires_at, {time(revoked_at)} AS revoked_at
 FROM {t}tokens t
 
 -- part: good(token)
@@ -16,12 +16,12 @@ FROM {t}tokens t
 {token}.revoked_at IS NULL AND coalesce({token}.expires_at > {now}, TRUE)
 
 -- name: find_token
--- The token with this hash, if it is good now.
+-- The token or session with this hash, if it is good now.
 {part:tokens}
-WHERE hash = :hash AND {part:good(t)};
+WHERE hash = :hash AND kind = :kind AND {part:good(t)};
 
 -- name: list_tokens
--- Every token that people made, newest first. Tokens of single jobs are left out: there may be very many, and they end
+-- Every token that people made and every session, newest first. Tokens of single jobs are left out: there may be very many, and they end
 -- by themselves.
 {part:tokens}
 WHERE job_id IS NULL
@@ -29,9 +29,13 @@ ORDER BY created_at DESC, id DESC
 LIMIT :n;
 
 -- name: revoke_tokens
--- End the tokens with this id, hint or hash; answers those that this call has ended.
+-- End the tokens with this id, hint or hash, and the sessions that were made from them; answers those that this call has
+-- ended.
 UPDATE {t}tokens SET revoked_at = {now}
-WHERE revoked_at IS NULL AND (CAST(id AS text) = :which OR hint = :which OR hash = :which)
+WHERE revoked_at IS NULL AND (
+    CAST(id AS text) = :which OR hint = :which OR hash = :which
+    OR made_from IN (
+        SELECT t.id FROM {t}tokens t WHERE CAST(t.id AS text) = :which OR t.hint = :which OR t.hash = :which))
 RETURNING CAST(id AS text) AS id, hint;
 
 -- name: good_tokens

@@ -1,0 +1,319 @@
+"""Alert rules, what each of them sees in the facts, and when something is to be told: pure decisions.
+
+A rule is about one or more subjects: a queue, a task, a source, a schedule, or the whole system (the empty subject).
+Its condition must hold for a time before it fires (`hold`, written `for`), and must be gone for a time before it is
+resolved (`resolve_after`), so that a number which moves around its limit makes one alert and not many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from rowlock.core.durations import parse_duration
+from rowlock.core.errors import InvalidArguments
+
+DAY = 86_400.0
+MOST_SUBJECTS = 20  # of one rule, the worst first: a thousand broken sources are one trouble, not a thousand messages
+
+Told = Literal["alert.firing", "alert.repeated", "alert.resolved"]
+
+
+class Kind(NamedTuple):
+    """What a rule may look at: the word for its subjects, and its limit if it has one."""
+
+    subjects: str
+    about: str
+    above: float | None  # the default limit; None: the rule has none
+    seconds: bool = False  # the limit is a time
+    hold: float = 0.0
+
+
+KINDS: dict[str, Kind] = {
+    "running_seconds": Kind("queues", "a job has been running for longer than `above`", 300.0, True),
+    "queued": Kind("queues", "more than `above` jobs are ready in a queue and wait for a slot", 10.0, False, 60.0),
+    "oldest_seconds": Kind("queues", "a ready job has been waiting for longer than `above`", 600.0, True),
+    "dead": Kind("tasks", "more than `above` jobs of a task became dead in the last `within`", 0.0),
+    "no_worker": Kind("queues", "no live worker serves a queue, or none lives at all", None, False, 60.0),
+    "breaker_open": Kind("sources", "the breaker of a source is open", None),
+    "missed_ticks": Kind("schedules", "a tick has been due for longer than `above` and was not fired", 60.0, True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, as the config has it."""
+
+    name: str
+    when: str
+    above: float = 0.0
+    hold: float = 0.0  # `for` in the config
+    resolve_after: float = 60.0
+    repeat: float = 3600.0
+    within: float = 600.0
+    only: tuple[str, ...] = ()
+
+
+def parse_rules(given: object, repeat: float = 3600.0) -> tuple[Rule, ...]:
+    """Rules by name, as a config file has them. Raises InvalidArguments with the rule and the key."""
+    if not isinstance(given, Mapping):
+        raise InvalidArguments("must be a mapping of rules, such as hanging: {when: running_seconds, above: 5m}")
+    return tuple(_rule(name, settings, repeat) for name, settings in given.items())
+
+
+def _rule(name: object, given: object, repeat: float) -> Rule:
+    if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
+        raise InvalidArguments(f"rule {name!r}: a name must be text of 1 to 100 printable characters")
+    if not isinstance(given, Mapping):
+        raise InvalidArguments(f"rule {name!r} must have settings such as {{when: queued, above: 10}}, not {given!r}")
+    when = given.get("when")
+    if when not in KINDS:
+        raise InvalidArguments(f"rule {name!r}: when must be one of {', '.join(KINDS)}, not {when!r}")
+    kind = KINDS[when]
+    allowed = ["when", "for", "resolve_after", "repeat", "only"]
+    allowed += ["above"] if kind.above is not None else []
+    allowed += ["within"] if when == "dead" else []
+    for key in given:
+        if key not in allowed:
+            from difflib import get_close_matches
+
+            close = get_close_matches(str(key), allowed, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(allowed)}"
+            raise InvalidArguments(f"rule {name!r}: no such key for {when}: {key!r}; {hint}")
+
+    def seconds(key: str, otherwise: float, least: float = 0.0) -> float:
+        return _seconds(name, key, given[key], least) if key in given else otherwise
+
+    above = kind.above or 0.0
+    if "above" in given:
+        above = _seconds(name, "above", given["above"], 0.0) if kind.seconds else _number(name, given["above"])
+    return Rule(
+        name,
+        when,
+        above,
+        hold=seconds("for", kind.hold),
+        resolve_after=seconds("resolve_after", 60.0),
+        repeat=seconds("repeat", repeat, 1.0),
+        within=seconds("within", 600.0, 1.0),
+        only=_only(name, given.get("only", ()), kind),
+    )
+
+
+def _seconds(rule: str, key: str, value: object, least: float) -> float:
+    found = parse_duration(value) if isinstance(value, str) else value
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not least <= found <= 366 * DAY:
+        wanted = f"{key} must be a time such as 30, 30s, 5m or 2h"
+        raise InvalidArguments(f"rule {rule!r}: {wanted}{f', at least {least:g} s' if least else ''}, not {value!r}")
+    return float(found)
+
+
+def _number(rule: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+        raise InvalidArguments(f"rule {rule!r}: above must be a number from 0, not {value!r}")
+    return float(value)
+
+
+def _only(rule: str, value: object, kind: Kind) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidArguments(f"rule {rule!r}: only must be {kind.subjects}, one or a list, not {value!r}")
+    return tuple(names)
+
+
+# --- facts
+
+
+class RunningJob(NamedTuple):
+    """A job that runs, and for how long this attempt has."""
+
+    job_id: str
+    queue: str
+    task: str
+    worker: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the rules look at, read from the database. Only what some rule needs is read."""
+
+    ready: Mapping[str, int] = field(default_factory=dict)  # jobs that wait for a slot, by queue
+    oldest: Mapping[str, float] = field(default_factory=dict)  # seconds that the first of them has waited, by queue
+    running: tuple[RunningJob, ...] = ()  # the longest first
+    dead: Mapping[float, Mapping[str, int]] = field(default_factory=dict)  # jobs by task, for each `within`
+    workers: int = 0
+    served: frozenset[str] = frozenset()  # queues that a live worker serves
+    broken: Mapping[str, tuple[float, str | None]] = field(default_factory=dict)  # seconds and error, by source
+    late: Mapping[str, float] = field(default_factory=dict)  # seconds, by schedule
+
+
+class Seen(NamedTuple):
+    """What a rule sees of one subject: the number that is beyond its limit, and a sentence."""
+
+    value: float
+    text: str
+
+
+def see(rule: Rule, facts: Facts) -> dict[str, Seen]:
+    """The subjects for which the rule's condition holds now; the worst, if there are very many."""
+    found = dict(_LOOKS[rule.when](rule, facts))
+    if rule.only:
+        found = {subject: seen for subject, seen in found.items() if subject in rule.only}
+    worst = sorted(found, key=lambda subject: -found[subject].value)[:MOST_SUBJECTS]
+    return {subject: found[subject] for subject in worst}
+
+
+_Looks = Iterable[tuple[str, Seen]]
+
+
+def _running(rule: Rule, facts: Facts) -> _Looks:
+    queues: dict[str, list[RunningJob]] = {}
+    for job in facts.running:
+        if job.seconds > rule.above:
+            queues.setdefault(job.queue, []).append(job)
+    for queue, jobs in queues.items():
+        first = max(jobs, key=lambda job: job.seconds)
+        text = (
+            f"{_jobs(len(jobs))} of queue {queue!r} running for longer than {spell(rule.above)}: {first.job_id}"
+            f" ({first.task}) for {spell(first.seconds)} on worker {first.worker}; the worker may hang"
+        )
+        yield queue, Seen(first.seconds, text)
+
+
+def _queued(rule: Rule, facts: Facts) -> _Looks:
+    for queue, number in facts.ready.items():
+        if number > rule.above:
+            text = f"{_jobs(number)} ready in queue {queue!r}, more than {rule.above:g}; more workers are needed"
+            yield queue, Seen(number, text)
+
+
+def _oldest(rule: Rule, facts: Facts) -> _Looks:
+    for queue, age in facts.oldest.items():
+        if age > rule.above:
+            text = (
+                f"the oldest ready job of queue {queue!r} has waited for {spell(age)}, longer than {spell(rule.above)}"
+            )
+            yield queue, Seen(age, text)
+
+
+def _dead(rule: Rule, facts: Facts) -> _Looks:
+    for task, number in facts.dead.get(rule.within, {}).items():
+        if number > rule.above:
+            text = f"{_jobs(number)} of task {task!r} became dead in the last {spell(rule.within)}"
+            yield task, Seen(number, f"{text}; see: rowlock jobs list --state dead")
+
+
+def _no_worker(rule: Rule, facts: Facts) -> _Looks:
+    if not rule.only and not facts.workers:
+        yield "", Seen(0, "no worker is alive; jobs wait until one is started")
+    for queue in rule.only:
+        if queue not in facts.served:
+            yield queue, Seen(0, f"no live worker serves queue {queue!r}; its jobs wait until one is started")
+
+
+def _broken(rule: Rule, facts: Facts) -> _Looks:
+    for source, (seconds, error) in facts.broken.items():
+        because = f": {_one_line(error)}" if error else ""
+        yield source, Seen(seconds, f"the breaker of source {source!r} has been open for {spell(seconds)}{because}")
+
+
+def _missed(rule: Rule, facts: Facts) -> _Looks:
+    for schedule, late in facts.late.items():
+        if late > rule.above:
+            text = f"a tick of schedule {schedule!r} has been due for {spell(late)}; is a dispatcher running?"
+            yield schedule, Seen(late, text)
+
+
+_LOOKS: dict[str, Callable[[Rule, Facts], _Looks]] = {
+    "running_seconds": _running,
+    "queued": _queued,
+    "oldest_seconds": _oldest,
+    "dead": _dead,
+    "no_worker": _no_worker,
+    "breaker_open": _broken,
+    "missed_ticks": _missed,
+}
+
+
+def _one_line(text: str) -> str:
+    """An error as one short line without control characters: it comes from outside."""
+    return "".join(char if char.isprintable() else " " for char in text)[:200]
+
+
+def _jobs(number: int) -> str:
+    return f"{number:,} job is" if number == 1 else f"{number:,} jobs are"
+
+
+def spell(seconds: float) -> str:
+    """A time for people: 45 s, 5 min, 2 h 10 min."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, rest = divmod(whole // 60, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+# --- what follows
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """What is known about a rule and one of its subjects. It fires once `fired_at` is set."""
+
+    rule: str
+    subject: str
+    value: float
+    text: str
+    true_since: datetime
+    false_since: datetime | None = None
+    fired_at: datetime | None = None
+    told_at: datetime | None = None
+    repeats: int = 0
+
+    @property
+    def state(self) -> str:
+        """`pending` (not yet for long enough), `firing`, or `resolving` (the condition is gone, not yet for long)."""
+        if self.fired_at is None:
+            return "pending"
+        return "firing" if self.false_since is None else "resolving"
+
+
+class Decision(NamedTuple):
+    """The alert as it is now (None: over), and what is to be told."""
+
+    alert: Alert | None
+    told: Told | None = None
+
+
+def decide(rule: Rule, subject: str, alert: Alert | None, seen: Seen | None, now: datetime) -> Decision:
+    """What follows from what a rule sees of a subject. A moment in the future was written by a clock that was ahead; it
+    counts as the present."""
+    if seen is None:
+        return _gone(rule, alert, now)
+    if alert is None:
+        alert = Alert(rule.name, subject, seen.value, seen.text, true_since=now)
+    alert = replace(alert, value=seen.value, text=seen.text, false_since=None, true_since=min(alert.true_since, now))
+    if alert.fired_at is None:
+        if _passed(alert.true_since, rule.hold, now):
+            return Decision(replace(alert, fired_at=now, told_at=now), "alert.firing")
+    elif _passed(min(alert.told_at or now, now), rule.repeat, now):
+        return Decision(replace(alert, told_at=now, repeats=alert.repeats + 1), "alert.repeated")
+    return Decision(alert)
+
+
+def _gone(rule: Rule, alert: Alert | None, now: datetime) -> Decision:
+    if alert is None or alert.fired_at is None:
+        return Decision(None)
+    since = min(alert.false_since or now, now)
+    if _passed(since, rule.resolve_after, now):
+        return Decision(None, "alert.resolved")
+    return Decision(replace(alert, false_since=since))
+
+
+def _passed(since: datetime, seconds: float, now: datetime) -> bool:
+    return now - since >= timedelta(seconds=seconds)

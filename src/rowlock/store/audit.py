@@ -1,0 +1,95 @@
+"""Who did what to jobs, queues, sources, schedules and batches, by the command line or through the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+from rowlock.core.policy import DAY
+from rowlock.store.engines.operation import Call, Operation, Steps, operation
+from rowlock.store.times import moment
+
+T = TypeVar("T")
+KEEP_SECONDS = 365 * DAY
+NEWEST = 2**62
+MOST_TEXT = 2_000
+
+
+class Actor(NamedTuple):
+    """Who acts, and from where."""
+
+    who: str
+    via: str  # "api" or "cli"
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One action."""
+
+    id: int
+    at: datetime
+    who: str
+    via: str
+    address: str | None
+    action: str
+    target: str | None
+    count: int
+    details: Any
+
+
+def write(
+    actor: Actor, action: str, target: str | None, number: int = 1, details: Mapping[str, Any] | None = None
+) -> Steps[int]:
+    """Write down an action, as a part of the operation that does it; answers the entry's id."""
+    (row,) = yield Call(
+        "write_audit",
+        **{name: value and _storable(value) for name, value in actor._asdict().items()},
+        action=action,
+        target=target and _storable(target),
+        number=number,
+        details=json.dumps(details) if details else None,
+    )
+    return int(row.id)
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "")[:MOST_TEXT]
+
+
+@operation()
+def audited(
+    done: Operation[T], actor: Actor, action: str, target: str | None, details: Mapping[str, Any] | None = None
+) -> Steps[T]:
+    """Run an operation and write down who had it run, both or neither."""
+    answer = yield from done.start()
+    yield from write(actor, action, target, details=details)
+    return answer
+
+
+@operation(single=True)
+def write_alone(actor: Actor, action: str, target: str | None, details: Mapping[str, Any] | None = None) -> Steps[int]:
+    """Write down an action that has been done."""
+    return (yield from write(actor, action, target, details=details))
+
+
+@operation(read=True)
+def entries(limit: int, before: int = NEWEST) -> Steps[list[Entry]]:
+    """What was done, newest first; for the next page give the last entry's id as `before`."""
+    rows = yield Call("list_audit", n=limit, before=before)
+    return [
+        Entry(
+            *(int(row.id), moment(row.at), row.who, row.via, row.address, row.action, row.target, int(row.number)),
+            None if row.details is None else json.loads(row.details),
+        )
+        for row in rows
+    ]
+
+
+@operation(single=True, repeatable=True)
+def prune(n: int) -> Steps[int]:
+    """Forget up to `n` actions of more than a year ago."""
+    return len((yield Call("prune_audit", ago=-KEEP_SECONDS, n=n)))

@@ -1,0 +1,208 @@
+"""Change many jobs: those with given ids, or all that fit a filter.
+
+First a preview counts them and is remembered; what is confirmed is what was previewed. A small preview remembers the
+ids of its jobs, a large one its filter and moment: jobs that have changed since are left alone. Each call of `act`
+changes a bounded number of jobs, in one transaction with what it says in the audit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.states import FINAL, State
+from rowlock.store import audit, jobs, look, reads
+from rowlock.store.audit import Actor
+from rowlock.store.engines.operation import Call, Steps, operation
+from rowlock.store.jobs import Keep
+from rowlock.store.look import Counted, Ids
+from rowlock.store.reads import JobFilter
+from rowlock.store.times import moment
+from rowlock.store.wake import wake_idle
+
+AT_ONCE = 500  # jobs that one call of `act` changes
+REMEMBERED = 1_000  # ids that a preview remembers
+PREVIEW_SECONDS = 900.0
+WAITING = (State.QUEUED, State.RETRYABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What can be done to jobs."""
+
+    name: str
+    possible: tuple[State, ...]  # the states in which it can be done to a job
+    usual: tuple[State, ...]  # the states that a filter without one means
+    otherwise: str  # why a job in one of the `possible` states may still stay unchanged
+
+
+VERBS = {
+    verb.name: verb
+    for verb in (
+        # A job was cancelled on purpose, so a filter retries cancelled jobs only if it names that state.
+        Verb("retry", (State.DEAD, State.CANCELLED), (State.DEAD,), "its key is held by a newer job"),
+        Verb("cancel", (*WAITING, State.RUNNING), (*WAITING, State.RUNNING), "it was put back just now; try again"),
+        Verb("runNow", WAITING, WAITING, "it does not wait for its time"),
+        Verb("delete", tuple(sorted(FINAL)), tuple(sorted(FINAL)), "it was put back just now"),
+    )
+}
+
+
+class Prepared(NamedTuple):
+    """What a change would change."""
+
+    at: datetime  # by the database's clock
+    filter: JobFilter
+    states: Mapping[State, Counted]
+    ids: list[str] | None  # all of them, newest first; None when they are too many to remember
+    sample: list[str]
+
+
+class Done(NamedTuple):
+    """How far a change was carried out."""
+
+    action: str
+    looked: int
+    changed: int
+    done: bool
+
+
+def with_states(action: str, wanted: JobFilter) -> JobFilter:
+    """The filter, with the states that the action is for; raises InvalidArguments for any other."""
+    verb = VERBS[action]
+    for state in wanted.states:
+        if state not in verb.possible:
+            raise InvalidArguments(f"state {state}: {action} is for jobs that are {' or '.join(verb.possible)}")
+    return replace(wanted, states=wanted.states or verb.usual)
+
+
+@operation(read=True)
+def prepare(
+    action: str,
+    wanted: JobFilter,
+    ids: Sequence[str] | None = None,
+    within: Ids | None = None,
+    limit: int = reads.COUNT_LIMIT,
+    looks: int = look.LOOKS,
+) -> Steps[Prepared]:
+    """Which jobs a change would change: those of `ids`, or all that fit."""
+    (clock,) = yield Call("clock")
+    now, fitting = moment(clock.now), with_states(action, wanted)
+    if ids is not None:
+        found = [job for job in (yield from reads.by_ids(ids).start()) if job.state in VERBS[action].possible]
+        states = {state: Counted(sum(job.state is state for job in found), True) for state in VERBS[action].possible}
+        chosen = [job.id for job in found]
+        return Prepared(now, fitting, states, chosen, chosen[:5])
+    states = yield from look.count(fitting, within, limit, looks).start()
+    first = yield from look.look_for(fitting, REMEMBERED + 1, None, within or Ids())
+    few = first.next is None and len(first.ids) <= REMEMBERED
+    return Prepared(now, fitting, states, first.ids if few else None, first.ids[:5])
+
+
+@operation(single=True)
+def remember(token_hash: str, action: str, prepared: Prepared, actor: Actor, within: Ids | None = None) -> Steps[None]:
+    """Let the holder of a token confirm a change."""
+    yield Call(
+        "write_preview",
+        token_hash=token_hash,
+        action=action,
+        filter=_to_json(prepared.filter, within or Ids()),
+        ids=None if prepared.ids is None else json.dumps(prepared.ids),
+        made_at=prepared.at,
+        seconds=PREVIEW_SECONDS,
+        who=actor.who,
+    )
+
+
+@operation()
+def act(token_hash: str, actor: Actor, keep: Keep) -> Steps[Done | None]:
+    """Carry out a change for the next jobs; None when there is none of that token. Call it until it is done."""
+    rows = yield Call("lock_preview", token_hash=token_hash)
+    if not rows:
+        return None
+    (row,) = rows
+    wanted, within = _from_json(row.filter)
+    chosen = None if row.ids is None else json.loads(row.ids)
+    made_at = moment(row.made_at) + timedelta(milliseconds=1)  # SQLite tells whole milliseconds
+    if chosen is None:
+        fitting = replace(wanted, unchanged_since=made_at)
+        page = yield from look.look_for(fitting, AT_ONCE, row.next_id, within)
+        ids, next_id, looked = page.ids, page.next, len(page.ids)
+    else:
+        part = chosen[int(row.looked) : int(row.looked) + AT_ONCE]
+        asked = [(job_id,) for job_id in part]
+        same = (yield Call("still_unchanged", asked=asked, unchanged_since=made_at)) if part else []
+        ids, looked = [job.id for job in same], len(part)
+        next_id = part[-1] if int(row.looked) + looked < len(chosen) else None
+    changed = len((yield from change(row.action, ids, keep))) if ids else 0
+    audit_id = row.audit_id
+    if audit_id is None:
+        details = None if chosen is None else {"ids": chosen[:100]}
+        target = "selection" if wanted == JobFilter(states=wanted.states) and chosen is not None else row.filter
+        audit_id = yield from audit.write(actor, f"jobs.{row.action}", target, changed, details)
+    else:
+        yield Call("add_to_audit", id=audit_id, number=changed)
+    if next_id is None:
+        yield Call("remove_preview", token_hash=token_hash)
+    else:
+        given = {"looked": looked, "changed": changed, "audit_id": audit_id}
+        yield Call("advance_preview", token_hash=token_hash, next_id=next_id, **given)
+    return Done(row.action, int(row.looked) + looked, int(row.changed) + changed, next_id is None)
+
+
+@operation()
+def change_some(action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries: int = 1) -> Steps[dict[str, str]]:
+    """Change the jobs with these ids, and write down who did; answers what became of each that was changed."""
+    changed = yield from change(action, ids, keep, tries)
+    if changed:
+        target = ids[0] if len(ids) == 1 else None
+        yield from audit.write(actor, f"jobs.{action}", target, len(changed), {"ids": sorted(changed)[:100]})
+    return changed
+
+
+def change(action: str, ids: Sequence[str], keep: Keep, tries: int = 1) -> Steps[dict[str, str]]:
+    """What became of each job that was changed, by id."""
+    if action == "retry":
+        return dict.fromkeys((yield from jobs.retry(ids, tries).start()), "retried")
+    if action == "cancel":
+        answers = yield from jobs.cancel(ids, keep).start()
+        return {job_id: answer for job_id, answer in answers.items() if answer in ("cancelled", "cancelling")}
+    asked = [(job_id,) for job_id in sorted(set(ids))]
+    if action == "runNow":
+        changed = [row.id for row in (yield Call("run_now", asked=asked))]
+        if changed:
+            yield from wake_idle()
+        return dict.fromkeys(changed, "ready")
+    gone = [row.id for row in (yield Call("delete_finished", asked=asked))]
+    if gone:
+        asked = [(job_id,) for job_id in gone]
+        yield Call("delete_attempts", asked=asked)
+        yield Call("delete_logs", asked=asked)
+    return dict.fromkeys(gone, "deleted")
+
+
+@operation(single=True, repeatable=True)
+def prune(n: int) -> Steps[int]:
+    """Forget up to `n` previews that nobody has confirmed in time."""
+    return len((yield Call("prune_previews", n=n)))
+
+
+def _to_json(wanted: JobFilter, within: Ids) -> str:
+    given: dict[str, Any] = {name: value for name, value in asdict(wanted).items() if value is not None}
+    if within != Ids():
+        given["ids"] = list(within)
+    return json.dumps(given, default=lambda value: value.isoformat())
+
+
+def _from_json(text: str) -> tuple[JobFilter, Ids]:
+    given = json.loads(text)
+    within = Ids(*given.pop("ids")) if "ids" in given else Ids()
+    given["states"] = tuple(State(state) for state in given["states"])
+    for name in ("since", "until", "unchanged_since"):
+        if name in given:
+            given[name] = datetime.fromisoformat(given[name])
+    return JobFilter(**given), within

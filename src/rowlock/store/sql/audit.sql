@@ -1,0 +1,23 @@
+-- What people did, in the order of store/audit.py.
+
+-- name: write_audit
+-- Write down one action.
+INSERT INTO {t}audit (at, who, via, address, action, target, number, details)
+VALUES ({now}, :who, :via, :address, :action, :target, :number, :details)
+RETURNING id;
+
+-- name: add_to_audit
+-- An action has changed more.
+UPDATE {t}audit SET number = number + :number WHERE id = :id;
+
+-- name: list_audit
+-- What was done before the action :before, newest first.
+SELECT id, {time(at)} AS at, who, via, address, action, target, number, CAST(details AS text) AS details
+FROM {t}audit
+WHERE id < :before
+ORDER BY id DESC
+LIMIT :n;
+
+-- name: prune_audit
+-- Forget what was done more than -:ago seconds ago.
+DELETE FROM {t}audit WHERE id IN (SELECT id FROM {t}audit WHERE at < {after(:ago)} ORDER BY id LIMIT :n) RETURNING id;

@@ -1,0 +1,177 @@
+-- Counts of ends and failures, in the order of store/tallies.py. What is not summed up yet lies in `tallies`: every reader
+-- adds it, in the same statement, so that no row is missed or counted twice while a worker sums up.
+
+-- part: bucketed
+-- The columns that say how long jobs waited and ran.
+run_bucket, wait_bucket, number, run_seconds, wait_seconds
+
+-- part: summed
+-- The same, summed up over the columns that a statement groups by.
+sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+
+-- name: totals
+-- All that was ever counted.
+SELECT queue, task, what, {part:summed}
+FROM (
+    SELECT queue, task, what, {part:bucketed} FROM {t}counters
+    UNION ALL
+    SELECT queue, task, what, {part:bucketed} FROM {t}tallies) counted
+GROUP BY queue, task, what
+ORDER BY queue, task, what;
+
+-- name: histograms
+-- Of all successes ever counted, how many ran and waited for how long.
+SELECT queue, task, run_bucket, wait_bucket, {part:summed}
+FROM (
+    SELECT queue, task, {part:bucketed} FROM {t}counters WHERE what = 'succeeded'
+    UNION ALL
+    SELECT queue, task, {part:bucketed} FROM {t}tallies WHERE what = 'succeeded') counted
+GROUP BY queue, task, run_bucket, wait_bucket
+ORDER BY queue, task;
+
+-- part: window(columns)
+-- What was counted since :since, of one queue or task if it is given: old numbers by hours, the others by minutes.
+SELECT {columns}, {part:summed}
+FROM (
+    SELECT r.at, r.queue, r.task, r.what, {part:bucketed} FROM {t}rollups r
+    WHERE r.seconds IN (60, 3600) AND r.at >= :since
+    UNION ALL
+    SELECT y.at, y.queue, y.task, y.what, {part:bucketed} FROM {t}tallies y
+    WHERE y.at >= :since) counted
+WHERE CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
+  AND CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE task = :task END
+GROUP BY {columns}
+
+-- name: ends_by_queue
+-- For each minute or hour since :since and each queue: how many ended in which way.
+SELECT {time(at)} AS at, queue, what, number FROM (
+    {part:window(at, queue, what)}) found;
+
+-- name: ends_by_time
+-- For each minute or hour since :since: how many ended in which way.
+SELECT {time(at)} AS at, what, number FROM (
+    {part:window(at, what)}) found;
+
+-- name: runs_by_time
+-- For each minute or hour since :since: how many attempts ran how long. A job's end that was no success has no bucket.
+SELECT {time(at)} AS at, run_bucket AS bucket, number FROM (
+    {part:window(at, run_bucket)}) found
+WHERE run_bucket >= 0;
+
+-- name: waits_by_time
+-- For each minute or hour since :since: how many jobs waited how long.
+SELECT {time(at)} AS at, wait_bucket AS bucket, number FROM (
+    {part:window(at, wait_bucket)}) found
+WHERE wait_bucket >= 0;
+
+-- name: spread_by_queue
+-- For each queue since :since: how many successes ran and waited for how long.
+SELECT queue, run_bucket, wait_bucket, number FROM (
+    {part:window(queue, what, run_bucket, wait_bucket)}) found
+WHERE what = 'succeeded';
+
+-- name: any_tally
+-- Whether there is something to sum up.
+SELECT 1 AS found FROM {t}tallies LIMIT 1;
+
+-- name: sum_up_lock [postgres]
+-- Whether no other worker sums up at this moment: two would wait for each other's rows.
+SELECT pg_try_advisory_xact_lock(hashtext('rowlock.tallies')) AS mine;
+
+-- name: sum_up [postgres]
+-- Move up to :n tallies into the minutes and the totals.
+WITH taken AS (
+    DELETE FROM rowlock.tallies
+    WHERE ctid = ANY(ARRAY(SELECT y.ctid FROM rowlock.tallies y LIMIT :n FOR UPDATE SKIP LOCKED))
+    RETURNING *
+), minutes AS (
+    INSERT INTO rowlock.rollups AS r
+    SELECT 60, at, queue, task, what, run_bucket, wait_bucket, {part:summed}
+    FROM taken
+    GROUP BY at, queue, task, what, run_bucket, wait_bucket
+    ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
+    SET number = r.number + excluded.number, run_seconds = r.run_seconds + excluded.run_seconds,
+        wait_seconds = r.wait_seconds + excluded.wait_seconds
+), totals AS (
+    INSERT INTO rowlock.counters AS c
+    SELECT queue, task, what, run_bucket, wait_bucket, {part:summed}
+    FROM taken
+    GROUP BY queue, task, what, run_bucket, wait_bucket
+    ON CONFLICT (queue, task, what, run_bucket, wait_bucket) DO UPDATE
+    SET number = c.number + excluded.number, run_seconds = c.run_seconds + excluded.run_seconds,
+        wait_seconds = c.wait_seconds + excluded.wait_seconds
+)
+SELECT count(*) AS moved FROM taken;
+
+-- name: sum_up_minutes [sqlite]
+-- Add the tallies to the minutes.
+INSERT INTO rowlock_rollups
+SELECT 60, at, queue, task, what, {part:bucketed} FROM rowlock_tallies WHERE TRUE
+ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
+SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
+    wait_seconds = wait_seconds + excluded.wait_seconds;
+
+-- name: sum_up_totals [sqlite]
+-- Add them to the totals.
+INSERT INTO rowlock_counters
+SELECT queue, task, what, run_bucket, wait_bucket, {part:summed} FROM rowlock_tallies WHERE TRUE
+GROUP BY queue, task, what, run_bucket, wait_bucket
+ON CONFLICT (queue, task, what, run_bucket, wait_bucket) DO UPDATE
+SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
+    wait_seconds = wait_seconds + excluded.wait_seconds;
+
+-- name: sum_up_remove [sqlite]
+-- They are summed up.
+DELETE FROM rowlock_tallies;
+
+-- part: old_minutes
+-- The minutes that began more than -:ago seconds ago.
+{t}rollups r WHERE r.seconds = 60 AND r.at < {after(:ago)}
+
+-- name: sum_up_hours
+-- Add old minutes to their hours.
+INSERT INTO {t}rollups
+SELECT 3600, {hour(r.at)}, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket,
+       sum(r.number), sum(r.run_seconds), sum(r.wait_seconds)
+FROM {part:old_minutes}
+GROUP BY {hour(r.at)}, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket
+ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
+SET number = {t}rollups.number + excluded.number, run_seconds = {t}rollups.run_seconds + excluded.run_seconds,
+    wait_seconds = {t}rollups.wait_seconds + excluded.wait_seconds;
+
+-- name: forget_minutes
+-- They are in their hours.
+DELETE FROM {t}rollups WHERE seconds = 60 AND at < {after(:ago)};
+
+-- name: forget_hours
+-- Hours that began more than -:ago seconds ago; the totals keep their numbers.
+DELETE FROM {t}rollups WHERE seconds = 3600 AND at < {after(:ago)};
+
+-- name: begin_sample
+-- The row of the process that samples the queues in this minute; none if another one has.
+INSERT INTO {t}queue_samples (at, queue, ready, waiting, running)
+SELECT {minute({now})}, '', 0, 0, 0
+WHERE TRUE
+ON CONFLICT (at, queue) DO NOTHING
+RETURNING 1 AS mine;
+
+-- name: write_samples
+-- How long each queue is in this minute.
+INSERT INTO {t}queue_samples (at, queue, ready, waiting, running, oldest_seconds)
+SELECT {minute({now})}, s.queue, s.ready, s.waiting, s.running, s.oldest
+FROM {rows:s(queue text, ready int, waiting int, running int, oldest float)}
+WHERE TRUE
+ON CONFLICT (at, queue) DO NOTHING;
+
+-- name: samples
+-- How long the queues were since :since, of one queue if it is given.
+SELECT {time(at)} AS at, queue, ready, waiting, running, oldest_seconds
+FROM {t}queue_samples
+WHERE at >= :since AND queue <> ''
+  AND CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
+ORDER BY at
+LIMIT :n;
+
+-- name: forget_samples
+-- Samples that were taken more than -:ago seconds ago.
+DELETE FROM {t}queue_samples WHERE at < {after(:ago)};

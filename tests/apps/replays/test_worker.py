@@ -1,0 +1,186 @@
+"""The worker behind Redis: a program of its own that knows the messages and a folder, and no database."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from api.conftest import Api
+from apps.replays.media import is_mp4, is_png, sleeping_ffmpeg, wait_until_gone
+from apps.replays.replays import ask_export, create, ended, replay
+from rowlock.cli.main import execute
+from support.redis_server import RedisServer
+from support.remote import Remote, until, until_state
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(remote: Remote) -> Iterator[Start]:
+    """Start workers, which end with the test; each is at work when this returns."""
+    started: list[subprocess.Popen[str]] = []
+
+    def one(**changes: str) -> "subprocess.Popen[str]":
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ROWLOCK_")}
+        environment |= {"REDIS_URL": remote.server.url, "REDIS_PREFIX": remote.prefix, "BEAT_MS": "200"}
+        environment |= {"JOBS_EXPORT_PATH": str(remote.results), **changes}
+        command = [sys.executable, "-m", "rowlock_apps.replays.worker"]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        assert "reads" in process.stdout.readline()
+        return process
+
+    yield one
+    for process in started:
+        process.kill()
+        process.wait(10)
+
+
+def test_the_worker_imports_neither_rowlock_nor_a_database_driver() -> None:
+    """It stands for a worker in another language."""
+    look = "import sys, rowlock_apps.replays.worker; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert {"rowlock", "apsw", "asyncpg", "sqlite3", "fastapi"} & set(done.stdout.split()) == set()
+
+
+def test_the_worker_keeps_the_contract_of_the_test_vectors(
+    redis_server: RedisServer, remote: Remote, start: Start, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """S3.36: the Node worker of examples/ passes these vectors, too."""
+    remote.results.mkdir()
+    data = {key: value for key, value in replay().items() if key != "title"}
+    (remote.results / "input.json").write_text(json.dumps(data))
+    monkeypatch.setenv("ROWLOCK_REDIS__URL", redis_server.url)
+    monkeypatch.setenv("ROWLOCK_RESULTS__PATH", str(remote.results))
+    start()
+    flags = ["--input", str(remote.results / "input.json"), "--job-type", "REPLAY_MP4", "--timeout", "60", "--json"]
+    code = execute(["bridge", "verify", "--prefix", remote.prefix, *flags])
+    said = capsys.readouterr().out
+    assert code == 0, said
+    assert len(json.loads(said)) == 6
+
+
+async def test_an_mp4_and_a_thumbnail_are_made_behind_redis_by_the_body_that_our_own_worker_runs(
+    far_api: Api, remote: Remote, start: Start
+) -> None:
+    """S3.1, S3.20: from the route over the streams to the download."""
+    start()
+    token = await far_api.token("ana")
+    replay_id = await create(far_api, token)
+    for kind, looks_right in (("mp4", is_mp4), ("thumbnail", is_png)):
+        job_id = await ask_export(far_api, token, replay_id, kind)
+        job = await ended(far_api, token, job_id)
+        assert (job["status"], job["progress"], job["errorCode"]) == ("SUCCEEDED", 100, None)
+        status, content, _ = await far_api.ask("GET", f"/api/jobs/{job_id}/result", token)
+        assert status == 200
+        assert looks_right(content)
+    assert remote.letters() == []
+    options = json.loads(remote.requests()[0]["options"])
+    assert sorted(options) == ["createdAt", "durationMs", "inputPath", "outputPath", "ownerId"]
+    assert options["ownerId"] == "ana"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_a_cancel_behind_redis_kills_the_encoder_and_a_retry_of_the_job_runs(
+    far_api: Api, remote: Remote, start: Start, tmp_path: Path
+) -> None:
+    pids = sleeping_ffmpeg(tmp_path)
+    start(PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    token = await far_api.token("ana")
+    job_id = await ask_export(far_api, token, await create(far_api, token))
+    await until(lambda: len(pids()) == 2)
+    assert (await far_api.ask("POST", f"/api/jobs/{job_id}/cancel", token))[0] in (200, 202)
+    await until_state(far_api.app, job_id, "cancelled")
+    await wait_until_gone(pids())
+    (tmp_path / "bin/ffmpeg").unlink()
+    assert (await far_api.ask("POST", f"/api/jobs/{job_id}/retry", token))[0] in (200, 202)
+    assert (await ended(far_api, token, job_id))["status"] == "SUCCEEDED", "the old cancel is not for the new request"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_a_request_that_names_a_path_outside_of_the_folder_is_refused_by_the_worker(
+    far_api: Api, remote: Remote, start: Start, tmp_path: Path
+) -> None:
+    """Whoever can write to the stream could name any file; the worker neither reads nor writes there."""
+    start()
+    remote.results.mkdir(exist_ok=True)
+    source = remote.results / "input.json"
+    source.write_text(json.dumps({key: value for key, value in replay().items() if key != "title"}))
+    (remote.results / "link").symlink_to(tmp_path)
+    secret = tmp_path / "secret.json"
+    secret.write_bytes(source.read_bytes())
+    inside = str(remote.results / "out.mp4")
+    for given, target, code in (
+        (str(source), str(tmp_path / "stolen.mp4"), "INVALID_OUTPUT_PATH"),
+        (str(source), str(remote.results / "../stolen.mp4"), "INVALID_OUTPUT_PATH"),
+        (str(source), str(remote.results / "link/stolen.mp4"), "INVALID_OUTPUT_PATH"),
+        (str(secret), inside, "INVALID_INPUT_PATH"),
+        (str(remote.results / "link/secret.json"), inside, "INVALID_INPUT_PATH"),
+        (str(remote.results / "missing.json"), inside, "INPUT_NOT_FOUND"),
+        (7, inside, "BAD_REQUEST"),
+    ):
+        seen = remote.redis.xlen(remote.key("job.results"))
+        options = json.dumps({"inputPath": given, "outputPath": target, "durationMs": 100})
+        remote.say("job.requests", jobId="018f0000-0000-7000-8000-000000000001", jobType="REPLAY_MP4", options=options)
+        await until(lambda seen=seen: remote.redis.xlen(remote.key("job.results")) > seen)
+        said = remote.redis.xrevrange(remote.key("job.results"), count=1)[0][1]
+        assert (said["status"], said["errorCode"]) == ("FAILED", code), said
+    assert [name for name in os.listdir(tmp_path) if name.startswith("stolen")] == []
+    assert sorted(os.listdir(remote.results)) == ["input.json", "link"]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_an_export_behind_redis_that_takes_too_long_is_killed_with_all_of_its_processes(
+    far_api: Api, start: Start, tmp_path: Path
+) -> None:
+    pids = sleeping_ffmpeg(tmp_path)
+    start(PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}", EXPORT_TIMEOUT_MS="1500")
+    token = await far_api.token("ana")
+    job = await ended(far_api, token, await ask_export(far_api, token, await create(far_api, token)))
+    assert (job["status"], job["errorCode"]) == ("FAILED", "TIMEOUT")
+    assert len(pids()) == 2
+    await wait_until_gone(pids())
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_a_full_disk_behind_redis_fails_the_job_and_leaves_no_file(
+    far_api: Api, remote: Remote, start: Start
+) -> None:
+    """The worker may write files of at most 600 bytes: its disk is full in the middle of each."""
+    worker = start()
+    psutil.Process(worker.pid).rlimit(psutil.RLIMIT_FSIZE, (600, 600))
+    token = await far_api.token("ana")
+    replay_id = await create(far_api, token)
+    for kind in ("mp4", "thumbnail"):
+        job_id = await ask_export(far_api, token, replay_id, kind)
+        job = await ended(far_api, token, job_id)
+        assert (job["status"], job["errorCode"]) == ("FAILED", "DISK_FULL"), job
+        assert [file for _, _, files in os.walk(remote.results / job_id) for file in files] == []
+    worker.kill()
+    start()
+    assert (await far_api.ask("POST", f"/api/jobs/{job_id}/retry", token))[0] in (200, 202)
+    assert (await ended(far_api, token, job_id))["status"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_the_request_of_a_killed_worker_is_done_by_another_one(
+    far_api: Api, remote: Remote, start: Start, tmp_path: Path
+) -> None:
+    pids = sleeping_ffmpeg(tmp_path)
+    first = start(PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    token = await far_api.token("ana")
+    job_id = await ask_export(far_api, token, await create(far_api, token))
+    await until(lambda: len(pids()) == 2)
+    first.kill()
+    start(TAKEOVER_MS="300")
+    assert (await ended(far_api, token, job_id))["status"] == "SUCCEEDED"
+    for pid in pids():  # a real encoder ends when nobody sends pictures any more
+        os.kill(pid, signal.SIGKILL)

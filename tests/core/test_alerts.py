@@ -1,0 +1,236 @@
+"""Alert rules: which configs are taken, what each rule sees, and when something is told."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rowlock.core.alerts import (
+    KINDS,
+    MOST_SUBJECTS,
+    Alert,
+    Facts,
+    Rule,
+    RunningJob,
+    Seen,
+    decide,
+    parse_rules,
+    see,
+    spell,
+)
+from rowlock.core.config import Settings, load_settings
+from rowlock.core.errors import ConfigError
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SEEN = Seen(12, "twelve")
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def config(text: str, **env: str) -> Settings:
+    return load_settings(file_text=text, file_name="rowlock.yaml", env=env, flags={})
+
+
+# --- configs
+
+
+def test_the_two_alerts_of_the_sticker_document_are_two_lines_of_config() -> None:
+    settings = config(
+        "alerts:\n  rules:\n    hanging: {when: running_seconds, above: 5m}\n    backlog: {when: queued, above: 10}\n"
+    )
+    hanging, backlog = settings.alerts.parsed_rules
+    assert (hanging.when, hanging.above, hanging.hold) == ("running_seconds", 300.0, 0.0)
+    assert (backlog.when, backlog.above, backlog.hold) == ("queued", 10.0, 60.0)
+
+
+def test_every_kind_of_rule_has_usable_defaults() -> None:
+    rules = parse_rules({kind: {"when": kind} for kind in KINDS}, repeat=7200)
+    assert [rule.when for rule in rules] == list(KINDS)
+    assert {rule.repeat for rule in rules} == {7200.0}
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("{when: queue, above: 10}", "when must be one of running_seconds"),
+        ("{above: 10}", "when must be one of"),
+        ("{when: queued, abov: 10}", "did you mean above"),
+        ("{when: queued, above: 5m}", "above must be a number"),
+        ("{when: queued, above: true}", "above must be a number"),
+        ("{when: running_seconds, above: long}", "above must be a time"),
+        ("{when: no_worker, above: 3}", "no such key for no_worker"),
+        ("{when: queued, within: 3}", "no such key for queued"),
+        ("{when: dead, for: -1}", "for must be a time"),
+        ("{when: dead, repeat: 0}", "at least 1 s"),
+        ("{when: queued, only: 3}", "only must be queues"),
+        ("{when: breaker_open, only: [api, '']}", "only must be sources"),
+        ("[1]", "must have settings"),
+    ],
+)
+def test_a_wrong_rule_is_refused_with_its_name_and_line(rule: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(f"alerts:\n  rules:\n    mine: {rule}\n")
+    message = str(caught.value)
+    assert said in message
+    assert "rule 'mine'" in message
+    assert "alerts.rules" in message
+    assert "rowlock.yaml:2" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("rules: [1]", "must be a mapping of rules"),
+        ("webhook_url: ftp://x", "must be an http or https URL"),
+        ("webhook_url: https://hooks.example/T0PSECRET", "must be set where webhook_url is"),
+        ("webhook_secret: whsec_short", "base64 of 24 bytes"),
+        ("webhook_secret: " + "A" * 32, "must be whsec_"),
+        ("check_seconds: 0", "greater than 0"),
+        ("chek_seconds: 5", "did you mean alerts.check_seconds"),
+    ],
+)
+def test_a_wrong_setting_is_refused_and_no_secret_is_shown(lines: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(f"alerts:\n  {lines}\n")
+    assert said in str(caught.value)
+    assert "T0PSECRET" not in str(caught.value)
+    assert "whsec_short" not in str(caught.value)
+
+
+def test_a_webhook_url_is_shown_in_no_error_and_no_repr() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config("alerts: {webhook_url: 'ftp://hooks.example/T0PSECRET'}\n")
+    assert "T0PSECRET" not in str(caught.value)
+    secret = "whsec_" + "A" * 32
+    settings = config(f"alerts: {{webhook_url: 'https://hooks.example/T0PSECRET', webhook_secret: {secret}}}\n")
+    assert "T0PSECRET" not in repr(settings)
+    assert secret not in repr(settings)
+
+
+def test_rules_may_come_from_the_environment() -> None:
+    found = config("{}", ROWLOCK_ALERTS__RULES='{"nobody": {"when": "no_worker", "only": "links"}}')
+    assert found.alerts.parsed_rules == (Rule("nobody", "no_worker", hold=60.0, only=("links",)),)
+
+
+# --- what is seen
+
+
+def subjects(when: str, facts: Facts, **settings: Any) -> dict[str, float]:
+    (rule,) = parse_rules({"mine": {"when": when, **settings}})
+    return {subject: seen.value for subject, seen in see(rule, facts).items()}
+
+
+def test_each_rule_sees_what_is_beyond_its_limit_and_nothing_at_it() -> None:
+    jobs = tuple(RunningJob(f"job-{n}", f"q{n % 2}", "t", "w", seconds) for n, seconds in enumerate([900, 400, 300]))
+    assert subjects("running_seconds", Facts(running=jobs)) == {"q0": 900, "q1": 400}
+    assert subjects("queued", Facts(ready={"a": 11, "b": 10})) == {"a": 11}
+    assert subjects("oldest_seconds", Facts(oldest={"a": 601, "b": 600})) == {"a": 601}
+    dead = Facts(dead={600.0: {"t": 1, "u": 3}, 60.0: {"t": 1}})
+    assert subjects("dead", dead) == {"t": 1, "u": 3}
+    assert subjects("dead", dead, above=2) == {"u": 3}
+    assert subjects("dead", dead, within=60) == {"t": 1}
+    assert subjects("breaker_open", Facts(broken={"api:x": (5.0, "no\nroute")})) == {"api:x": 5.0}
+    assert subjects("missed_ticks", Facts(late={"nightly": 61.0, "hourly": 60.0})) == {"nightly": 61.0}
+
+
+def test_a_rule_with_names_sees_these_alone() -> None:
+    assert subjects("queued", Facts(ready={"a": 99, "b": 99}), only="b") == {"b": 99}
+    assert subjects("breaker_open", Facts(broken={"api:x": (1, None), "api:y": (1, None)}), only=["api:y"]) == {
+        "api:y": 1
+    }
+
+
+def test_no_worker_is_about_all_workers_or_about_the_queues_that_are_named() -> None:
+    assert subjects("no_worker", Facts()) == {"": 0}
+    assert subjects("no_worker", Facts(workers=1, served=frozenset({"a"}))) == {}
+    assert subjects("no_worker", Facts(workers=1, served=frozenset({"a"})), only=["a", "b"]) == {"b": 0}
+
+
+def test_a_thousand_subjects_become_the_worst_twenty() -> None:
+    found = subjects("queued", Facts(ready={f"q{n}": n for n in range(1000)}))
+    assert len(found) == MOST_SUBJECTS
+    assert min(found.values()) == 980
+
+
+def test_the_text_of_an_outside_error_is_one_line_without_control_characters() -> None:
+    (rule,) = parse_rules({"mine": {"when": "breaker_open"}})
+    seen = see(rule, Facts(broken={"api:x": (5.0, "a\n\x1b[31mb" + "c" * 500)}))
+    assert seen["api:x"].text.isprintable()
+    assert len(seen["api:x"].text) < 300
+
+
+def test_times_are_spelt_for_people() -> None:
+    assert [spell(n) for n in (5, 300, 312, 7800, 7200)] == ["5 s", "5 min", "5 min 12 s", "2 h 10 min", "2 h"]
+
+
+# --- what follows
+
+RULE = Rule("mine", "queued", above=10, hold=60, resolve_after=120, repeat=600)
+
+
+def play(rule: Rule, looks: list[tuple[float, bool]]) -> tuple[list[tuple[float, str]], Alert | None]:
+    """Each look is (second, whether the condition holds). Returns what was told, and the alert at the end."""
+    alert, told = None, []
+    for second, holds in looks:
+        alert, said = decide(rule, "q", alert, SEEN if holds else None, at(second))
+        if said is not None:
+            told.append((second, said.removeprefix("alert.")))
+    return told, alert
+
+
+def test_an_alert_fires_once_its_condition_has_held_for_long_enough() -> None:
+    assert play(RULE, [(0, True), (30, True), (59, True), (60, True), (75, True)])[0] == [(60, "firing")]
+    assert play(Rule("mine", "queued"), [(0, True), (5, True)])[0] == [(0, "firing")]
+
+
+def test_a_condition_that_comes_and_goes_before_its_time_is_not_told() -> None:
+    told, alert = play(RULE, [(0, True), (50, True), (55, False), (61, True), (120, True)])
+    assert told == []
+    assert alert is not None
+    assert alert.state == "pending"
+    assert alert.true_since == at(61)
+
+
+def test_an_alert_is_resolved_once_its_condition_has_been_gone_for_long_enough() -> None:
+    told, alert = play(RULE, [(0, True), (60, True), (70, False), (189, False), (190, False), (200, False)])
+    assert told == [(60, "firing"), (190, "resolved")]
+    assert alert is None
+
+
+def test_a_number_that_moves_around_its_limit_makes_one_alert() -> None:
+    looks = [(0, True), (60, True), *((60 + 15 * n, n % 3 > 0) for n in range(1, 30)), (600, False), (720, False)]
+    assert play(RULE, looks)[0] == [(60, "firing"), (720, "resolved")]
+
+
+def test_an_alert_is_repeated_at_most_once_in_its_time() -> None:
+    told, alert = play(RULE, [(0, True), *((60 + 15 * n, True) for n in range(100))])
+    assert told == [(60, "firing"), (660, "repeated"), (1260, "repeated")]
+    assert alert is not None
+    assert alert.repeats == 2
+
+
+def test_moments_that_a_clock_ahead_has_written_count_as_the_present() -> None:
+    ahead = Alert("mine", "q", 1, "x", true_since=at(9000), fired_at=at(9000), told_at=at(9000), false_since=at(9000))
+    told: list[str] = []
+    alert: Alert | None = ahead
+    for second in (0, 60, 120):
+        alert, said = decide(RULE, "q", alert, None, at(second))
+        told += [said] if said else []
+    assert told == ["alert.resolved"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.booleans()), max_size=60))
+def test_firing_and_resolved_take_turns_whatever_happens(looks: list[tuple[int, bool]]) -> None:
+    second, timed = 0, []
+    for step, holds in looks:
+        second += step
+        timed.append((second, holds))
+    told, alert = play(RULE, timed)
+    turns = [said for _, said in told if said != "repeated"]
+    assert turns == ["firing", "resolved"] * (len(turns) // 2) + ["firing"] * (len(turns) % 2)
+    assert (alert is not None and alert.fired_at is not None) == (len(turns) % 2 == 1)

@@ -1,0 +1,4 @@
+import { render } from "preact";
+import "../shared/base.css";
+
+render(<main>Replays</main>, document.getElementById("page")!);

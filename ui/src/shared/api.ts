@@ -1,0 +1,80 @@
+// Requests to the job API of this server. The session cookie says who asks; it is never readable here.
+
+/** What the server answered instead of what was asked for (problem details). */
+export class Problem extends Error {
+  readonly status: number;
+  readonly code: string;
+
+  constructor(status: number, code: string, message: string) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+export type Query = Record<string, string | number | boolean | null | undefined>;
+
+/** The address of a path below the folder that this page was served from, so that a prefix changes nothing. */
+export function address(path: string, query: Query = {}): string {
+  const url = new URL(path, new URL(".", document.baseURI));
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, String(value));
+  }
+  return url.href;
+}
+
+export function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return ask<T>("GET", path, { query, ...(signal && { signal }) });
+}
+
+export function post<T>(path: string, body?: unknown, query: Query = {}): Promise<T> {
+  return ask<T>("POST", path, { body: body ?? {}, query });
+}
+
+export function remove<T>(path: string): Promise<T> {
+  return ask<T>("DELETE", path, {});
+}
+
+interface Options {
+  body?: unknown;
+  query?: Query;
+  signal?: AbortSignal;
+}
+
+async function ask<T>(method: string, path: string, { body, query, signal }: Options): Promise<T> {
+  const headers: Record<string, string> = { Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let answer: Response;
+  try {
+    answer = await fetch(address(path, query), {
+      method,
+      headers,
+      credentials: "same-origin",
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+      ...(signal && { signal }),
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem(0, "UNREACHABLE", "The server cannot be reached.");
+  }
+  const text = await answer.text();
+  const value = parse(text);
+  if (answer.ok) return value as T;
+  throw problem(answer.status, value);
+}
+
+function parse(text: string): unknown {
+  try {
+    return text === "" ? undefined : JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function problem(status: number, value: unknown): Problem {
+  const body = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
+  const errors = Array.isArray(body["errors"]) ? (body["errors"] as Record<string, unknown>[]) : [];
+  const details = errors.map((error) => `${String(error["field"] ?? "")} ${String(error["message"] ?? "")}`.trim());
+  const text = [body["detail"] ?? body["title"] ?? `The server answered ${status}.`, ...details].join(" · ");
+  return new Problem(status, String(body["code"] ?? ""), text);
+}
