@@ -106,7 +106,8 @@ class Gate:
             raise Refusal("INVALID_HOST", "name this server in api.allowed_hosts to let it be reached by this name")
         connection = HTTPConnection(scope)
         check_origin(connection, self._settings)
-        if _route_path(scope) in OPEN:
+        path = _route_path(scope)
+        if path in OPEN or (path == "/metrics" and self._settings.metrics_open):
             return
         self._addresses.spend(_address(scope))
         if self._pages is not None and scope["method"] in READING and _route_path(scope) in self._pages:

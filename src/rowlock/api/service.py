@@ -21,6 +21,7 @@ from rowlock.client.client import Client
 from rowlock.client.stores import Stores
 from rowlock.core.errors import TooSlow
 from rowlock.core.job import Job
+from rowlock.signals.server_meter import DatabaseMeter
 from rowlock.store import owned, tokens
 from rowlock.store.engines.operation import Operation
 from rowlock.store.owned import Owner
@@ -39,6 +40,7 @@ class Service:
         self.feed = Feed(client.store)
         self.changes = Changes(client.store)
         self.results = client.results
+        self.metrics = DatabaseMeter(self.look)
         self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()

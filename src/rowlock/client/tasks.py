@@ -99,6 +99,7 @@ class Task(Generic[P, R, C]):
         run_after: datetime | None = None,
         expires_at: datetime | None = None,
         tags: Sequence[str] | None = None,
+        traceparent: str | None = None,
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,
         job_id: str | None = None,

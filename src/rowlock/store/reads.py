@@ -164,6 +164,7 @@ def attempts(job_id: str) -> Steps[list[Attempt]]:
             moment(row.finished_at),
             row.error_code,
             row.error_message,
+            row.traceback,
         )
         for row in rows
     ]
