@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rowlock.api.auth import Authenticate, Authenticator
     from rowlock.api.caller import Caller
+    from rowlock.api.server import Server
     from rowlock.bridge.bridge import Bridge
     from rowlock.store.tokens import Scope
     from rowlock.worker.dispatcher import Dispatcher
@@ -78,6 +79,15 @@ class Rowlock(Client):
         from rowlock.bridge.bridge import run_bridge
 
         await run_bridge(self)
+
+    def server(self) -> AbstractAsyncContextManager[Server]:
+        """The job API on a server in this process, at `api.host` and `api.port`; its `address` says where (a port of 0
+        is any that is free). Open requests are finished when the block ends."""
+        try:
+            from rowlock.api.server import serving
+        except ImportError as error:
+            raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
+        return serving(self)
 
     def serve_pages(self, folder: str | Path) -> None:
         """Let the job API serve a page of yours in place of the dashboard: index.html of a folder at the root, the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 
 from rowlock import Rowlock
 from rowlock_apps.replays import service
@@ -34,11 +34,8 @@ NO_NUL = r"^[^\x00]*$"  # PostgreSQL cannot compare text with a NUL character
 
 
 async def owner_of(request: Request) -> str:
-    """The user who sent the request. An operator is none, nor is the holder of a token that reads a single job."""
-    asker = request.scope["state"]["asker"]
-    if not isinstance(asker.owner, str) or not asker.may_change:
-        raise Forbidden
-    return asker.owner
+    """The user who sent the request."""
+    return str(request.state.owner)
 
 
 Owner = Annotated[str, Depends(owner_of)]
@@ -46,7 +43,18 @@ Owner = Annotated[str, Depends(owner_of)]
 
 def routes_of(app: Rowlock) -> APIRouter:
     """All routes of the system."""
-    router = APIRouter(route_class=ProblemRoute)
+
+    async def find_owner(request: Request) -> None:
+        """Let in the users of the system. An operator is none, nor is the holder of a token that reads a single job."""
+        try:
+            caller = await app.caller(request)
+        except HTTPException as refused:
+            raise Forbidden if refused.status_code == 403 else refused from None
+        if caller.owner is None or not caller.may_change:
+            raise Forbidden
+        request.state.owner = caller.owner
+
+    router = APIRouter(route_class=ProblemRoute, dependencies=[Depends(find_owner)])
     add_replays(router, app)
     add_exports(router, app)
     add_matches(router, app)

@@ -12,7 +12,6 @@ import psycopg
 import pytest
 
 from api.conftest import Api
-from rowlock.api.server import serving
 from rowlock_apps.replays.app import Replays
 from support.redis_server import RedisServer
 from support.remote import Remote
@@ -75,7 +74,7 @@ async def app(url: str) -> AsyncIterator[Replays]:
 @pytest.fixture
 async def api(app: Replays) -> AsyncIterator[Api]:
     """A server over the system; no worker."""
-    async with serving(app) as server, aiohttp.ClientSession() as http:
+    async with app.server() as server, aiohttp.ClientSession() as http:
         yield Api(app, "http://{}:{}".format(*server.address), http)
 
 
@@ -113,5 +112,5 @@ async def far_api(url: str, remote: Remote, monkeypatch: pytest.MonkeyPatch) -> 
     """A server over the system with a Redis in its settings, and a bridge; no worker behind it."""
     monkeypatch.setenv("ROWLOCK_REDIS__URL", remote.server.url)
     monkeypatch.setenv("ROWLOCK_REDIS__PREFIX", remote.prefix)
-    async with Replays(url) as app, app.bridge(), serving(app) as server, aiohttp.ClientSession() as http:
+    async with Replays(url) as app, app.bridge(), app.server() as server, aiohttp.ClientSession() as http:
         yield Api(app, "http://{}:{}".format(*server.address), http)

@@ -24,7 +24,10 @@ Play = Callable[[str, bool], list[str]]
 
 def demo(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="engine, or a sample system: bookmarks, stickers, cronjobs, coins")
+        str,
+        typer.Argument(
+            metavar="[NAME]", help="engine, or a sample system: bookmarks, stickers, cronjobs, coins, replays"
+        ),
     ] = ENGINE,
     once: Annotated[bool, typer.Option("--once", help="Print plain lines instead of a live display")] = False,
     database: DatabaseOption = None,
