@@ -1,4 +1,4 @@
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { address } from "../shared/api.ts";
 import { clock, duration } from "../shared/time.ts";
 import { doing, type Job, type Replay } from "./jobs.ts";
@@ -61,49 +61,65 @@ interface Row {
 }
 
 function Export({ kind, job, replay, store, playing, play }: Row) {
-  const of = `of ${replay.title}`;
-  const name = kind.name.toLowerCase();
+  const what = `the ${kind.name.toLowerCase()} of ${replay.title}`; // buttons of all cards have the same words
   const state = job === undefined ? "none" : job.stopping && !job.done ? "cancelled" : job.status.toLowerCase();
-  const again = job !== undefined && job.done;
   return (
     <li class={`export ${state}`}>
       <span class="kind">{kind.name}</span>
       <span class="state">
         {job === undefined ? <span class="quiet">not made yet</span> : <><Icon state={state} /> {doing(job)}</>}
       </span>
-      {job !== undefined && !job.done && (
-        <span class="progress">
-          <progress max={100} value={job.progress} aria-label={`Progress of the ${name} ${of}`} />
-          <span class="percent">{job.progress}%</span>
-        </span>
-      )}
-      {job?.status === "FAILED" && job.errorCode !== null && <code class="code">{job.errorCode}</code>}
-      <span class="actions">
-        {(job === undefined || again) && (
-          <button type="button" class={job === undefined ? "main" : ""} onClick={() => store.start(replay, kind.path)}>
-            {job === undefined ? "Make" : "Make again"}<span class="off-screen">: {name} {of}</span>
-          </button>
-        )}
+      <div class="line">
         {job !== undefined && !job.done && (
-          <button type="button" disabled={job.stopping === true} onClick={() => store.cancel(job)}>
-            Cancel<span class="off-screen"> the {name} {of}</span>
-          </button>
+          <span class="progress">
+            <progress max={100} value={job.progress} aria-label={`Progress of ${what}`} />
+            <span class="percent">{job.progress}%</span>
+          </span>
         )}
-        {job?.status === "SUCCEEDED" && (
-          <>
-            {kind.path === "mp4" && (
-              <button type="button" class="main" onClick={() => play(playing === job.jobId ? null : job.jobId)}>
-                {playing === job.jobId ? "Close" : "Play"}<span class="off-screen"> the {name} {of}</span>
-              </button>
-            )}
-            <a class="button" href={result(job)} download>
-              Download<span class="off-screen"> the {name} {of}</span>
-            </a>
-          </>
-        )}
-      </span>
+        {job?.status === "FAILED" && job.errorCode !== null && <code class="code">{job.errorCode}</code>}
+        <span class="actions">
+          <MainButton {...{ kind, job, replay, store, what }} />
+          {job?.status === "SUCCEEDED" && kind.path === "mp4" && (
+            <PlayButton playing={playing === job.jobId} what={what} toggle={() => play(playing === job.jobId ? null : job.jobId)} />
+          )}
+          {job?.status === "SUCCEEDED" && (
+            <a class="button" href={result(job)} download aria-label={`Download ${what}`}>Download</a>
+          )}
+        </span>
+      </div>
     </li>
   );
+}
+
+const REST = 700; // milliseconds in which a second press is taken for a double click
+
+/** Makes an export, or cancels it: one element in all states, so that it keeps the focus of who uses a keyboard. */
+function MainButton({ kind, job, replay, store, what }: Pick<Row, "kind" | "job" | "replay" | "store"> & { what: string }) {
+  const pressed = useRef(-REST);
+  const word = job === undefined ? "Make" : job.done ? "Make again" : "Cancel";
+  function press(): void {
+    const now = performance.now();
+    if (now - pressed.current < REST) return;
+    pressed.current = now;
+    if (job === undefined || job.done) store.start(replay, kind.path);
+    else if (!job.stopping) store.cancel(job);
+  }
+  return (
+    <button
+      type="button"
+      class={job === undefined ? "main" : ""}
+      aria-label={`${word} ${what}`}
+      aria-disabled={job?.stopping === true && !job.done}
+      onClick={press}
+    >
+      {word}
+    </button>
+  );
+}
+
+function PlayButton({ playing, what, toggle }: { playing: boolean; what: string; toggle: () => void }) {
+  const word = playing ? "Close" : "Play";
+  return <button type="button" class="main" aria-label={`${word} ${what}`} onClick={toggle}>{word}</button>;
 }
 
 const PATHS: Record<string, string> = {
