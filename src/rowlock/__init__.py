@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rowlock.core.policy import Backoff, exponential, fixed
     from rowlock.core.schedule import Schedule
     from rowlock.core.states import Outcome, State
+    from rowlock.signals.job_fields import JobFields
     from rowlock.store.app_schema import Migrations
     from rowlock.store.batches import EndedBatch
     from rowlock.store.engines.engine import Session
@@ -109,6 +110,7 @@ _MODULES = {
     "core.schedule": ("Schedule",),
     "core.states": ("Outcome", "State"),
     "contrib.answer_cache": ("AnswerCache",),
+    "signals.job_fields": ("JobFields",),
     "store.app_schema": ("Migrations",),
     "store.batches": ("EndedBatch",),
     "store.engines.engine": ("Session",),
@@ -146,6 +148,7 @@ __all__ = [
     "InvalidArguments",
     "JobCancelled",
     "JobDead",
+    "JobFields",
     "JobHandle",
     "JobNotFound",
     "KeyConflict",

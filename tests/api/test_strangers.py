@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from api.conftest import Api
+from api.conftest import Api, Serve
 from rowlock import Rowlock
 from rowlock.api.app import build
 from rowlock.api.gate import LOGIN, OPEN
@@ -32,10 +32,28 @@ def routes() -> list[tuple[str, str]]:
 
 
 def test_every_route_that_names_a_job_is_in_the_table_of_this_test() -> None:
-    assert {one for one in routes() if "{jobId}" in one[1]} == ONE_JOB
+    named = {one for one in routes() if "{jobId}" in one[1] and not one[1].startswith("/api/operator/")}
+    assert named == ONE_JOB
 
 
-@pytest.mark.parametrize(("method", "path"), [one for one in routes() if one[1] not in OPEN and one != LOGIN])
+async def test_without_a_valid_token_every_operator_route_gives_the_same_401(serve: Serve) -> None:
+    async with serve(stranger_requests_per_minute=1_000_000, address_requests_per_minute=1_000_000) as api:
+        expired, revoked = await api.token(None, "operator", ttl=0.0), await api.token(None, "operator")
+        await (await api.app.store()).run(tokens.revoke(revoked))
+        answers = []
+        for method, path in (one for one in routes() if one[1].startswith("/api/operator/")):
+            for token in (None, "nonsense", expired, revoked):
+                asked = path.replace("{jobId}", MISSING)
+                status, problem, headers = await api.ask(method, asked, token, b"{}" if method == "POST" else None)
+                answers.append((status, problem, headers["www-authenticate"], headers["content-type"]))
+        assert set(map(str, answers)) == {str(answers[0])}
+        assert (answers[0][0], answers[0][1]["code"]) == (401, "UNAUTHORIZED")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [one for one in routes() if one[1] not in OPEN and one != LOGIN and not one[1].startswith("/api/operator/")],
+)
 async def test_without_a_valid_token_every_route_gives_the_same_401(api: Api, method: str, path: str) -> None:
     ana = await api.token()
     mine = await api.create(ana, a=1)

@@ -40,11 +40,11 @@ def test_lists_and_stories_show_jobs_that_cannot_be_read_and_say_what_of_them(to
 def test_doctor_and_stats_name_what_is_set_aside(told: Inside) -> None:
     done = told.run("doctor", "--json", code=1)
     rows = [finding for finding in json.loads(done.stdout) if finding["check"] == "rows"]
-    (failed,) = [finding["text"] for finding in rows if finding["level"] == "fail"]
-    assert failed.startswith(
+    (found,) = [finding for finding in rows if finding["level"] == "fail"]
+    assert found["text"].startswith(
         f"{bad_id('half a lease')} is set aside: reclaim failed for it, ValueError: no lease_token"
     )
-    assert "delete its entry in the table set_aside" in failed
+    assert "delete its entry in the table set_aside" in found["do"]
     never = [finding["text"] for finding in rows if finding["level"] == "warn"]
     assert {text.partition(" ")[0] for text in never} >= {bad_id("due at infinity"), bad_id("due in the year 20000")}
     (one,) = told.json("stats")["set_aside"]

@@ -67,7 +67,18 @@ def test_doctor_is_content_with_a_healthy_database(cli: Cli, here: Inside) -> No
     findings = here.json("doctor")
     assert {finding["level"] for finding in findings} == {"ok"}
     checks = [finding["check"] for finding in findings]
-    assert checks == ["database", "schema", "pooler", "wake-ups", "clock", "workers", "rows", "leases"]
+    assert checks == [
+        "database",
+        "schema",
+        "pooler",
+        "wake-ups",
+        "clock",
+        "workers",
+        "rows",
+        "leases",
+        "zones",
+        "results",
+    ]
     assert "ok    wake-ups  received after" in cli.out("doctor")
 
 
@@ -177,7 +188,7 @@ def test_doctor_names_limits_of_a_config_that_it_was_not_given(here: Inside, fol
 
     asyncio.run(declare())
     (finding,) = [found for found in here.json("doctor") if found["check"] == "sources"]
-    assert (finding["level"], "api:ebay" in finding["text"], "--reset" in finding["text"]) == ("warn", True, True)
+    assert (finding["level"], "api:ebay" in finding["text"], "--reset" in finding["do"]) == ("warn", True, True)
     (row,) = [row for row in here.json("sources", "list") if row["name"] == "api:ebay"]
     assert row["set_by"] == "config"
     assert "set_by" in here.out("sources", "list").splitlines()[0]

@@ -6,7 +6,7 @@ import pytest
 import rowlock
 from rowlock.cli.main import execute
 
-VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "doctor", "bench"]
+VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "top", "doctor", "bench"]
 VERBS += ["bridge", "deadletters", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens"]
 VERBS += ["webhooks", "workers", "alerts", "login-link"]
 BELOW = {

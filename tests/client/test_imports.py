@@ -9,7 +9,17 @@ import pytest
 
 import rowlock
 
-HEAVY = ["fastapi", "aiohttp", "sentry_sdk", "asyncpg", "yaml", "typer", "rich"]
+HEAVY = [
+    "fastapi",
+    "aiohttp",
+    "sentry_sdk",
+    "prometheus_client",
+    "opentelemetry",
+    "asyncpg",
+    "yaml",
+    "typer",
+    "rich",
+]
 
 # DESIGN §5, what this version has. Schedule comes with the dispatcher.
 PUBLIC = [

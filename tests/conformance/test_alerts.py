@@ -9,6 +9,7 @@ from rowlock.core.cron import parse_rule
 from rowlock.core.outcome import Failed
 from rowlock.core.schedule import Schedule
 from rowlock.store import alerts, schedules, workers
+from rowlock.store.engines.operation import Call, Steps, operation
 from support.rig import Rig, token
 
 BACKLOG = Rule("backlog", "queued", above=10, hold=0, resolve_after=60, repeat=600)
@@ -46,6 +47,19 @@ async def test_one_process_has_the_lease_and_another_takes_it_once_it_has_run_ou
     assert await take(rig, "ana", ana) > 0
     await rig.store.run(alerts.leave(bob))
     assert await take(rig, "ana", ana) == 0
+
+
+async def test_two_that_find_no_lease_at_the_same_moment_do_not_both_take_it(rig: Rig) -> None:
+    """As in `take` after both have looked: the statement that writes looks again."""
+
+    @operation()
+    def taken_after_a_look(holder: str, mine: str) -> Steps[bool]:
+        return bool((yield Call("take_alert_lease", holder=holder, token=mine, lease=30.0)))
+
+    ana, bob = token(), token()
+    assert await rig.store.run(taken_after_a_look("ana", ana)) is True
+    assert await rig.store.run(taken_after_a_look("bob", bob)) is False
+    assert await rig.store.run(taken_after_a_look("ana", ana)) is True
 
 
 async def test_a_lease_that_a_clock_ahead_has_written_is_taken(rig: Rig) -> None:

@@ -54,6 +54,8 @@ def test_defaults_are_those_of_the_design() -> None:
             "processes": 1,
             "queues": ("default",),
             "wakeups": True,
+            "metrics_port": None,
+            "metrics_host": "127.0.0.1",
         },
         "transactions": {"connections": None, "wait_seconds": 30, "idle_seconds": 60, "statement_seconds": 30},
         "retention": {"succeeded_days": 7, "dead_days": 30},
@@ -74,6 +76,7 @@ def test_defaults_are_those_of_the_design() -> None:
             "requests_per_minute": 6_000,
             "address_requests_per_minute": 60_000,
             "stranger_requests_per_minute": 600,
+            "metrics_open": False,
             "connections_per_owner": 20,
             "session_seconds": 43_200.0,
             "webhooks": {
@@ -96,6 +99,8 @@ def test_defaults_are_those_of_the_design() -> None:
             "signed_seconds": 300,
         },
         "redis": {"url": None, "prefix": "", "lease_seconds": 60, "takeover_seconds": 30, "unread": 1_000},
+        "sentry": {"dsn": None, "environment": None, "enabled": False},
+        "traces": {"enabled": False, "claims": False},
         "alerts": {
             "rules": {},
             "check_seconds": 15,
@@ -308,10 +313,15 @@ def test_an_unknown_key_gets_the_nearest_known_one(file: str, start: str, meant:
     assert mistake(file) == f"{start}: no such setting; did you mean {meant}?"
 
 
+@pytest.mark.parametrize("zone", ["Nope/Zone", "../etc/passwd", "''"])
+def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
+    assert "must be a time zone such as UTC" in mistake(f"api: {{zone: {zone}}}")
+
+
 def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
-    assert mistake("worker: {zzz: 1}").endswith("wakeups")
+    assert mistake("worker: {zzz: 1}").endswith("metrics_host")
     first = "there are database, pooler, direct_url, app, sources, schedules, worker, transactions, retention"
-    there_are = f"{first}, api, results, redis, alerts"
+    there_are = f"{first}, api, results, redis, sentry, traces, alerts"
     assert mistake("zzz: 1").endswith(there_are)
     assert mistake(env={"ROWLOCK_ZZZ": "1"}).endswith(there_are)
 

@@ -21,7 +21,7 @@ from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, 
 from rowlock.store import Store
 from rowlock.store.claim import Lane, in_claim_order
 from rowlock.store.engines.operation import Operation
-from rowlock.store.engines.queries import CLAIMED
+from rowlock.store.engines.queries import CLAIMED, WAITED
 from support.rig import KEEP, Ended, Rig, token
 
 SET = "nullif(current_setting('rowlock.test_%s', TRUE), '')"
@@ -167,7 +167,8 @@ class FunctionStore:
             await self._set(tx, under=under)
             claim = "SELECT CAST(c.job_id AS text) FROM rowlock.claim($1, $2, $3, $4::text::jsonb) c"
             ids = [row[0] for row in await tx.fetch(claim, worker, list(tasks), n, options)]
-            read = f"SELECT {CLAIMED} FROM rowlock.jobs_live WHERE id = ANY (CAST($1::text[] AS uuid[]))"
+            columns = CLAIMED.replace(WAITED, "0.0")
+            read = f"SELECT {columns} FROM rowlock.jobs_live WHERE id = ANY (CAST($1::text[] AS uuid[]))"
             rows = [tuple(row) for row in await tx.fetch(read, ids)]
         return in_claim_order(rows, under, worker)
 

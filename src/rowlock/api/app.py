@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 
-from rowlock.api import dashboard, health, jobs, live, operator, problems, results, session, webhooks
+from rowlock.api import dashboard, health, jobs, live, metrics, operator, problems, results, session, webhooks
 from rowlock.api.auth import Authenticate, Authenticator, Verifier
 from rowlock.api.gate import Gate, host_names
 from rowlock.api.pages import Pages
@@ -30,6 +30,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     no other application stands in front of it, so that the Host header is checked here."""
     settings = client.settings.api
     _check_webhooks(client)
+    client.metered = True  # a worker in this process shows its numbers here, too
     service = Service(client, authenticator(client, authenticate))
 
     @asynccontextmanager
@@ -39,8 +40,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
             async with alerting(client):
                 yield
         finally:
-            await service.feed.close()
-            await service.changes.close()
+            await service.close()
 
     app = FastAPI(
         title="Rowlock job API",
@@ -63,6 +63,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     app.include_router(operator.router)
     app.include_router(session.router)
     app.include_router(health.router)
+    app.include_router(metrics.router)
     pages = Pages(client.pages) if client.pages is not None else None
     if pages is None and authenticate is None:  # a host application that says who asks knows owners, and no operators
         pages = dashboard.pages()

@@ -18,13 +18,17 @@ from rowlock.api.changes import Changes
 from rowlock.api.feed import Feed
 from rowlock.api.problems import UNUSABLE, Refusal
 from rowlock.client.client import Client
+from rowlock.client.stores import Stores
+from rowlock.core.errors import TooSlow
 from rowlock.core.job import Job
+from rowlock.signals.server_meter import DatabaseMeter
 from rowlock.store import owned, tokens
 from rowlock.store.engines.operation import Operation
 from rowlock.store.owned import Owner
 
 T = TypeVar("T")
 TOKEN_SECONDS = 2.0
+LOOK_CONNECTIONS, LOOK_SECONDS = 2, 2.0  # of dashboards
 
 
 class Service:
@@ -36,10 +40,27 @@ class Service:
         self.feed = Feed(client.store)
         self.changes = Changes(client.store)
         self.results = client.results
+        self.metrics = DatabaseMeter(self.look)
+        self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))
         self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
         self._bad: set[str] = set()
         self._asked_at = 0.0
         self._connections: Counter[Owner] = Counter()  # WebSockets and event streams
+        self._creating: Counter[Owner] = Counter()  # requests that create a job at this moment
+
+    async def look(self, operation: Operation[T]) -> T:
+        """Run a read for a dashboard: with connections of its own and a limit of time, so that people who look cannot
+        starve the application."""
+        try:
+            return await (await self._readers.get()).run(operation)
+        except TooSlow as error:
+            raise Refusal("TOO_SLOW", str(error)) from None
+
+    async def close(self) -> None:
+        """Stop reading, and close what was opened for it."""
+        await self.feed.close()
+        await self.changes.close()
+        await self._readers.close()
 
     async def run(self, operation: Operation[T]) -> T:
         """Run one operation on the app's database."""
@@ -75,13 +96,27 @@ class Service:
         Counted before anything is awaited: of many that come at the same moment, none slips through."""
         if self._connections[asker.owner] >= self.settings.connections_per_owner:
             raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
-        self._connections[asker.owner] += 1
-        try:
+        with _counted(self._connections, asker.owner):
             yield
-        finally:
-            self._connections[asker.owner] -= 1
-            if not self._connections[asker.owner]:
-                del self._connections[asker.owner]
+
+    @contextmanager
+    def creating(self, owner: Owner) -> Iterator[int]:
+        """A request that creates a job; tells how many others of its owner do so at this moment in this server."""
+        others = self._creating[owner]
+        with _counted(self._creating, owner):
+            yield others
+
+
+@contextmanager
+def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[None]:
+    """One more for as long as the block lasts. An owner with none is forgotten."""
+    counts[owner] += 1
+    try:
+        yield
+    finally:
+        counts[owner] -= 1
+        if not counts[owner]:
+            del counts[owner]
 
 
 def no_job() -> Refusal:

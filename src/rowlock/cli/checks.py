@@ -36,7 +36,8 @@ def engine(about: dict[str, str]) -> Finding:
     oldest = OLDEST[name]
     found = tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)])
     if found < oldest:
-        return Finding("fail", "database", f"{name} {version} is too old: {'.'.join(map(str, oldest))} is needed")
+        text = f"{name} {version} is too old: {'.'.join(map(str, oldest))} is needed"
+        return Finding("fail", "database", text, "upgrade it" if name == "PostgreSQL" else "pip install --upgrade apsw")
     return Finding("ok", "database", f"{name} {version} at {about['url']}")
 
 
@@ -52,7 +53,8 @@ def pooler(about: dict[str, str], settings: Settings) -> Finding:
     if mode != "transaction":
         return Finding("ok", "pooler", {"none": "none, the connection is direct"}.get(mode, f"{mode} mode"))
     if settings.direct_url is None:
-        return Finding("warn", "pooler", "transaction mode passes no wake-ups on, so workers only poll: set direct_url")
+        text = "transaction mode passes no wake-ups on, so workers only poll"
+        return Finding("warn", "pooler", text, "set direct_url to PostgreSQL's own address")
     return Finding("ok", "pooler", "transaction mode, with a direct_url for wake-ups")
 
 
@@ -74,7 +76,13 @@ async def wakeups(store: Store, settings: Settings) -> Finding:
     if received.is_set():
         return Finding("ok", "wake-ups", f"received after {(time.monotonic() - sent) * 1000:.0f} ms")
     every = f"{settings.worker.poll_interval_seconds:g} s"
-    return Finding("warn", "wake-ups", f"none received in {WAKEUP_SECONDS:g} s: idle workers only poll every {every}")
+    text = f"none received in {WAKEUP_SECONDS:g} s: idle workers only poll every {every}"
+    do = (
+        "set direct_url past the pooler"
+        if settings.database.startswith("postgres")
+        else "make the temp folder writable"
+    )
+    return Finding("warn", "wake-ups", text, do)
 
 
 @operation(repeatable=True)
@@ -94,7 +102,8 @@ async def clock(store: Store) -> tuple[datetime, Finding]:
     ahead = (before + (after - before) / 2 - now).total_seconds()
     level = "ok" if abs(ahead) < SKEW_WARN else "warn" if abs(ahead) < SKEW_FAIL else "fail"
     where = "ahead of" if ahead >= 0 else "behind"
-    return now, Finding(level, "clock", f"this machine is {abs(ahead):.1f} s {where} the database")
+    do = "" if level == "ok" else "set both clocks by NTP; leases use the database's clock alone"
+    return now, Finding(level, "clock", f"this machine is {abs(ahead):.1f} s {where} the database", do)
 
 
 @operation(read=True)
@@ -112,33 +121,41 @@ async def work(store: Store) -> list[Finding]:
     found = [Finding("ok", "workers", f"{len(alive)} alive, {sum(worker.pool_size for worker in alive)} slots")]
     for queue in sorted({queue for queue, _, _ in waiting} - served):
         number = sum(count for other, _, count in waiting if other == queue)
-        found.append(Finding("warn", "queues", f"no worker serves {queue!r}; jobs waiting: {number:,}"))
+        do = f"start one: rowlock worker --queues {queue}"
+        found.append(Finding("warn", "queues", f"no worker serves {queue!r}; jobs waiting: {number:,}", do))
     for queue, task, number in waiting:
         if queue in served:
-            found.append(
-                Finding("fail", "tasks", f"no worker of {queue!r} has the task {task!r}; jobs waiting: {number:,}")
-            )
+            text = f"no worker of {queue!r} has the task {task!r}; jobs waiting: {number:,}"
+            do = f"start a worker with code that has it, or: rowlock jobs cancel --task {task}"
+            found.append(Finding("fail", "tasks", text, do))
     for queue, since in (await store.run(workers.paused_queues())).items():
-        found.append(Finding("warn", "queues", f"{queue!r} has been paused since {since:%Y-%m-%d %H:%M} UTC"))
+        text = f"{queue!r} has been paused since {since:%Y-%m-%d %H:%M} UTC"
+        found.append(Finding("warn", "queues", text, f"to go on: rowlock queues resume {queue}"))
     return found
 
 
 async def left_over_limits(app: Rowlock) -> list[Finding]:
     """Are there source limits in the database that came from a config file and are not in the current one?"""
     left = await app.sources.left_over(app.settings.sources)
-    lift = "to remove one: rowlock sources set NAME --reset"
-    return [Finding("warn", "sources", f"limits not in the current config: {', '.join(left)}; {lift}")] if left else []
+    text, lift = (
+        f"limits not in the current config: {', '.join(left)}",
+        "to remove one: rowlock sources set NAME --reset",
+    )
+    return [Finding("warn", "sources", text, lift)] if left else []
 
 
 async def rows(store: Store) -> list[Finding]:
     """Are there rows that are set aside because an operation failed for them, or that wait for a time after 2199?"""
     found = [
-        Finding("fail", "rows", f"{one.id} is set aside: {one.doing} failed for it, {one.error}; {_mend(one)}")
+        Finding("fail", "rows", f"{one.id} is set aside: {one.doing} failed for it, {one.error}", _mend(one))
         for one in await store.run(aside.listed(ROWS_SHOWN))
     ]
     for job_id, task in await store.run(reads.never_due(ROWS_SHOWN)):
-        text = f"{job_id} ({task}) waits for a time after 2199: set its run_after, or: rowlock jobs cancel {job_id}"
-        found.append(Finding("warn", "rows", text))
+        text, do = (
+            f"{job_id} ({task}) waits for a time after 2199",
+            f"set its run_after, or: rowlock jobs cancel {job_id}",
+        )
+        found.append(Finding("warn", "rows", text, do))
     return found or [Finding("ok", "rows", "no row is set aside")]
 
 
@@ -153,7 +170,6 @@ async def leases(store: Store, now: datetime, sweep: float) -> Finding:
     horizon = now - timedelta(seconds=2 * sweep)
     stuck = [job for job in running if job.lease_expires_at is not None and job.lease_expires_at < horizon]
     if stuck:
-        return Finding(
-            "fail", "leases", f"{len(stuck):,} expired at least two sweeps ago, and no worker has reclaimed them"
-        )
+        text = f"{len(stuck):,} expired at least two sweeps ago, and no worker has reclaimed them"
+        return Finding("fail", "leases", text, "start a worker: any worker takes them back")
     return Finding("ok", "leases", f"{len(running):,} held, none expired")

@@ -16,21 +16,23 @@ from typing import Any
 from rowlock.cli.output import printable
 from rowlock.cli.worker_options import LogOptions
 from rowlock.core.errors import InvalidArguments
+from rowlock.signals.job_fields import JobFields
 
 LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("text", "json")
+FORMATS = ("text", "console", "json")  # text and console are one
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure_logs(options: LogOptions) -> None:
-    """Send all logs to stderr."""
+    """Send all logs to stderr, each line with the fields of the job in which it was logged."""
     level, format = options.log_level, options.log_format
     if level.lower() not in LEVELS:
-        raise InvalidArguments(f"--log-level {level!r}: expected one of {', '.join(LEVELS)}")
+        raise InvalidArguments(f"--log-level (or ROWLOCK_LOG_LEVEL) {level!r}: expected one of {', '.join(LEVELS)}")
     if format not in FORMATS:
-        raise InvalidArguments(f"--log-format {format!r}: expected one of {', '.join(FORMATS)}")
+        raise InvalidArguments(f"--log-format (or ROWLOCK_LOG_FORMAT) {format!r}: expected one of {', '.join(FORMATS)}")
     handler = ToStderr(sys.stderr)
+    handler.addFilter(JobFields())
     handler.setFormatter(JsonLines() if format == "json" else TextLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
@@ -75,8 +77,7 @@ class TextLines(logging.Formatter):
         ]
         parts = [time, record.levelname, record.name, message, *fields]
         lines = [" ".join(parts)]
-        if record.exc_info:
-            lines += [f"    {printable(line)}" for line in self.formatException(record.exc_info).splitlines()]
+        lines += [f"    {printable(line)}" for line in _traceback(self, record).splitlines()]
         return "\n".join(lines)
 
 
@@ -92,9 +93,16 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         line |= {key: value for key, value in extra_fields(record).items() if key not in line}
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+        if text := _traceback(self, record):
+            line["exception"] = text
         return json.dumps(line, default=str)
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """What the record says of an exception. A job's is there as text: the exception itself stayed with the worker."""
+    if record.exc_text:
+        return record.exc_text
+    return formatter.formatException(record.exc_info) if record.exc_info else ""
 
 
 def _word(value: Any) -> str:

@@ -24,6 +24,7 @@ from rowlock.cli import (
     sources,
     stats,
     tokens,
+    top,
     up,
     webhooks,
     worker,
@@ -80,6 +81,7 @@ app.add_typer(webhooks.verbs, name="webhooks")
 app.add_typer(alerts.verbs, name="alerts")
 app.command()(migrate.migrate)
 app.command()(stats.stats)
+app.command()(top.top)
 app.command()(doctor.doctor)
 app.command()(bench.bench)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -18,8 +19,11 @@ from rowlock.core.errors import ConfigError
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.bridge.numbers import BridgeNumbers
+    from rowlock.store.engines.engine import Store
     from rowlock.store.reads import FinishedStats, Stats
 
+TIMES_SECONDS = 3600.0
+_P95 = {"wait_p95": None, "run_p95": None}
 UNKNOWN = ("queue", "task", "waiting")
 
 
@@ -39,18 +43,23 @@ def stats(
 
     longest = None if max_running is None else duration(max_running, "--max-running")
 
-    async def read(app: Rowlock) -> tuple[Stats, list[tuple[str, str, int]], BridgeNumbers | None]:
+    async def read(app: Rowlock) -> tuple[Stats, Counts, list[tuple[str, str, int]], BridgeNumbers | None]:
         store = await app.store()
-        return await store.run(reads.stats()), await store.run(unknown_tasks()), await _bridge(app)
+        return (
+            await store.run(reads.stats()),
+            await _counts(store),
+            await store.run(unknown_tasks()),
+            await _bridge(app),
+        )
 
-    found, waiting, bridge = target.run(read)
+    found, counts, waiting, bridge = target.run(read)
     unknown = [dict(zip(UNKNOWN, row, strict=True)) for row in waiting]
     alerts = list(_alerts(found, max_queued, longest))
     if target.as_json:
         redis = {} if bridge is None else {"redis": record(bridge)}
-        show_json({**record(found), "unknown_tasks": unknown, "alerts": alerts, **redis})
+        show_json({**record(found), **counts._asdict(), "unknown_tasks": unknown, "alerts": alerts, **redis})
     else:
-        _show(found, reads.LATELY_SECONDS)
+        _show(found, counts, reads.LATELY_SECONDS)
         if unknown:
             print("\nNo live worker can run these jobs: none serves the queue, or none has the task.")
             show(unknown, UNKNOWN, as_json=False, empty="")
@@ -60,6 +69,31 @@ def stats(
             complain(alert)
     if alerts:
         raise typer.Exit(FAILED)
+
+
+class Counts(NamedTuple):
+    """What the counters say: all that ever ended, and how long the last hour's successes waited and ran."""
+
+    totals: dict[str, int]  # by final state, and attempts by `attempt.` and their outcome
+    times: dict[str, dict[str, float | None]]  # by queue: run_p50, run_p95, wait_p50, wait_p95, in seconds
+
+
+async def _counts(store: Store) -> Counts:
+    from rowlock.store import tallies
+
+    totals: dict[str, int] = {}
+    for total in await store.run(tallies.totals()):
+        totals[total.what] = totals.get(total.what, 0) + total.count
+    since = datetime.now(UTC) - timedelta(seconds=TIMES_SECONDS)
+    times = {}
+    for queue, (run, wait) in (await store.run(tallies.spread(since))).items():
+        found = {"run": run, "wait": wait}
+        times[queue] = {
+            f"{name}_p{part}": tallies.percentile(buckets, part / 100)
+            for name, buckets in found.items()
+            for part in (50, 95)
+        }
+    return Counts(totals, times)
 
 
 async def _bridge(app: Rowlock) -> BridgeNumbers | None:
@@ -96,8 +130,11 @@ def _alerts(found: Stats, max_queued: int | None, longest: float | None) -> Iter
             )
 
 
-def _show(found: Stats, lately: float) -> None:
+def _show(found: Stats, counts: Counts, lately: float) -> None:
     print(f"workers    {found.workers} alive, {found.slots} slots")
+    if counts.totals:
+        ever = [f"{number} {what.removeprefix('attempt.')}" for what, number in sorted(counts.totals.items())]
+        print(f"ever       {', '.join(ever)}")
     about = "" if found.finished_exact else " (at least)"
     for state, finished in sorted(found.finished.items()):
         print(f"{state:<10} {finished.count} in the last {lately / 60:.0f} minutes{about}{_mean(finished)}")
@@ -110,7 +147,8 @@ def _show(found: Stats, lately: float) -> None:
     if not found.exact:
         print("Too many jobs to count them all: the numbers below are lower bounds.")
     print()
-    show(found.queues, queues.COLUMNS, as_json=False, empty="no queues")
+    rows = [{**record(queue), **_P95, **counts.times.get(queue.name, {})} for queue in found.queues]
+    show(rows, [*queues.COLUMNS, *_P95], as_json=False, empty="no queues")
 
 
 def _mean(finished: FinishedStats) -> str:

@@ -108,7 +108,9 @@ def _end(story: Story) -> Iterator[tuple[str, str]]:
         yield "result", printable(json.dumps(job.result, ensure_ascii=False))
     elif job.error_message:
         yield "error", brief_error(job.error_code, job.error_message)
-        yield from (("", printable(frame)) for frame in job.error_message.splitlines()[1:])
+        told = story.attempts[-1].traceback if story.attempts else None
+        more = told.splitlines() if told else job.error_message.splitlines()[1:]
+        yield from (("", printable(line)) for line in more)
     yield "why", line(story.why.text)
 
 

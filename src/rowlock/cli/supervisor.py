@@ -7,7 +7,7 @@ import logging
 import signal
 import time
 from asyncio.subprocess import Process
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rowlock.cli import children
 from rowlock.cli.failures import FAILED
@@ -21,10 +21,13 @@ QUICK_SECONDS = 10.0  # a child that lived for less counts as a quick death
 GIVE_UP_AFTER = 5  # quick deaths in a row
 
 
+Command = Sequence[str] | Callable[[int], Sequence[str]]  # of every child, or of the child with this number, from 1
+
+
 class Supervisor:
     """Keeps `count` children alive until a stop signal, or until one of them dies too often right after its start."""
 
-    def __init__(self, command: Sequence[str], count: int, *, first_delay: float = FIRST_DELAY) -> None:
+    def __init__(self, command: Command, count: int, *, first_delay: float = FIRST_DELAY) -> None:
         self._command, self._count, self._first_delay = command, count, first_delay
         self._living: dict[int, Process] = {}
         self._stopping = asyncio.Event()
@@ -58,7 +61,7 @@ class Supervisor:
         return True
 
     async def _run_one(self, number: int) -> int:
-        child = await children.start(self._command)
+        child = await children.start(self._command if isinstance(self._command, Sequence) else self._command(number))
         self._living[number] = child
         log.info("worker process %d started, pid %d", number, child.pid)
         if self._stopping.is_set():  # the stop signal came while this child was starting

@@ -29,15 +29,19 @@ def worker(target: Target, options: WorkerOptions, logs: LogOptions, parent: Par
     app = target.open_code("worker", options.flags())
     wanted = app.settings.worker.processes
     if wanted > 1:
-        raise typer.Exit(_supervise(wanted))
+        raise typer.Exit(_supervise(wanted, app.settings.worker.metrics_port))
     work(app, parent=parent)
 
 
-def _supervise(wanted: int) -> int:
+def _supervise(wanted: int, metrics_port: int | None) -> int:
     from rowlock.cli.children import same_command
     from rowlock.cli.supervisor import Supervisor
 
-    return run_async(Supervisor(same_command("--processes", "1"), wanted).run())
+    def command(number: int) -> list[str]:
+        own = () if metrics_port is None else ("--metrics-port", str(metrics_port + number - 1))
+        return same_command("--processes", "1", *own)
+
+    return run_async(Supervisor(command, wanted).run())
 
 
 def work(

@@ -29,8 +29,15 @@ Processes = Annotated[str | None, _setting("--processes", "Worker processes; two
 Wakeups = Annotated[
     bool | None, typer.Option("--wakeups/--no-wakeups", help="New jobs wake an idle worker, or it only polls")
 ]
-LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")]
-LogFormat = Annotated[str, typer.Option("--log-format", help="text or json")]
+MetricsPort = Annotated[
+    str | None,
+    _setting("--metrics-port", "Port of /metrics, /livez and /readyz; each further process gets the next one"),
+]
+MetricsHost = Annotated[
+    str | None, _setting("--metrics-host", "Address to listen on for --metrics-port [default: 127.0.0.1]", "ADDRESS")
+]
+LogLevel = Annotated[str, typer.Option("--log-level", envvar="ROWLOCK_LOG_LEVEL", help="debug, info, warning or error")]
+LogFormat = Annotated[str, typer.Option("--log-format", envvar="ROWLOCK_LOG_FORMAT", help="text (or console), or json")]
 # Hidden: a supervisor or reloader passes its own process id to the child process that it starts.
 Parent = Annotated[int | None, typer.Option("--parent", hidden=True)]
 
@@ -42,6 +49,8 @@ class PoolOptions:
     queues: Queues = None
     pool_size: PoolSize = None
     shutdown_timeout_seconds: ShutdownTimeout = None
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = None
 
     def flags(self) -> dict[str, Any]:
         """The options that were given, as settings; the rest is left to environment, file and defaults."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ R = TypeVar("R")
 P = ParamSpec("P")
 Lifespan = Callable[[], AsyncIterator[Mapping[str, Any]]]
 Middleware = Callable[[Context, Callable[[], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
+Meter = Callable[[], Mapping[str, Iterable[Any]]]  # its numbers now, by metric; other threads may call it
 ErrorHook = Callable[[Context, BaseException], Any]
 
 
@@ -51,6 +52,8 @@ class Client(Jobs):
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self.error_hooks: list[ErrorHook] = []
+        self.meters: list[Meter] = []  # of the parts that run in this process; /metrics shows them
+        self.metered = False  # something in this process shows them
         self.pages: Path | None = None  # files for browsers, served beside the job API
         self.routers: list[Any] = []  # routes of the app itself, which the job API serves beside its own
 

@@ -73,8 +73,8 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that carries the job's id, task and attempt."""
-        extra = {"job_id": self.job_id, "task": self.task, "attempt": self.attempt}
+        """A logger that carries the job's id, task, attempt and worker."""
+        extra = {"job_id": self.job_id, "task": self.task, "attempt": self.attempt, "worker": self._job.worker}
         return logging.LoggerAdapter(logging.getLogger(f"rowlock.task.{self.task}"), extra)
 
     def progress(self, percent: int | None = None, phase: str | None = None, message: str | None = None) -> Told:

@@ -129,6 +129,12 @@ class Database:
                 raise
         return store
 
+    async def open_reader(self, connections: int, seconds: float) -> Store:
+        """Another store of this database, which its caller closes, for reads that must not get in the way of the app's
+        own: they share a few connections, and none may take longer than `seconds`."""
+        changes = {"connections": connections, "read_seconds": seconds, "command_timeout": 2 * seconds, "repeats": 1}
+        return await open_store(self.database, self.store_options(migrate=False, **changes))
+
     async def open(self) -> Self:
         """Open the database now, so that a wrong URL is found here."""
         await self.store()

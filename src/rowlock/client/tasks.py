@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
 from pydantic import TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 from rowlock.client import handlers
 from rowlock.client.arguments import Arguments, RawArguments, hints_of
@@ -98,6 +99,7 @@ class Task(Generic[P, R, C]):
         run_after: datetime | None = None,
         expires_at: datetime | None = None,
         tags: Sequence[str] | None = None,
+        traceparent: str | None = None,
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,
         job_id: str | None = None,
@@ -380,7 +382,18 @@ class Registry:
         found = []
         for task in self.all().values():
             try:
-                found.append(StoredTask(task.name, to_json(task.shared()), callable(task.options.source)))
+                derived = callable(task.options.source)
+                found.append(StoredTask(task.name, to_json(task.shared()), derived, *_described(task)))
             except InvalidArguments as error:
                 log.warning("the options of task %s are not written to the database: %s", task.name, error)
         return found
+
+
+def _described(task: Task[..., Any, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    """JSON Schema of a task's arguments if they have one, and the first line of its docstring."""
+    lines = (inspect.cleandoc(task.function.__doc__ or "")).splitlines()
+    try:
+        schema = task.arguments.schema()
+    except PydanticInvalidForJsonSchema:
+        schema = None
+    return schema, lines[0][:200].replace("\0", "") if lines else None

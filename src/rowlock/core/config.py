@@ -82,6 +82,7 @@ Database = Annotated[str, _like("sqlite:///|postgres(ql)?://", "must start with 
 Server = Annotated[str, _like("postgres(ql)?://", "must start with postgresql://")]
 Redis = Annotated[str, _like("(rediss?|unix)://", "must start with redis://, rediss:// (TLS) or unix://")]
 AppPath = Annotated[str, _like(rf"{_DOTTED}(:{_DOTTED})?\Z", "must be module:attribute or a module")]
+Port = Annotated[int, Before(_number), Field(ge=1, le=65_535)]
 Count = Annotated[int, Before(_number), Field(ge=1, le=10_000)]
 Rate = Annotated[int, Before(_number), Field(ge=1, le=10_000_000)]
 Seconds = Annotated[float, Before(_seconds), Field(gt=0, le=DAY, allow_inf_nan=False)]
@@ -107,6 +108,8 @@ class WorkerSettings(_Section):
     processes: Annotated[int, Before(_number), Field(ge=1, le=256)] = 1  # that one command starts
     queues: Names = ("default",)  # to take jobs from
     wakeups: bool = True  # be woken by new jobs; without, the database is only polled
+    metrics_port: Port | None = None  # for /metrics, /livez and /readyz; the next process gets the next port
+    metrics_host: str = Field(default="127.0.0.1", min_length=1, max_length=255)  # to listen on; there is no login
 
     @field_validator("lease_seconds")
     @classmethod
@@ -116,6 +119,14 @@ class WorkerSettings(_Section):
         if lease < 2 * beat:
             raise PydanticCustomError("lease", f"must be at least twice heartbeat_seconds ({beat:g})")
         return lease
+
+    @field_validator("metrics_port")
+    @classmethod
+    def _leaves_a_port_for_each_process(cls, port: int | None, info: ValidationInfo) -> int | None:
+        processes = info.data.get("processes", 1)
+        if port is not None and port + processes - 1 > 65_535:
+            raise ValueError(f"must leave a port for each of the {processes} processes, up to 65535")
+        return port
 
 
 def _policies(value: object) -> object:
@@ -179,7 +190,7 @@ class RetentionSettings(_Section):
 def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
-    except (OSError, ValueError):
+    except (LookupError, OSError, ValueError):
         raise ValueError("must be a time zone such as UTC or Asia/Seoul") from None
     return name
 
@@ -246,12 +257,13 @@ class ApiSettings(_Section):
     jwt: JwtSettings | None = None
     body_bytes: Annotated[int, Before(_number), Field(ge=1024, le=100_000_000)] = 524_288
     body_seconds: Seconds = 10  # for a whole body to arrive
-    idle_seconds: Seconds = 30  # for the head of a request to arrive; for a WebSocket to answer a ping
+    idle_seconds: Seconds = 30  # for a request's head, the answer to a ping, or a client to take something
     argument_depth: Annotated[int, Before(_number), Field(ge=1, le=200)] = 32  # of nested arguments
     jobs_per_owner: Annotated[int, Before(_number), Field(ge=1, le=1_000_000)] = 10_000  # not finished
     requests_per_minute: Rate = 6_000  # of one token
     address_requests_per_minute: Rate = 60_000  # from one address, with any tokens; WebSockets that are opened too
     stranger_requests_per_minute: Rate = 600  # from one address without a valid token
+    metrics_open: bool = False  # /metrics without a token, for everybody who can reach the server
     connections_per_owner: Count = 20  # WebSockets and event streams
     session_seconds: Seconds = 43_200  # a browser that a login link has logged in stays so for this long
     webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
@@ -331,6 +343,28 @@ class AlertSettings(_Section):
         return parse_rules(self.rules, self.repeat_seconds)
 
 
+class SentrySettings(_Section):
+    """Failed attempts as events of Sentry."""
+
+    dsn: Annotated[str, _like("https?://", "must be the DSN of a Sentry project, https://…")] | None = Field(
+        default=None, repr=False
+    )  # where to send them
+    environment: str | None = None
+    enabled: bool = False  # without a DSN: by the client that the program has made with sentry_sdk.init
+
+    @property
+    def wanted(self) -> bool:
+        """Whether failed attempts are sent."""
+        return self.enabled or self.dsn is not None
+
+
+class TraceSettings(_Section):
+    """Spans of OpenTelemetry. Off unless enabled: each one costs, and somebody must collect them."""
+
+    enabled: bool = False  # a span for each enqueue and each attempt
+    claims: bool = False  # also one for each claim and each batch of outcomes that is written
+
+
 class Settings(_Section):
     """Everything that can be set from outside the code."""
 
@@ -346,6 +380,8 @@ class Settings(_Section):
     api: ApiSettings = ApiSettings()
     results: ResultSettings = ResultSettings()
     redis: RedisSettings = RedisSettings()
+    sentry: SentrySettings = SentrySettings()
+    traces: TraceSettings = TraceSettings()
     alerts: AlertSettings = AlertSettings()
 
 
@@ -365,6 +401,8 @@ SECTIONS: dict[str, type[_Section]] = {
     "api": ApiSettings,
     "results": ResultSettings,
     "redis": RedisSettings,
+    "sentry": SentrySettings,
+    "traces": TraceSettings,
     "alerts": AlertSettings,
 }
 KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
@@ -372,7 +410,12 @@ KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
 ]
 VARIABLES = {"ROWLOCK_" + key.replace(".", "__").upper(): key for key in KEYS if key != "database"}
 VARIABLES["ROWLOCK_DATABASE_URL"] = "database"
-OTHER_VARIABLES = {"ROWLOCK_CONFIG", "ROWLOCK_DEBUG"}  # not settings: the command line reads them
+OTHER_VARIABLES = {
+    "ROWLOCK_CONFIG",
+    "ROWLOCK_DEBUG",
+    "ROWLOCK_LOG_FORMAT",
+    "ROWLOCK_LOG_LEVEL",
+}  # not settings: the command line reads them
 # Kubernetes gives every pod such variables for each Service: one called rowlock must not stop all workers.
 _SERVICE = re.compile(r"ROWLOCK_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 

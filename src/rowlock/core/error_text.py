@@ -1,4 +1,5 @@
-"""Exceptions as text that any database can store: no NUL, no lone surrogate, at most 8 KiB, the message first.
+"""Exceptions as text that any database can store: no secrets, no NUL, no lone surrogate, at most 8 KiB, the message
+first.
 
 The class of an exception is user code: `said`, `kind` and `traced` give a text even where its methods raise.
 """
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from rowlock.core.errors import Permanent, Retry, Snooze, SourceError
+from rowlock.core.scrubbing import scrub
 
 LIMIT = 8 * 1024
 CODE_LIMIT = 100
@@ -38,9 +40,9 @@ def kind(error: BaseException) -> str:
 
 
 def said(error: BaseException) -> str:
-    """Its message; if it has none, its class."""
+    """Its message without secrets; if it has none, its class."""
     try:
-        return clean(str(error)) or kind(error)
+        return clean(scrub(clean(str(error)))) or kind(error)
     except BaseException as broken:
         return f"<its message cannot be shown: {kind(broken)}>"
 

@@ -126,6 +126,10 @@ class StoreUnavailable(StoreError):
     may_have_happened = False  # True: the connection broke after the request was sent, so it may have been carried out
 
 
+class TooSlow(StoreError):
+    """A read took longer than it may, and was ended."""
+
+
 class StorageFull(StoreError):
     """The disk is full: reads work, writes are refused until there is space."""
 

@@ -50,6 +50,8 @@ class Claimed(NamedTuple):
     on_dead: str | None = None
     on_lost: str | None = None
     cancel_requested: bool = False
+    traceparent: str | None = None  # of the span that created it
+    waited: float = 0.0  # seconds from when it could start to its claim
     token: str = ""
     worker: str = ""
 
@@ -140,3 +142,4 @@ class Attempt:
     finished_at: datetime
     error_code: str | None
     error_message: str | None
+    traceback: str | None = None

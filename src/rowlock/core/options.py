@@ -31,6 +31,8 @@ MAX_KEY_BYTES = 512
 FIRST, END = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # times that jobs and ticks can have
 NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")  # half of a surrogate pair cannot be stored
 
+TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
 Unique = Literal["until_done", "while_queued", "forever"]
 RunsIn = Literal["async", "thread", "process"]
 RunsOn = Literal["redis"]
@@ -136,6 +138,12 @@ def _unique(value: Any, what: str) -> str | None:
     return value  # type: ignore[no-any-return]
 
 
+def _traceparent(value: Any, what: str) -> str | None:
+    if value is not None and (not isinstance(value, str) or not TRACEPARENT.fullmatch(value)):
+        raise InvalidArguments(f"{what} must be a W3C traceparent of 55 characters, not {value!r:.100}")
+    return value
+
+
 def key_text(value: Any) -> str:
     """A unique key."""
     if not isinstance(value, str) or not value or "\x00" in value:
@@ -216,6 +224,8 @@ class JobOptions:
     delay: float = field(default=0.0, metadata=_about(_delay, "float", "using", plain=False))
     run_after: datetime | None = field(default=None, metadata=_about(_moment, "time", "using", plain=False))
     expires_at: datetime | None = field(default=None, metadata=_about(_moment, "time", "using"))
+    # The span that creates the job, as W3C Trace Context writes it.
+    traceparent: str | None = field(default=None, metadata=_about(_traceparent, "text", "using"))
 
 
 def _list() -> dict[str, Option]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rowlock.core.source import Fault
+from rowlock.core.tracebacks import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Failed:
     backoff: str | None = None
     fault: Fault | None = None
     retry_after: float | None = None
+    trace: Trace | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

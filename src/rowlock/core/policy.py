@@ -4,7 +4,7 @@ no step that the table in `core.states` does not have."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol, assert_never
 
@@ -12,6 +12,7 @@ from rowlock.core.errors import InvalidArguments, NotAllowed, seconds
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.source import Fault
 from rowlock.core.states import Outcome, State, allowed
+from rowlock.core.tracebacks import Trace
 
 DAY = 86_400.0
 POISON_CONVICTIONS = 2
@@ -122,6 +123,7 @@ class Transition:
     convicted: int = 0
     fault: Fault | None = None  # what the attempt says about its source
     retry_after: float | None = None
+    trace: Trace | None = field(default=None, compare=False, repr=False)  # what the attempt raised
 
     def __post_init__(self) -> None:
         if self.state not in allowed(State.RUNNING, self.outcome):
@@ -167,6 +169,7 @@ def _after_failure(job: Decidable, outcome: Outcome, end: Failed, draw: float) -
         error_message=end.message,
         fault=end.fault,
         retry_after=end.retry_after,
+        trace=end.trace,
     )
     if end.permanent or used >= job.max_attempts:
         return failed

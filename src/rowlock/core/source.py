@@ -58,6 +58,12 @@ def default_burst(per_minute: float) -> int:
     return max(1, math.floor(per_minute / 60))
 
 
+def level(rate: float, burst: int | None, tokens: float | None, elapsed: float | None) -> float:
+    """Tokens in a bucket that had `tokens` of them `elapsed` seconds ago, at this rate per minute."""
+    most = float(burst or default_burst(rate))
+    return most if tokens is None else min(most, tokens + rate / 60 * max(0.0, elapsed or 0.0))
+
+
 # --- the gate
 
 
@@ -93,12 +99,7 @@ class Gate(NamedTuple):
     @property
     def level(self) -> float | None:
         """Tokens in the bucket now; None without a rate. A clock that went back adds none."""
-        if self.rate is None:
-            return None
-        most = float(self.burst or default_burst(self.rate))
-        if self.tokens is None:
-            return most
-        return min(most, self.tokens + self.rate / 60 * max(0.0, self.elapsed or 0.0))
+        return None if self.rate is None else level(self.rate, self.burst, self.tokens, self.elapsed)
 
     def after(self, started: int, started_of_class: int) -> Gate:
         """The gate once so many more jobs run."""

@@ -1,7 +1,8 @@
 """The worker's log lines. Library code never configures logging; it only speaks to the `rowlock` loggers.
 
 A line per job is what people want to read at ten jobs a second and what drowns them at ten thousand, so job lines are
-written up to a budget per second and beyond that only the summary remains.
+written up to a budget per second and beyond that only the summary remains. A failure always has its line; beyond the
+budget, it has no traceback.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
-from rowlock.core.states import State
+from rowlock.core.states import Outcome, State
+from rowlock.core.tracebacks import LOGGED_BYTES, traceback_text
+from rowlock.signals.job_fields import job_fields
+from rowlock.signals.watchers import Watcher
 
 log = logging.getLogger("rowlock.worker")
 
@@ -20,7 +25,7 @@ LINES_PER_SECOND = 100
 SUMMARY_SECONDS = 10.0
 
 
-class JobLog:
+class JobLog(Watcher):
     """Counts what a worker did and writes about it. The counts leave out jobs of the tasks in `uncounted`: bookkeeping
     that follows other jobs would hide how those do."""
 
@@ -32,8 +37,8 @@ class JobLog:
         self._seconds = 0.0
         self._failures: Counter[str] = Counter()
 
-    def _may_speak(self) -> bool:
-        if not log.isEnabledFor(logging.INFO):
+    def _may_speak(self, level: int = logging.INFO) -> bool:
+        if not log.isEnabledFor(level):
             return False
         second = int(time.monotonic())
         if second != self._second:
@@ -41,13 +46,13 @@ class JobLog:
         self._lines += 1
         return self._lines <= LINES_PER_SECOND
 
-    def claimed(self, jobs: list[Claimed]) -> None:
+    def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
         """A claim came back with these jobs."""
         self._claimed += sum(job.task not in self._uncounted for job in jobs) if self._uncounted else len(jobs)
         for job in jobs:
             if not self._may_speak():
                 break
-            log.info("Job %s claimed by %s", job.id, self._worker, extra={"task": job.task, "attempt": job.attempt})
+            log.info("Job %s claimed by %s", job.id, self._worker, extra=job_fields(job))
 
     def succeeded(self, job: Claimed, seconds: float) -> None:
         """An attempt succeeded."""
@@ -55,16 +60,10 @@ class JobLog:
             self._succeeded += 1
             self._seconds += seconds
         if self._may_speak():
-            log.info(
-                "Job %s completed in %.1fs",
-                job.id,
-                seconds,
-                extra={"job_duration_ms": round(seconds * 1000, 3)},
-            )
+            log.info("Job %s completed in %.1fs", job.id, seconds, extra=_timed(job, seconds))
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         """An attempt ended in another way."""
-        code, message = transition.error_code or transition.outcome, transition.error_message or ""
         if transition.state in (State.DEAD, State.RETRYABLE) and job.task not in self._uncounted:
             self._failed += 1
             self._seconds += seconds
@@ -72,40 +71,74 @@ class JobLog:
         level = logging.ERROR if transition.state is State.DEAD else logging.WARNING
         if transition.state in (State.QUEUED, State.CANCELLED):
             level = logging.INFO
-        if level > logging.INFO or self._may_speak():
-            after = f", again in {transition.delay:.1f}s" if transition.state is State.RETRYABLE else ""
-            log.log(
-                level,
-                "Job %s (%s) %s, now %s%s: %s %s",
-                job.id,
-                job.task,
-                transition.outcome,
-                transition.state,
-                after,
-                one_line(code),
-                one_line(message),
-                extra={"job_duration_ms": round(seconds * 1000, 3), "attempt": job.attempt},
-            )
+        within_budget = self._may_speak(level)
+        if log.isEnabledFor(level) and (within_budget or level > logging.INFO):
+            self._tell_end(level, job, transition, seconds, with_traceback=within_budget)
 
-    def summarise(self, force: bool = False) -> None:
-        """Log what this worker did since the last summary: every ten seconds, if it did anything."""
-        now = time.monotonic()
-        if (now < self._summary_at and not force) or not (self._claimed or self._succeeded or self._failed):
+    def _tell_end(
+        self, level: int, job: Claimed, transition: Transition, seconds: float, *, with_traceback: bool
+    ) -> None:
+        code, message = transition.error_code or transition.outcome, transition.error_message or ""
+        with_traceback = with_traceback and transition.trace is not None
+        if with_traceback:
+            message = message.partition("\n")[0]  # the other lines say where it was raised
+        after = f", again in {transition.delay:.1f}s" if transition.state is State.RETRYABLE else ""
+        text = "Job %s (%s) %s, now %s%s: %s %s"
+        about = (job.id, job.task, transition.outcome, transition.state, after, one_line(code), one_line(message))
+        fields = _timed(job, seconds) | {"outcome": str(transition.outcome), "error_code": one_line(code)}
+        record = log.makeRecord(log.name, level, __file__, 0, text, about, None, extra=fields)
+        if with_traceback and transition.trace is not None:
+            # As text, not as exc_info: a listener to the log, such as an error tracker, could read the local variables
+            # of the frames, and with them the job's arguments.
+            record.exc_text = traceback_text(transition.trace, LOGGED_BYTES)
+        log.handle(record)
+
+    def refused(self, job: Claimed, outcome: Outcome) -> None:
+        """An outcome came after the lease was lost."""
+        log.warning("Job %s: a late %s was refused; the lease was lost", job.id, outcome, extra=job_fields(job))
+
+    def lost(self, job: Claimed) -> None:
+        """An attempt that runs has lost its lease."""
+        log.warning("Job %s: the lease was lost; its attempt is stopped", job.id, extra=job_fields(job))
+
+    def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
+        """Leases of other workers ran out."""
+        for job, transition in lost:
+            log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state, extra=job_fields(job))
+        log.warning("Reset %d stuck jobs", len(lost))
+
+    def rested(self) -> None:
+        """Log a summary every ten seconds, if there was anything to do."""
+        if time.monotonic() >= self._summary_at:
+            self._summarise()
+
+    def stopped(self) -> None:
+        """Log the last summary."""
+        self._summarise()
+
+    def _summarise(self) -> None:
+        """Log what this worker did since the last summary."""
+        if not (self._claimed or self._succeeded or self._failed):
             return
         done = self._succeeded + self._failed
         fields = {
+            "worker": self._worker,
             "batch_claimed_count": self._claimed,
             "success_count": self._succeeded,
             "fail_count": self._failed,
             "job_duration_ms": round(self._seconds / done * 1000, 3) if done else 0.0,
             "top_failures": ", ".join(f"{name}={count}" for name, count in self._failures.most_common(3)),
         }
-        text = " ".join(f"{name}={value}" for name, value in fields.items() if value != "")
-        log.info("Worker %s: %s", self._worker, text, extra=fields)
-        self._summary_at = now + SUMMARY_SECONDS
+        text = " ".join(f"{name}={value}" for name, value in fields.items() if value != "" and name != "worker")
+        log.info("Worker %s: %s", self._worker, one_line(text), extra=fields)
+        self._summary_at = time.monotonic() + SUMMARY_SECONDS
         self._claimed = self._succeeded = self._failed = 0
         self._seconds = 0.0
         self._failures.clear()
+
+
+def _timed(job: Claimed, seconds: float) -> dict[str, object]:
+    return {"job_duration_ms": round(seconds * 1000, 3), **job_fields(job)}
 
 
 def one_line(text: str, limit: int = 500) -> str:

@@ -70,6 +70,12 @@ def audited(
     return answer
 
 
+@operation(single=True)
+def write_alone(actor: Actor, action: str, target: str | None, details: Mapping[str, Any] | None = None) -> Steps[int]:
+    """Write down an action that has been done."""
+    return (yield from write(actor, action, target, details=details))
+
+
 @operation(read=True)
 def entries(limit: int, before: int = NEWEST) -> Steps[list[Entry]]:
     """What was done, newest first; for the next page give the last entry's id as `before`."""

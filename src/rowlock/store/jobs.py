@@ -15,6 +15,7 @@ from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.policy import DAY, Transition
 from rowlock.core.remote import REMOTE
 from rowlock.core.states import FINAL, Outcome, State
+from rowlock.core.tracebacks import STORED_BYTES, traceback_text
 from rowlock.store import batches, health, keys
 from rowlock.store.adding import NewRow, add, add_rows
 from rowlock.store.engines.engine import Store
@@ -229,7 +230,8 @@ def _apply(held: Sequence[Settlement], keep: Keep, by_holder: bool) -> Steps[Non
 
 
 def _ended(job_id: str, t: Transition) -> tuple[Any, ...]:
-    return (job_id, str(t.outcome), t.error_code, t.error_message)
+    stored = None if t.trace is None else traceback_text(t.trace, STORED_BYTES)
+    return (job_id, str(t.outcome), t.error_code, t.error_message, stored)
 
 
 def _back(job_id: str, t: Transition) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from rowlock.core.errors import InvalidArguments
@@ -157,3 +158,9 @@ def _indexes(filter: JobFilter, apart: bool = False) -> list[tuple[str, dict[str
     if State.SUCCEEDED in final:
         found.append((end, given | {"dead": False, "cancelled": False}))
     return found + [(f"{end}_{state}", given) for state in (State.DEAD, State.CANCELLED) if state in final]
+
+
+def ids_between(begin: datetime, end: datetime) -> Ids:
+    """The ids that were made from one moment to another. Ids that clients chose may lie anywhere."""
+    first, last = (max(0, int(moment.timestamp() * 1000)) << 80 for moment in (begin, end))
+    return Ids(_id(first), _id(last))

@@ -114,6 +114,12 @@ def remove(ids: Sequence[int]) -> Steps[None]:
 
 
 @operation(read=True)
+def overdue(seconds: float, n: int) -> Steps[int]:
+    """How many messages any bridge might have sent for so long, up to `n`: where a bridge runs, none."""
+    return int((yield Call("outbox_overdue", ago=-seconds, n=n))[0].number)
+
+
+@operation(read=True)
 def unread() -> Steps[int]:
     """How many requests were published and not answered."""
     (row,) = yield Call("outbox_unread")

@@ -37,7 +37,7 @@ def get(owner: Owner, job_id: str) -> Steps[Job | None]:
     return job if job is not None and _may_see(owner, job) else None
 
 
-@operation(read=True)
+@operation(read=True, hot=True)
 def page(
     owner: Owner, task: str | None, states: tuple[State, ...], limit: int, before: str | None = None, skip: int = 0
 ) -> Steps[list[Job]]:

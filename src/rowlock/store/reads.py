@@ -164,6 +164,7 @@ def attempts(job_id: str) -> Steps[list[Attempt]]:
             moment(row.finished_at),
             row.error_code,
             row.error_message,
+            row.traceback,
         )
         for row in rows
     ]
@@ -291,9 +292,18 @@ def ready_queues() -> Steps[ReadyQueues]:
     return ReadyQueues(counted, oldest, exact and len(heads) < LANES)
 
 
-@operation(read=True)
-def stats() -> Steps[Stats]:
-    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables."""
+@dataclass(frozen=True, slots=True)
+class LiveQueues:
+    """Queues with what is unfinished in them, and the workers that are alive."""
+
+    queues: tuple[QueueStats, ...]
+    exact: bool
+    workers: int
+    slots: int
+
+
+def live_queues() -> Steps[LiveQueues]:
+    """The queues that have unfinished jobs, are served or are paused, at a cost that does not grow with the tables."""
     workers = yield Call("live_workers")
     paused = {row.name for row in (yield Call("paused_queues"))}
     ready = yield from ready_queues()
@@ -310,19 +320,31 @@ def stats() -> Steps[Stats]:
         if not lane.unread:
             longest[lane.queue] = float(lane.longest or 0.0)  # None: another program wrote the row without times
 
-    lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
-    tasks = sorted({row.task for row in lately})
     served = {name for row in workers for name in names(row.queues) or ()}
     every = sorted(paused | served | {queue for queue, _ in counted})
     oldest = ready.oldest
-    return Stats(
+    return LiveQueues(
         queues=tuple(_queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in every),
         exact=exact,
+        workers=len(workers),
+        slots=sum(row.pool_size for row in workers if isinstance(row.pool_size, int)),
+    )
+
+
+@operation(read=True)
+def stats() -> Steps[Stats]:
+    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables."""
+    live = yield from live_queues()
+    lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
+    tasks = sorted({row.task for row in lately})
+    return Stats(
+        queues=live.queues,
+        exact=live.exact,
         finished=_finished(lately),
         finished_tasks={task: _finished([row for row in lately if row.task == task]) for task in tasks},
         finished_exact=sum(row.number for row in lately) < COUNT_LIMIT,
-        workers=len(workers),
-        slots=sum(row.pool_size for row in workers if isinstance(row.pool_size, int)),
+        workers=live.workers,
+        slots=live.slots,
         set_aside=tuple((yield from aside.newest(ASIDE_SHOWN))),
     )
 

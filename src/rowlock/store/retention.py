@@ -18,7 +18,7 @@ from typing import Any
 
 from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
-from rowlock.store import aside, batches, events, requests, schedules, sources, tokens, webhooks
+from rowlock.store import aside, audit, batches, bulk, events, job_logs, requests, schedules, sources, tokens, webhooks
 from rowlock.store.claim import NO_ID
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Call, Row, Steps, operation
@@ -158,7 +158,15 @@ async def prune(store: Store, keep: Keep | None = None) -> Pruned:
     for forget, age in ((batches.prune, longest), (sources.prune, longest), (schedules.prune, TICK_DAYS * DAY)):
         while await store.run(forget(age, BATCH)) == BATCH:
             await asyncio.sleep(BATCH_SECONDS)
-    for forget_old in (events.prune, requests.prune, tokens.prune, webhooks.prune):
+    for forget_old in (
+        events.prune,
+        requests.prune,
+        tokens.prune,
+        webhooks.prune,
+        audit.prune,
+        bulk.prune,
+        job_logs.prune,
+    ):
         while await store.run(forget_old(BATCH)) == BATCH:
             await asyncio.sleep(BATCH_SECONDS)
     return Pruned(tuple(dropped), jobs, attempts, keys, busy="busy" in answers)

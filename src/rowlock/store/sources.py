@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.source import SHIPPED, Policy, class_of
+from rowlock.core.source import SHIPPED, Policy, class_of, default_burst, level
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.times import moment
 from rowlock.store.wake import wake_idle
@@ -103,6 +103,46 @@ def sources(n: int, after: str = "", only: str | None = None, refused: int = 0) 
     """Up to `n` sources and classes, by name; only those with at least `refused` refusals in a row."""
     rows = yield Call("list_sources", n=n, name=after, only=only, refused=refused)
     return [_source(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class BusySource:
+    """A source that is closed or that jobs run on, as `rowlock top` shows it."""
+
+    name: str
+    state: str  # as `Source.state` says
+    running: int
+    concurrency: int | None
+    tokens: float | None  # in its bucket now; None without a rate
+    burst: int | None
+    paused_for: float | None  # seconds
+    failure_streak: int
+
+
+@operation(read=True)
+def busy(n: int) -> Steps[list[BusySource]]:
+    """Up to `n` sources that are closed or that jobs run on, closed ones first."""
+    return [_busy(row) for row in (yield Call("busy_sources", n=n))]
+
+
+def _busy(row: Row) -> BusySource:
+    paused = row.paused_for is not None and row.paused_for > 0
+    if not row.enabled:
+        state = "disabled"
+    elif row.opened:
+        state = "broken" if paused else "half-open"
+    else:
+        state = "paused" if paused else "open"
+    return BusySource(
+        row.name,
+        state,
+        int(row.running),
+        row.concurrency,
+        None if row.rate is None else level(row.rate, row.burst, row.tokens, row.elapsed),
+        None if row.rate is None else row.burst or default_burst(row.rate),
+        float(row.paused_for) if paused else None,
+        row.failure_streak,
+    )
 
 
 @operation(read=True)

@@ -29,6 +29,7 @@ class Worker:
     started_at: datetime
     seen_at: datetime
     alive: bool
+    memory_bytes: int | None = None  # resident, when it was last heard of
 
 
 @operation(single=True, repeatable=True)
@@ -59,9 +60,9 @@ def register(
 
 
 @operation(single=True, repeatable=True)
-def seen(worker: str, running: int, lease: float) -> Steps[bool]:
+def seen(worker: str, running: int, lease: float, memory: int | None = None) -> Steps[bool]:
     """A sign of life; False when the row is gone and must be registered again."""
-    return bool((yield Call("worker_seen", id=worker, running=running, lease=lease)))
+    return bool((yield Call("worker_seen", id=worker, running=running, lease=lease, memory=memory)))
 
 
 @operation(single=True, repeatable=True)
@@ -101,6 +102,7 @@ def workers() -> Steps[list[Worker]]:
             started_at=moment(row.started_at),
             seen_at=moment(row.seen_at),
             alive=bool(row.alive),
+            memory_bytes=row.memory_bytes,
         )
         for row in rows
     ]

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from rowlock.client.client import Client
@@ -17,6 +18,8 @@ from rowlock.core.job import Claimed
 from rowlock.core.options import FailureRule
 from rowlock.core.outcome import AttemptEnd, Failed, Released, TimedOut
 from rowlock.core.policy import Backoff
+from rowlock.signals.job_fields import job_fields
+from rowlock.signals.raised import trace_of
 from rowlock.worker.faults import verdict
 from rowlock.worker.groups import Picked, pick, speaks_of
 from rowlock.worker.running import Running
@@ -62,9 +65,18 @@ def end_of(app: Client, attempt: Running, error: BaseException) -> AttemptEnd | 
         if not isinstance(picked.cause, (Snooze, NotRegistered)):
             _call_hooks(app, attempt, picked.cause)
         task = app.registry.all().get(job.task)
-        return _classify(job, task.options.rules if task else {}, error, picked)
+        end = _classify(job, task.options.rules if task else {}, error, picked)
+        return _with_trace(end, error, picked.cause) if isinstance(end, Failed) else end
     except BaseException as broken:
         return internal(job, "what the attempt raised could not be understood", broken, error)
+
+
+def _with_trace(end: Failed, error: BaseException, cause: BaseException) -> Failed:
+    """With the traceback; but without one where the handler raised Permanent, Retry or SourceError on purpose, and of
+    no other exception."""
+    trace = trace_of(error)
+    spoken = isinstance(cause, (Permanent, Retry, SourceError, ArgumentsMisfit, InvalidResult))
+    return end if trace is None or (spoken and len(trace) == 1) else replace(end, trace=trace)
 
 
 def stopped(attempt: Running) -> AttemptEnd | None:
@@ -116,7 +128,8 @@ def internal(job: Claimed, what: str, broken: BaseException, raised: BaseExcepti
     which say whose code it was."""
     with suppress(BaseException):  # a logging filter is user code
         also = "" if raised is None else f"\nThe attempt had raised:\n{traced(raised)}"
-        log.error("Job %s (%s): %s:\n%s%s", job.id, job.task, what, traced(broken), also)
+        about = job_fields(job)
+        log.error("Job %s (%s): %s:\n%s%s", job.id, job.task, what, traced(broken), also, extra=about)
     return Failed("INTERNAL", clean(f"{what}: {kind(broken)}: {said(broken)}"))
 
 

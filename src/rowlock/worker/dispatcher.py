@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rowlock.core.errors import StoreError
 from rowlock.core.schedule import Schedule
+from rowlock.signals.families import Samples, number
 from rowlock.store import aside, schedules
 from rowlock.store.engines.engine import Store
 from rowlock.worker.alerts import Alerts, alerts_of
@@ -61,7 +62,7 @@ class Dispatcher:
         self._unread: set[schedules.Unread] = set()  # left to other dispatchers
         self._told: set[schedules.Unread] = set()
         self._wake = asyncio.Event()
-        self.fired = 0
+        self.fired = self.missed = 0
 
     async def start(self) -> None:
         """Declare what this app's code and config have, and begin to fire."""
@@ -79,6 +80,12 @@ class Dispatcher:
         self._batch = MOST if self._store.writers > 1 else FEWEST
         self._bell = await self._store.listen(self._heard)
         await self._declare()
+        self.app.meters.append(self._samples)
+
+    def _samples(self) -> Samples:
+        """The numbers of this dispatcher."""
+        counts = (("rowlock_ticks_fired_total", self.fired), ("rowlock_schedule_missed_total", self.missed))
+        return dict(number(name, count) for name, count in counts)
 
     async def _declare(self) -> None:
         places = {"code": self.app.schedules.in_code(), "config": self.app.schedules.in_config(_refused)}
@@ -129,6 +136,7 @@ class Dispatcher:
             fired = await self._fire_each()
         took = time.monotonic() - began
         self.fired += fired.jobs
+        self.missed += fired.passed_over
         self._leave(fired.unread)
         if not fired.schedules:
             return random.uniform(0.05, 0.15)  # another dispatcher has locked the schedules that are due
@@ -200,6 +208,8 @@ class Dispatcher:
 
     async def stop(self) -> None:
         """Fire no more."""
+        if self._samples in self.app.meters:
+            self.app.meters.remove(self._samples)
         await self._loops.finish("dispatch", timeout=5.0)
         await self._loops.stop_all()
         if self._alerts is not None:

@@ -4,6 +4,7 @@ ended and has that settled."""
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections.abc import Coroutine, Mapping
@@ -13,6 +14,7 @@ from rowlock.client.client import Client
 from rowlock.client.tasks import Task
 from rowlock.core.errors import TaskNotFound
 from rowlock.core.outcome import AttemptEnd
+from rowlock.signals.job_fields import job_fields, running_job
 from rowlock.worker.batch_marks import BatchMarks
 from rowlock.worker.caller import Caller
 from rowlock.worker.claimer import Claimer
@@ -53,6 +55,7 @@ class Executor:
     ) -> None:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._settled, self._progress, self._batches = settler, settled, progress, batches
+        self._context = contextvars.copy_context()
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
         self._children, self._quarantine = Children(app, slots.size), Quarantine(app)
@@ -81,13 +84,15 @@ class Executor:
                     continue
             slots.occupied += 1
             attempt.started = time.monotonic()
-            attempt.task = create_task(self.execute(attempt))
+            # Not in the context of the attempt that has just returned: the next one must not see its variables.
+            attempt.task = create_task(self.execute(attempt), context=self._context.copy())
             if attempt.job.batch_id is not None:
                 self._batches.started(attempt.job.batch_id)
 
     async def execute(self, attempt: Running) -> None:
         """Run one claimed job from lookup to outcome. Never raises: every error becomes an outcome."""
         attempt.begun = True
+        running_job.set(attempt.job)
         try:
             end = await self._run(attempt) if attempt.reason is None else stopped(attempt)
         except BaseException as error:
@@ -126,7 +131,9 @@ class Executor:
         try:
             return await self._quarantine.run(attempt, task, self._progress.reporter(attempt))
         except (NotImportable, NotStarted) as error:
-            log.warning("Job %s (%s) runs alone in its worker, not in quarantine: %s", attempt.job.id, task.name, error)
+            job = attempt.job
+            text = "Job %s (%s) runs alone in its worker, not in quarantine: %s"
+            log.warning(text, job.id, task.name, error, extra=job_fields(job))
         with self._claimer.paused():
             while self._slots.occupied > 1:  # 1: this attempt; only one suspect runs at a time
                 await asyncio.sleep(ALONE_SECONDS)

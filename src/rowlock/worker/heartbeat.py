@@ -21,7 +21,7 @@ from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
 from rowlock.store import Store, leases, open_store, workers
 from rowlock.store.engines.outage import Outage
-from rowlock.worker.registration import Registration
+from rowlock.worker.registration import Registration, resident_bytes
 from rowlock.worker.running import Running
 from rowlock.worker.slots import Slots
 from rowlock.worker.stopping import Stopping
@@ -29,6 +29,8 @@ from rowlock.worker.stopping import Stopping
 log = logging.getLogger("rowlock.worker")
 
 LAG_SECONDS = 1.0
+TICK_SECONDS = LAG_SECONDS / 4  # between two looks at the time in the worker's event loop
+WINDOW_SECONDS = 15.0  # the longest lag is remembered for one to two windows
 LOCKED_ROWS = 3  # row locks that are waited for side by side; each takes one of the heart's four connections
 WATCH_SECONDS = 0.2  # between checks of leases that run out and of the event loop
 
@@ -64,7 +66,8 @@ class Heart:
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._in_line = asyncio.Semaphore(LOCKED_ROWS)
         self._standing: set[str] = set()  # jobs whose row lock a statement of ours is waiting for
-        self._ticked = time.monotonic()
+        self._ticked = self._beat_at = self._window = time.monotonic()
+        self._latest = self._latest_before = 0.0  # the longest lags of the event loop in this window and the last one
         self.beats = 0
         self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
 
@@ -74,10 +77,34 @@ class Heart:
         self._tick()
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread that beats runs."""
+        return self._thread.is_alive()
+
+    @property
+    def beat_age(self) -> float:
+        """Seconds since a beat reached the database, or since the start."""
+        return time.monotonic() - self._beat_at
+
+    @property
+    def blocked_for(self) -> float:
+        """Seconds for which the worker's event loop has not turned, beyond what is usual."""
+        return max(0.0, time.monotonic() - self._ticked - TICK_SECONDS)
+
+    @property
+    def loop_lag(self) -> float:
+        """The longest lag of the event loop in the last seconds, the one that is under way included."""
+        return max(self._latest, self._latest_before, self.blocked_for)
+
     def _tick(self) -> None:
-        self._ticked = time.monotonic()
+        now = time.monotonic()
+        late, self._ticked = now - self._ticked - TICK_SECONDS, now
+        if now - self._window > WINDOW_SECONDS:
+            self._latest, self._latest_before, self._window = 0.0, self._latest, now
+        self._latest = max(self._latest, late)
         if not self._stop.is_set():
-            self._loop.call_later(LAG_SECONDS / 4, self._tick)
+            self._loop.call_later(TICK_SECONDS, self._tick)
 
     async def stop(self) -> None:
         """Send no more heartbeats; leases that are still held run out."""
@@ -170,10 +197,11 @@ class Heart:
             for attempt in due:
                 if attempt.job.id in still and attempt.job.id not in renewed:
                     self._row_is_locked(store, attempt, sent)
-        if not await store.run(workers.seen(self._slots.id, self._slots.occupied, self._lease)):
+        if not await store.run(workers.seen(self._slots.id, self._slots.occupied, self._lease, resident_bytes())):
             # The row was removed: this worker was out of touch for so long that it was believed dead.
             await self._registration.write(store)
             self._loop.call_soon_threadsafe(self._registered_again)
+        self._beat_at = time.monotonic()
         self.beats += 1
 
     def _row_is_locked(self, store: Store, attempt: Running, sent: float) -> None:

@@ -13,12 +13,15 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from rowlock.client.client import Client
-from rowlock.core.config import change_worker
-from rowlock.core.errors import NotAllowed, StoreError
+from rowlock.core.config import SentrySettings, change_worker
+from rowlock.core.errors import ConfigError, NotAllowed, StoreError
+from rowlock.signals.endpoint import Answers, Endpoint
 from rowlock.signals.logs import JobLog
+from rowlock.signals.meters import TimedStore, WorkerMeter, check_installed, shown
+from rowlock.signals.watchers import Watcher, Watchers
 from rowlock.store import leases, retention
 from rowlock.store import tasks as stored_tasks
 from rowlock.store.engines.engine import Store, Wakeups
@@ -38,6 +41,7 @@ from rowlock.worker.settler import Settler
 from rowlock.worker.slots import Slots
 from rowlock.worker.stopping import Stopping
 from rowlock.worker.sweeper import Sweeper
+from rowlock.worker.vitals import Vitals
 
 log = logging.getLogger("rowlock.worker")
 
@@ -55,6 +59,7 @@ class WorkerPool:
         self._deadline = 0.0
         self._exits = AsyncExitStack()  # what a failed start closes again
         self._store: Store
+        self.endpoint: Endpoint | None = None
 
     # --- start
 
@@ -107,9 +112,17 @@ class WorkerPool:
         app, settings, store = self.app, self.settings, self._store
         tasks = app.registry.here()
         in_process = [name for name, task in tasks.items() if task.runs_in == "process"]
-        self.log = JobLog(self.id, frozenset(name for name, task in tasks.items() if not task.options.counted))
+        uncounted = frozenset(name for name, task in tasks.items() if not task.options.counted)
+        watchers: list[Watcher] = [JobLog(self.id, uncounted)]
+        meter = WorkerMeter() if settings.metrics_port is not None or app.metered else None
+        if meter is not None:
+            watchers.append(meter)
+            store = cast(Store, TimedStore(store, meter))
+        if app.settings.sentry.wanted:
+            watchers.append(_sentry(app.settings.sentry))
+        self._watcher = Watchers(*watchers)
         self._loops = Loops(store.outage)
-        self.slots = Slots(self.id, settings.pool_size, self.log)
+        self.slots = Slots(self.id, settings.pool_size, self._watcher)
         self._claimer = Claimer(
             store,
             settings,
@@ -118,9 +131,9 @@ class WorkerPool:
             prompt=[name for name in tasks if name not in in_process],
             slow=in_process,
             can_be_woken=can_be_woken,
-            idle_round=self.log.summarise,
+            idle_round=self._watcher.rested,
         )
-        self._settled = Settled(self.slots, self._claimer, self.log)
+        self._settled = Settled(self.slots, self._claimer, self._watcher)
         progress = ProgressBook(store)
         self.settler = Settler(
             store,
@@ -153,6 +166,21 @@ class WorkerPool:
             batches=self._batches,
         )
         self.sweeper = Sweeper(store, settings, app.keep, self.heart, self._settled.by_sweeper)
+        if meter is not None:
+            self._show(meter)
+
+    def _show(self, meter: WorkerMeter) -> None:
+        """Let this process show its numbers, on a port of its own if the settings give one."""
+        settings, meters = self.settings, self.app.meters
+        vitals = meter.gauges = Vitals(self.slots, self.heart, settings.lease_seconds, lambda: self._stopping)
+        meters.append(meter.samples)
+        self._exits.callback(meters.remove, meter.samples)
+        if settings.metrics_port is not None:
+            check_installed()
+            answers = Answers(lambda accept: shown(meters, accept), vitals.live, vitals.ready)
+            self.endpoint = Endpoint(settings.metrics_host, settings.metrics_port, answers)
+            self.endpoint.start()
+            self._exits.callback(self.endpoint.close)
 
     def _begin(self, claims: bool) -> None:
         """Start the loops."""
@@ -273,7 +301,7 @@ class WorkerPool:
         await self.heart.stop()
         await self.settler.stop()
         await self.executor.close()
-        self.log.summarise(force=True)
+        self._watcher.stopped()
         await self._exits.aclose()
         log.info("Worker stopped: %s", self.id)
 
@@ -282,3 +310,11 @@ class WorkerPool:
             await self._registration.remove(self._store)
         except StoreError as error:
             log.warning("could not sign off: %s", error)
+
+
+def _sentry(settings: SentrySettings) -> Watcher:
+    try:
+        from rowlock.signals.sentry import Sentry
+    except ImportError as error:
+        raise ConfigError('sentry needs a library: pip install "rowlock[sentry]"') from error
+    return Sentry(settings)

@@ -1,27 +1,24 @@
-"""What follows in a worker when an outcome is written: the job is no longer held, the log has a line, and the claimer
+"""What follows in a worker when an outcome is written: the job is no longer held, watchers hear of it, and the claimer
 learns what may be claimable now."""
 
 from __future__ import annotations
 
-import logging
 import time
 
 from rowlock.core.policy import Transition
 from rowlock.core.states import State
-from rowlock.signals.logs import JobLog
+from rowlock.signals.watchers import Watcher
 from rowlock.store import jobs, leases
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.running import Running
 from rowlock.worker.slots import Slots
 
-log = logging.getLogger("rowlock.worker")
-
 
 class Settled:
     """The last step of every attempt; counts the outcomes that were refused because the lease was lost."""
 
-    def __init__(self, slots: Slots, claimer: Claimer, job_log: JobLog) -> None:
-        self._slots, self._claimer, self._job_log = slots, claimer, job_log
+    def __init__(self, slots: Slots, claimer: Claimer, watcher: Watcher) -> None:
+        self._slots, self._claimer, self._watcher = slots, claimer, watcher
         self.stale_refused = 0  # outcomes that came after the lease was lost, and changed nothing
         self.reclaimed = 0  # leases of other workers that this one ended
 
@@ -31,11 +28,11 @@ class Settled:
         self._forget(attempt)
         if answer == "lost":
             self.stale_refused += 1
-            log.warning("Job %s: a late %s was refused; the lease was lost", job.id, transition.outcome)
+            self._watcher.refused(job, transition.outcome)
         elif transition.state is State.SUCCEEDED:
-            self._job_log.succeeded(job, seconds)
+            self._watcher.succeeded(job, seconds)
         else:
-            self._job_log.ended(job, transition, seconds)
+            self._watcher.ended(job, transition, seconds)
             if transition.state in (State.QUEUED, State.RETRYABLE):
                 self._claimer.woken()
 
@@ -45,7 +42,7 @@ class Settled:
         if attempt.reason == "lost":
             self.stale_refused += held
         else:
-            self._job_log.succeeded(attempt.job, time.monotonic() - attempt.started)
+            self._watcher.succeeded(attempt.job, time.monotonic() - attempt.started)
 
     def _forget(self, attempt: Running) -> bool:
         if attempt.job.source is not None:
@@ -55,7 +52,5 @@ class Settled:
     def by_sweeper(self, reclaimed: list[leases.Reclaimed]) -> None:
         """The sweeper has ended leases of other workers."""
         self.reclaimed += len(reclaimed)
-        for job, transition in reclaimed:
-            log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state)
-        log.warning("Reset %d stuck jobs", len(reclaimed))
+        self._watcher.reclaimed(reclaimed)
         self._claimer.woken()

@@ -17,6 +17,7 @@ from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Failed
 from rowlock.core.policy import Transition, decide
 from rowlock.core.states import Outcome, State
+from rowlock.signals.job_fields import job_fields
 from rowlock.store import aside, jobs
 from rowlock.store.engines.engine import Store
 from rowlock.worker.classify import internal
@@ -140,7 +141,12 @@ class Settler:
             return
         except Exception as error:
             with suppress(Exception):
-                log.error("the outcome of job %s cannot be stored: %s", running.job.id, error)
+                log.error(
+                    "the outcome of job %s cannot be stored: %s",
+                    running.job.id,
+                    error,
+                    extra=job_fields(running.job),
+                )
             await self._put_instead(running, transition, error)
 
     async def _put_instead(self, running: Running, refused: Transition, error: Exception) -> None:
@@ -149,7 +155,7 @@ class Settler:
         if (instead := unstorable(job, refused)) is not None:
             self.put(running, instead)
         elif job.on_dead is not None:
-            log.error("job %s ends without its follow-up", job.id)
+            log.error("job %s ends without its follow-up", job.id, extra=job_fields(job))
             running.job = job._replace(on_success=None, on_dead=None)
             self.put(running, refused)
         else:
@@ -161,7 +167,8 @@ class Settler:
             self._answered(running, transition, answer)
         except Exception:
             with suppress(Exception):
-                log.exception("Job %s is settled; what follows in its worker failed", running.job.id)
+                about = job_fields(running.job)
+                log.exception("Job %s is settled; what follows in its worker failed", running.job.id, extra=about)
 
     async def _set_aside(self, running: Running, transition: Transition, error: Exception) -> None:
         try:

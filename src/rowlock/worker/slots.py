@@ -8,15 +8,15 @@ from collections import deque
 from contextlib import suppress
 
 from rowlock.core.job import Claimed
-from rowlock.signals.logs import JobLog
+from rowlock.signals.watchers import Watcher
 from rowlock.worker.running import Running
 
 
 class Slots:
     """The jobs that one worker holds, and how many of its slots are occupied."""
 
-    def __init__(self, worker: str, size: int, log: JobLog) -> None:
-        self.id, self.size, self._log = worker, size, log
+    def __init__(self, worker: str, size: int, watcher: Watcher) -> None:
+        self.id, self.size, self.watcher = worker, size, watcher
         self.held: dict[str, Running] = {}  # claimed and not yet settled, by job id
         self.unstarted: deque[Running] = deque()  # claimed, and to be started in this order
         self.suspects: deque[Running] = deque()  # claimed, and waiting for the quarantine child
@@ -47,7 +47,7 @@ class Slots:
             unstarted.append(attempt)
         self.arrived.set()
         with suppress(Exception):  # a logging filter is user code
-            self._log.claimed(claimed)
+            self.watcher.claimed(claimed, sent)
 
     def holds(self, attempt: Running) -> bool:
         """Whether this attempt, and not a later one of its job, holds the job's lease here."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 
+from rowlock.signals.job_fields import job_fields
 from rowlock.worker.running import Running
 from rowlock.worker.settler import Settler
 from rowlock.worker.slots import Slots
@@ -29,9 +30,9 @@ class Stopping:
     def lost(self, attempts: list[Running]) -> None:
         """The leases of these attempts belong to other workers now."""
         for attempt in self._unended(attempts):
-            log.warning("Job %s: the lease was lost; its attempt is stopped", attempt.job.id)
             self.stop(attempt, "lost")
             self._slots.forget(attempt)
+            self._slots.watcher.lost(attempt.job)
 
     def cancelled(self, attempts: list[Running]) -> None:
         """A cancel was requested for the jobs of these attempts."""
@@ -42,7 +43,10 @@ class Stopping:
     def fenced(self, attempts: list[Running]) -> None:
         """The leases of these attempts could not be renewed, and another worker may soon own them."""
         for attempt in self._unended(attempts):
-            log.warning("Job %s: no beat for too long; stopped before its lease runs out", attempt.job.id)
+            job = attempt.job
+            log.warning(
+                "Job %s: no beat for too long; stopped before its lease runs out", job.id, extra=job_fields(job)
+            )
             self.stop(attempt, "fenced")
 
     def overran(self, attempt: Running) -> None:
@@ -87,7 +91,10 @@ class Stopping:
 
     def _ask_again(self, attempt: Running) -> None:
         if not attempt.ended and not attempt.abandoned:
-            log.warning("Job %s (%s) ignores being stopped (%s)", attempt.job.id, attempt.job.task, attempt.reason)
+            job = attempt.job
+            log.warning(
+                "Job %s (%s) ignores being stopped (%s)", job.id, job.task, attempt.reason, extra=job_fields(job)
+            )
             attempt.stop(attempt.reason or "shutdown")
 
     def _give_up(self, attempt: Running) -> None:

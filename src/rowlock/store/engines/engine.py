@@ -38,6 +38,7 @@ class StoreOptions:
     migrate: bool | None = None  # None: SQLite migrates by itself, PostgreSQL does not
     clock: FakeClock | None = None
     command_timeout: float = 30.0
+    read_seconds: float | None = None  # a read that takes longer is ended, with TooSlow
     repeats: int = 5  # tries of one operation, where a repeat is harmless
     name: str = "rowlock"
 

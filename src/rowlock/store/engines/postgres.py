@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from rowlock.core.errors import RowlockError, StoreError, StoreUnavailable
+from rowlock.core.errors import RowlockError, StoreError, StoreUnavailable, TooSlow
 from rowlock.store import migrate
 from rowlock.store.engines.connections import Connections, call_off
 from rowlock.store.engines.connector import Connector, place
@@ -56,7 +56,8 @@ class PostgresStore:
         # Three kinds, none opened until used: `hot`, `other`, and `session` for users' transactions.
         sessions = options.session_connections or SESSION_CONNECTIONS
         sizes = {"hot": options.connections, "other": options.connections, "session": sessions}
-        plans = {"hot": HOT, "other": OTHER, "session": dict[str, str]()}
+        limit = {} if options.read_seconds is None else {"statement_timeout": str(int(options.read_seconds * 1000))}
+        plans = {"hot": HOT | limit, "other": OTHER | limit, "session": dict[str, str]()}
         self._connections = {
             kind: Connections(Connector(url, options, plans[kind]), size) for kind, size in sizes.items()
         }
@@ -145,7 +146,7 @@ class PostgresStore:
                         self.outage.worked()
                     return answer
                 except TROUBLE as error:
-                    failure = translate(error, op.name, self._place, connection)
+                    failure = self._too_slow(error, op) or translate(error, op.name, self._place, connection)
                     undone = getattr(error, "sqlstate", None) in RETRY_CODES
                     again = undone or (op.repeatable and isinstance(failure, StoreUnavailable))
                     if isinstance(failure, StoreUnavailable):
@@ -165,6 +166,12 @@ class PostgresStore:
                 raise failure
             await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
         raise AssertionError("unreachable")
+
+    def _too_slow(self, error: BaseException, op: Operation[Any]) -> TooSlow | None:
+        """Where reads may not take long: the error of one that did."""
+        limit = self._options.read_seconds
+        late = isinstance(error, TimeoutError) or getattr(error, "sqlstate", None) == CANCELED
+        return TooSlow(f"{op.name}: it took longer than {limit:g} s") if limit and op.read and late else None
 
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
         """The user's own query, in a transaction that may not write."""

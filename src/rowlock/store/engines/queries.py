@@ -62,11 +62,13 @@ from rowlock.store.engines.dialects import DIALECTS, Dialect
 CLAIMED_COLUMNS = (
     *("id", "task", "queue", "priority", "args", "owner", "source", "source_epoch", "batch_id", "unique_mode"),
     *("attempt", "max_attempts", "releases", "losses", "convictions", "backoff", "timeout_seconds"),
-    *("on_success", "on_dead", "on_lost", "cancel_requested_at IS NOT NULL"),
+    *("on_success", "on_dead", "on_lost", "cancel_requested_at IS NOT NULL", "traceparent"),
 )
+WAITED = "-{seconds_until(run_after)}"
 # Ids as text: a driver's own UUID type costs more to read than all other columns together.
-CLAIMED = ", ".join(f"CAST({c} AS text)" if c in ("id", "batch_id") else c for c in CLAIMED_COLUMNS)
+CLAIMED = ", ".join(f"CAST({c} AS text)" if c in ("id", "batch_id") else c for c in CLAIMED_COLUMNS) + f", {WAITED}"
 CLAIMING = ", ".join(f"front.{column}" for column in CLAIMED_COLUMNS).replace("attempt,", "attempt + 1,", 1)
+CLAIMING += ", " + WAITED.replace("run_after", "front.run_after")
 
 # How a source stands, from its row `s`, its class's row `c` and the running jobs; in the order of core.source.Gate.
 GATE = """coalesce(s.concurrency, c.concurrency), c.total,

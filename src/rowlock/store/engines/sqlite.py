@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from rowlock.core.errors import ConfigError, StoreError, UnsupportedFilesystem
+from rowlock.core.errors import ConfigError, StoreError, TooSlow, UnsupportedFilesystem
 from rowlock.store import migrate
 from rowlock.store.engines.dialects import SQLITE
 from rowlock.store.engines.engine import StoreOptions, Wakeups, file_of
@@ -135,11 +135,14 @@ class SqliteStore:
                 self._reader = Runner(self.file, self.clock, read_only=True)
             with self._reader.turn:
                 self._reader.open()
-                return do(self._reader)
+                with self._reader.limited(self._options.read_seconds):
+                    return do(self._reader)
 
         self._has_read = True
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reads, work)
+        except apsw.InterruptError as error:
+            raise TooSlow(f"it took longer than {self._options.read_seconds:g} s") from error
         except apsw.Error as error:
             raise translate(error, "read") from error
 

@@ -9,7 +9,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -27,6 +27,7 @@ BUSY_SECONDS = 5.0
 FORK_SECONDS = 1.0  # that a fork waits for a statement to end
 BUSY_LOOK_SECONDS = 0.002  # between looks whether the other writer is done. SQLite's own way, up to 100 ms, starves
 CHECKPOINT_PAGES = 1000
+INSTRUCTIONS = 20_000  # of SQLite's machine, about a millisecond, between looks at the clock
 
 
 def bindable(value: Any) -> Any:
@@ -182,6 +183,19 @@ class Runner:
                 return []
             make = self._makers[query.name] = row_maker(columns)
         return list(map(make, cursor))
+
+    @contextlib.contextmanager
+    def limited(self, seconds: float | None) -> Iterator[None]:
+        """Interrupt what runs in this block once it has taken `seconds`."""
+        if seconds is None:
+            yield
+            return
+        until = time.monotonic() + seconds
+        self.connection.set_progress_handler(lambda: time.monotonic() > until, INSTRUCTIONS)
+        try:
+            yield
+        finally:
+            self.connection.set_progress_handler(None)
 
     def close(self) -> None:
         """Close the file; `open` opens it again."""

@@ -82,7 +82,7 @@ DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
 -- part: unchanged
 -- The columns that a job keeps whenever its row moves from one table to the other.
 task, queue, priority, args, owner, source, tags, batch_id, schedule_id, tick, unique_key, unique_mode, attempt,
-backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, created_at, started_at
+backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, traceparent, created_at, started_at
 
 -- part: unchanged_at_its_end
 -- The other columns that it keeps when it ends. A retry sets them anew.
@@ -164,9 +164,11 @@ SELECT id, settled_token FROM {t}jobs_finished WHERE id {part:one_of(asked)};
 
 -- name: record_attempts
 -- History of the attempts that did not succeed, taken from the rows before their leases are cleared.
-INSERT INTO {t}attempts (job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message)
-SELECT j.id, j.attempt, ended.outcome, j.locked_by, j.locked_at, {now}, ended.error_code, ended.error_message
-FROM {rows:ended(id uuid, outcome text, error_code text, error_message text)}
+INSERT INTO {t}attempts (
+    job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message, traceback)
+SELECT j.id, j.attempt, ended.outcome, j.locked_by, j.locked_at, {now}, ended.error_code, ended.error_message,
+       ended.traceback
+FROM {rows:ended(id uuid, outcome text, error_code text, error_message text, traceback text)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = ended.id AND j.attempt > 0
 ON CONFLICT (job_id, attempt) DO NOTHING;

@@ -63,6 +63,11 @@ DELETE FROM {t}outbox WHERE id {among(SELECT CAST(gone.id AS bigint) FROM {rows:
 DELETE FROM {t}outbox
 WHERE kind = 'request' AND job_id {among(SELECT heard.job_id FROM {rows:heard(job_id uuid)})};
 
+-- name: outbox_overdue
+-- How many messages any bridge might have sent for -:ago seconds, up to :n.
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM {t}outbox WHERE sent_at IS NULL AND take_at < {after(:ago)} ORDER BY take_at LIMIT :n) overdue;
+
 -- name: outbox_unread
 -- How many requests were published and not answered.
 SELECT count(*) AS number FROM {t}outbox WHERE kind = 'request';

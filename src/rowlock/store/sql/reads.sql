@@ -32,7 +32,7 @@ WHERE j.id {part:one_of(asked)};
 -- name: read_attempts
 -- The attempts of a job that did not succeed, in order.
 SELECT job_id, attempt, outcome, worker, {time(started_at)} AS started_at, {time(finished_at)} AS finished_at,
-       error_code, error_message
+       error_code, error_message, traceback
 FROM {t}attempts
 WHERE job_id = :job_id
 ORDER BY attempt;

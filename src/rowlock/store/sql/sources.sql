@@ -78,6 +78,29 @@ WHERE s.name > :name
 ORDER BY s.name
 LIMIT :n;
 
+-- name: busy_sources
+-- Sources that are closed, and those that jobs run on, closed ones first: how each stands, and its bucket.
+WITH running AS (
+    SELECT r.source, count(*) AS number FROM {t}jobs_live r
+    WHERE r.state = 'running' AND r.source IS NOT NULL
+    GROUP BY r.source
+), standing AS (
+    SELECT s.name, coalesce(r.number, 0) AS running, coalesce(s.concurrency, c.concurrency) AS concurrency,
+           coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS rate,
+           CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END AS burst,
+           s.tokens, -{seconds_until(s.tokens_at)} AS elapsed, s.failure_streak,
+           {seconds_until({greatest(coalesce(s.paused_until, c.class_paused_until),
+                                    coalesce(c.class_paused_until, s.paused_until))})} AS paused_for,
+           s.enabled AND coalesce(c.class_enabled, TRUE) AS enabled, s.opened_at IS NOT NULL AS opened
+    FROM {t}sources s
+    LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+    LEFT JOIN running r ON r.source = s.name
+)
+SELECT * FROM standing
+WHERE running > 0 OR NOT enabled OR opened OR coalesce(paused_for, 0) > 0
+ORDER BY CASE WHEN NOT enabled OR opened OR coalesce(paused_for, 0) > 0 THEN 0 ELSE 1 END, name
+LIMIT :n;
+
 -- name: set_by_config
 -- Sources and classes whose settings a config has written.
 SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;

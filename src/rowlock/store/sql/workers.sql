@@ -10,7 +10,7 @@ SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = exclu
 -- name: worker_seen
 -- A worker's sign of life, with what it is doing; answers whether the row is still there.
 UPDATE {t}workers
-SET seen_at = {now}, expires_at = {after(:lease)}, running = :running
+SET seen_at = {now}, expires_at = {after(:lease)}, running = :running, memory_bytes = coalesce(:memory, memory_bytes)
 WHERE id = :id
 RETURNING id;
 
@@ -37,7 +37,7 @@ RETURNING id;
 -- name: list_workers
 -- Every known worker, living ones first.
 SELECT w.id, w.hostname, w.pid, w.version, w.queues, w.tasks, w.pool_size, w.running, w.idle,
-       {time(w.started_at)} AS started_at, {time(w.seen_at)} AS seen_at, w.expires_at > {now} AS alive
+       {time(w.started_at)} AS started_at, {time(w.seen_at)} AS seen_at, w.expires_at > {now} AS alive, w.memory_bytes
 FROM {t}workers w
 ORDER BY w.expires_at > {now} DESC, w.started_at DESC;
 

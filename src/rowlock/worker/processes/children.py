@@ -17,6 +17,7 @@ from rowlock.client.context import Report
 from rowlock.client.tasks import Task
 from rowlock.core.errors import LeaseLost
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
+from rowlock.signals.job_fields import job_fields
 from rowlock.worker.processes.output import Output
 from rowlock.worker.processes.places import NotImportable, places
 from rowlock.worker.processes.spawned import Child, ChildDied, NotStarted
@@ -62,7 +63,7 @@ class Children:
         # The timeout is enforced here: a child that hangs cannot do it.
         fields = list(job._replace(timeout_seconds=None))
         message = [fields, task.name, where, levels]
-        output = Output(name, {"job_id": job.id, "task": job.task, "attempt": job.attempt})
+        output = Output(name, job_fields(job))
         async with self._room:
             answer = await self._ask(message, job.timeout_seconds, output, report)
         match answer:

@@ -1,0 +1,31 @@
+"""Routes of operators, which dashboards use: look at everything, and do what the command line can do.
+
+An operator's token opens them, one of scope `operator:read` only for GET. Records come as the library has them, with
+their names in camelCase. Reads have connections of their own and two seconds (`Service.look`); changes are written into
+the audit.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from rowlock.api.operator import (
+    actions,
+    batches,
+    charts,
+    failures,
+    feed,
+    job,
+    jobs,
+    now,
+    queues,
+    schedules,
+    sources,
+    tasks,
+    workers,
+)
+
+router = APIRouter()
+# A path with a name in it comes after the paths that it would take: jobs/counts before jobs/{jobId}.
+for part in (now, jobs, actions, job, queues, failures, workers, schedules, sources, batches, charts, feed, tasks):
+    router.include_router(part.router)

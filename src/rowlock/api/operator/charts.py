@@ -1,0 +1,123 @@
+"""Numbers for drawings: what ended, how long queues were, how long jobs waited and ran, what the slots did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Query
+
+from rowlock.api.operator.common import Text, operator_router, plain
+from rowlock.api.operator.now import minute_of
+from rowlock.api.service import Serving
+from rowlock.store import panels, tallies
+from rowlock.store.tallies import BOUNDS, BUCKETS, Sample
+
+MOST_POINTS = 300
+STEPS = (60, 300, 3600)  # seconds
+WHATS = ("succeeded", "dead", "cancelled", "attempt.failed", "attempt.timed_out", "attempt.lost", "attempt.released")
+
+router = operator_router()
+Minutes = Annotated[int, Query(ge=1, le=10_080)]
+T = TypeVar("T")
+
+
+class Window:
+    """The last minutes, in steps of which a drawing has at most MOST_POINTS."""
+
+    def __init__(self, minutes: int) -> None:
+        # Beyond a day the numbers are kept by hours.
+        fitting = (step for step in STEPS if minutes * 60 / step <= MOST_POINTS)
+        self.step = STEPS[-1] if minutes > 24 * 60 else next(fitting, STEPS[-1])
+        last = minute_of(datetime.now(UTC))
+        self._last = last - timedelta(seconds=last.timestamp() % self.step)
+        number = max(1, -(-minutes * 60 // self.step))
+        self.moments = [self._last - timedelta(seconds=self.step * ago) for ago in range(number - 1, -1, -1)]
+        self.since = self.moments[0]
+
+    def place(self, at: datetime) -> datetime:
+        """The step that a moment lies in."""
+        return at - timedelta(seconds=at.timestamp() % self.step)
+
+    def gathered(self, numbers: Mapping[datetime, T]) -> dict[datetime, list[T]]:
+        """What lies in each step."""
+        found: dict[datetime, list[T]] = {}
+        for at, one in numbers.items():
+            found.setdefault(self.place(at), []).append(one)
+        return found
+
+
+@router.get("/charts/throughput")
+async def throughput(service: Serving, minutes: Minutes = 60, queue: Text = None, task: Text = None) -> dict[str, Any]:
+    """How many jobs ended and attempts failed, in each step of time."""
+    window = Window(minutes)
+    minutes_ = await service.look(tallies.by_time(window.since, queue, task))
+    found = window.gathered(minutes_)
+    points = []
+    for at in window.moments:
+        counts = {what.removeprefix("attempt."): sum(one.get(what, 0) for one in found.get(at, [])) for what in WHATS}
+        points.append({"at": plain(at, service.zone), **counts})
+    return {"stepSeconds": window.step, "points": points}
+
+
+@router.get("/charts/depth")
+async def depth(service: Serving, minutes: Minutes = 60, queue: Text = None) -> dict[str, Any]:
+    """How long each queue was and how old its oldest ready job, sampled once a minute while a worker runs."""
+    window = Window(minutes)
+    found = await service.look(tallies.samples(window.since, queue))
+    queues = []
+    for name, samples in sorted(found.items()):
+        steps: dict[datetime, Sample] = {}
+        for sample in samples:  # the longest of each step
+            at = window.place(sample.at)
+            if at not in steps or sample.ready >= steps[at].ready:
+                steps[at] = sample
+        points = [
+            {
+                "at": plain(at, service.zone),
+                "ready": one.ready,
+                "waiting": one.waiting,
+                "running": one.running,
+                "oldestSeconds": one.oldest_seconds,
+            }
+            for at, one in sorted(steps.items())
+        ]
+        queues.append({"name": name, "points": points})
+    return {"stepSeconds": window.step, "queues": queues}
+
+
+@router.get("/charts/heat")
+async def heat(
+    service: Serving,
+    what: Literal["run", "wait"] = "run",
+    minutes: Minutes = 60,
+    queue: Text = None,
+    task: Text = None,
+) -> dict[str, Any]:
+    """How many attempts ran, or jobs waited, for how long, in each step of time."""
+    window = Window(minutes)
+    minutes_ = await service.look(tallies.heat(what, window.since, queue, task))
+    found = window.gathered(minutes_)
+    cells = [{"at": plain(at, service.zone), "counts": _summed(found.get(at, []))} for at in window.moments]
+    return {"stepSeconds": window.step, "bounds": list(BOUNDS), "cells": cells}
+
+
+def _summed(counts: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(one[bucket] for one in counts) for bucket in range(BUCKETS)]
+
+
+@router.get("/charts/slots")
+async def slots(service: Serving, seconds: Annotated[int, Query(ge=10, le=3600)] = 300) -> dict[str, Any]:
+    """What ran in each slot lately; the newest 2,000 attempts of each kind."""
+    now, lanes, exact = await service.look(panels.slot_lanes(float(seconds)))
+    shown = []
+    for lane in lanes:
+        bars = []
+        for bar in lane.bars:
+            one = plain(bar, service.zone)
+            bars.append({"from": one.pop("began"), "to": one.pop("ended"), **one})
+            del bars[-1]["worker"]
+        shown.append({"worker": lane.worker, "slot": lane.slot, "bars": bars})
+    begin = now - timedelta(seconds=seconds)
+    return {"from": plain(begin, service.zone), "to": plain(now, service.zone), "lanes": shown, "exact": exact}

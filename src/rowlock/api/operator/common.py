@@ -1,0 +1,132 @@
+"""What all operator routes share: who may use them, who is written into the audit, and records as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic.alias_generators import to_camel
+
+from rowlock.api.problems import Refusal, documented
+from rowlock.api.service import Who
+from rowlock.api.shapes import NO_NUL, Shape
+from rowlock.core.durations import parse_duration
+from rowlock.core.errors import (
+    BatchNotFound,
+    InvalidArguments,
+    JobNotFound,
+    NotAllowed,
+    ScheduleNotFound,
+    TaskNotFound,
+)
+from rowlock.store.audit import Actor
+from rowlock.store.look import Counted
+
+READS = ("GET", "HEAD")
+
+
+async def _operators_only(request: Request, asker: Who) -> None:
+    """Before any of these routes: an operator, and for a change one who may change."""
+    if not asker.is_operator:
+        raise Refusal("FORBIDDEN", "this needs an operator's token: rowlock tokens create --scope operator")
+    if request.method not in READS and not asker.may_change:
+        raise Refusal("FORBIDDEN", "this token can only read")
+
+
+def operator_router() -> APIRouter:
+    """A router for some of these routes."""
+    return APIRouter(
+        prefix="/api/operator",
+        tags=["operator"],
+        dependencies=[Depends(_operators_only)],
+        responses=documented("FORBIDDEN", "INVALID_REQUEST", "TOO_SLOW"),
+    )
+
+
+async def actor_of(request: Request, asker: Who) -> Actor:
+    """Who acts, for the audit."""
+    who = f"token {asker.token_id}" if asker.token_id is not None else asker.key
+    return Actor(who, "api", str(request.client.host) if request.client else None)
+
+
+Acting = Annotated[Actor, Depends(actor_of)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Name = Annotated[str, Path(min_length=1, max_length=200, pattern=NO_NUL)]
+AfterName = Annotated[str, Query(max_length=200, pattern=NO_NUL)]
+Text = Annotated[str | None, Query(max_length=200, pattern=NO_NUL)]
+NOT_FOUND = documented("NOT_FOUND")
+REFUSED = documented("NOT_FOUND", "NOT_ALLOWED", "INVALID_ARGUMENTS")
+
+
+class Rows(Shape):
+    """Records of one kind."""
+
+    items: list[dict[str, Any]]
+
+
+class refusing:
+    """What the library refuses, as problems."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, (BatchNotFound, ScheduleNotFound, JobNotFound, TaskNotFound)):
+            raise Refusal("NOT_FOUND", str(error)) from None
+        if isinstance(error, (InvalidArguments, NotAllowed)):
+            raise Refusal("NOT_ALLOWED" if isinstance(error, NotAllowed) else "INVALID_ARGUMENTS", str(error)) from None
+
+
+def moment_before(text: str, field: str) -> datetime:
+    """A moment: an ISO time, or a duration before now such as 2h."""
+    ago = parse_duration(text)
+    if ago is not None:
+        return datetime.now(UTC) - timedelta(seconds=min(ago, 3_153_600_000))
+    try:
+        found = datetime.fromisoformat(text.strip().replace(" ", "+"))  # a plus sign in an address is a space
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise Refusal(
+            "INVALID_REQUEST", errors=[(field, "must be an ISO time with its zone, or a time ago such as 2h")]
+        )
+    return found
+
+
+def rows(records: Iterable[Any], zone: ZoneInfo) -> Rows:
+    """Records as JSON."""
+    return Rows(items=[record(one, zone) for one in records])
+
+
+def record(one: Any, zone: ZoneInfo) -> dict[str, Any]:
+    """A record as a JSON object."""
+    found: dict[str, Any] = plain(one, zone)
+    return found
+
+
+def plain(value: Any, zone: ZoneInfo) -> Any:
+    """A record as JSON: camelCase names, times in the zone of the API."""
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {to_camel(name): plain(inner, zone) for name, inner in fields.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {to_camel(name): plain(inner, zone) for name, inner in zip(value._fields, value, strict=True)}
+    if isinstance(value, datetime):
+        return value.astimezone(zone).isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner, zone) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(inner, zone) for inner in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def total(counts: Iterable[Counted]) -> dict[str, Any]:
+    """Several counts as one."""
+    listed = list(counts)
+    return {"count": sum(one.count for one in listed), "exact": all(one.exact for one in listed)}

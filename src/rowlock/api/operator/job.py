@@ -1,0 +1,183 @@
+"""Everything about one job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+
+from rowlock.api.asker import Asker
+from rowlock.api.operator.common import NOT_FOUND, operator_router, plain
+from rowlock.api.operator.filters import job_row
+from rowlock.api.problems import Refusal
+from rowlock.api.service import Service, Serving, Who
+from rowlock.core.job import Attempt, Job
+from rowlock.core.states import FINAL, State
+from rowlock.store import batches, bulk, job_logs, look, reads, workers
+from rowlock.store.explain import Explanation, explain
+from rowlock.store.ids import valid_id
+from rowlock.store.look import ids_between
+from rowlock.store.reads import JobFilter
+
+MOST_FOLLOW_UPS = 50
+FOLLOWS_WITHIN = timedelta(minutes=1)
+AT_ONCE = timedelta(milliseconds=100)  # an attempt and its job end in one transaction, in two statements
+# Where the thing that holds a job up is shown.
+BLOCKED_BY = {
+    **dict.fromkeys(("paused", "unserved", "unknown", "line", "next"), "queues"),
+    **dict.fromkeys(("saturated", "rate", "breaker", "probe", "stopped"), "sources"),
+    **dict.fromkeys(("running", "cancelling", "lost"), "workers"),
+}
+MORE = (
+    *("timeout_seconds", "expires_at", "releases", "losses", "cancel_requested_at", "locked_at", "heartbeat_at"),
+    *("lease_expires_at", "result_uri", "tick", "updated_at", "backoff", "unreadable"),
+)
+
+router = operator_router()
+JobId = Annotated[str, Path(alias="jobId", max_length=100)]
+
+
+@router.get("/jobs/{jobId}", responses=NOT_FOUND)
+async def operator_job(service: Serving, asker: Who, job_id: JobId) -> dict[str, Any]:
+    """One job: its row, attempts, timeline, arguments, result, why it is not running, what belongs to it, its log."""
+    job = await service.look(reads.get(job_id))
+    if job is None:
+        raise Refusal("NOT_FOUND", "there is no such job")
+    zone, attempts = service.zone, await service.look(reads.attempts(job.id))
+    details = {_camel(name): plain(getattr(job, name), zone) for name in MORE} | {"checksum": job.result_checksum}
+    return {
+        "job": {**job_row(job, zone), "errorMessage": job.error_message, **details},
+        "args": plain(job.args, zone),
+        "result": plain(job.result, zone),
+        "attempts": [_attempt(one, service) for one in attempts],
+        "timeline": plain(list(timeline(job, attempts)), zone),
+        "explain": _explained(job, await service.look(explain(job.id)), service),
+        "links": await _links(service, job),
+        "logs": plain(await service.look(job_logs.read(job.id)), zone),
+        "can": possible(job, asker),
+    }
+
+
+@router.get("/jobs/{jobId}/logs", responses=NOT_FOUND)
+async def operator_job_logs(
+    service: Serving, job_id: JobId, after: Annotated[int, Query(ge=0, le=2**62)] = 0
+) -> dict[str, Any]:
+    """The newest log lines of a job after a line."""
+    if await service.look(reads.get(job_id)) is None:
+        raise Refusal("NOT_FOUND", "there is no such job")
+    return plain(await service.look(job_logs.read(job_id, after)), service.zone)  # type: ignore[no-any-return]
+
+
+def possible(job: Job, asker: Asker) -> list[str]:
+    """What the asker may do with a job now."""
+    if not asker.may_change:
+        return []
+    found = [name for name, verb in bulk.VERBS.items() if job.state in verb.possible]
+    if "runNow" in found and job.state is State.QUEUED and job.run_after <= job.created_at:
+        found.remove("runNow")  # it waits for a worker, not for its time
+    return [*found, *(["again"] if job.state in FINAL else [])]
+
+
+def timeline(job: Job, attempts: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
+    """What the job's time went into: delay (until its time), wait (for a worker), run, lost (a run whose lease ran out)
+    and backoff (before another try). The last one has no end while it goes on."""
+    at: datetime = job.created_at
+    first = True
+    for one in attempts:
+        began = one.started_at or one.finished_at
+        yield _part("wait" if first else "backoff", at, began, None)
+        kind = "lost" if one.outcome == "lost" else "run"
+        yield _part(kind, began, one.finished_at, one.attempt, one.outcome)
+        at, first = one.finished_at, False
+    told = {one.attempt for one in attempts}
+    if job.started_at is not None and job.attempt not in told and job.attempt > 0:
+        yield _part("wait" if first else "backoff", at, job.started_at, None)
+        outcome = "succeeded" if job.state is State.SUCCEEDED else None
+        yield _part("run", job.started_at, job.finished_at, job.attempt, outcome)
+    elif job.finished_at is None:
+        later = job.run_after > at + timedelta(seconds=1)
+        if later:
+            yield _part("delay" if first else "backoff", at, job.run_after, None)
+        yield _part("wait", max(at, job.run_after) if later else at, None, None)
+    elif job.finished_at > at + AT_ONCE:
+        yield _part("wait" if first else "backoff", at, job.finished_at, None)
+
+
+def _part(
+    kind: str, begin: datetime, end: datetime | None, attempt: int | None, outcome: str | None = None
+) -> dict[str, Any]:
+    return {"kind": kind, "from": begin, "to": end, "attempt": attempt, "outcome": outcome}
+
+
+def _attempt(one: Attempt, service: Service) -> dict[str, Any]:
+    message, _, rest = (one.error_message or "").partition("\n")
+    return {
+        "attempt": one.attempt,
+        "outcome": one.outcome,
+        "worker": one.worker,
+        "startedAt": plain(one.started_at, service.zone),
+        "endedAt": plain(one.finished_at, service.zone),
+        "errorCode": one.error_code,
+        "errorMessage": message if one.error_message is not None else None,
+        "traceback": getattr(one, "traceback", None) or rest or None,
+    }
+
+
+def _explained(job: Job, why: Explanation | None, service: Service) -> dict[str, Any] | None:
+    if why is None:
+        return None
+    view = BLOCKED_BY.get(why.reason)
+    names = {"queues": job.queue, "sources": job.source, "workers": job.locked_by}
+    return {
+        "reason": why.reason,
+        "text": why.text,
+        "also": list(why.also),
+        "waitsUntil": plain(why.waits_until, service.zone),
+        "view": view,
+        "name": names.get(view or ""),
+    }
+
+
+# --- what belongs to it
+
+
+async def _links(service: Service, job: Job) -> dict[str, Any]:
+    batch = await service.look(batches.get(job.batch_id)) if job.batch_id is not None else None
+    living = {one.id: one.alive for one in await service.look(workers.workers())} if job.locked_by is not None else {}
+    return {
+        "parent": await _parent(service, job),
+        "followUps": await _follow_ups(service, job),
+        "batch": None if batch is None else {"id": batch.id, "name": batch.name, "state": batch.state},
+        "schedule": None if job.schedule_id is None else {"id": job.schedule_id},
+        "worker": None if job.locked_by is None else {"id": job.locked_by, "alive": living.get(job.locked_by, False)},
+    }
+
+
+async def _parent(service: Service, job: Job) -> dict[str, Any] | None:
+    """The job whose end made this one: a follow-up has it in its arguments."""
+    finished = job.args.get("finished") if isinstance(job.args, dict) else None
+    parent_id = finished.get("job_id") if isinstance(finished, dict) else None
+    known = valid_id(parent_id) if isinstance(parent_id, str) else None
+    parent = await service.look(reads.get(known)) if known is not None else None
+    return None if parent is None else _link(parent)
+
+
+async def _follow_ups(service: Service, job: Job) -> list[dict[str, Any]]:
+    """The jobs that its end made: they were made at that moment, and have its id in their arguments."""
+    if job.finished_at is None:
+        return []
+    within = ids_between(job.finished_at - FOLLOWS_WITHIN, job.finished_at + FOLLOWS_WITHIN)
+    page = await service.look(look.page(JobFilter(text=job.id), MOST_FOLLOW_UPS, None, within))
+    found = await service.look(reads.by_ids(page.ids)) if page.ids else []
+    return [_link(one) for one in reversed(found) if one.id != job.id]
+
+
+def _link(job: Job) -> dict[str, Any]:
+    return {"jobId": job.id, "task": job.task, "state": str(job.state)}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

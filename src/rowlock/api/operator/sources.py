@@ -1,0 +1,96 @@
+"""Sources: limits, breakers, the last hour; set, pause, resume."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import Field
+
+from rowlock.api.operator.common import (
+    REFUSED,
+    Acting,
+    AfterName,
+    Limit,
+    Name,
+    Rows,
+    operator_router,
+    plain,
+    record,
+    refusing,
+)
+from rowlock.api.service import Serving
+from rowlock.api.shapes import Shape
+from rowlock.store import audit, panels, sources
+from rowlock.store.audit import Actor
+from rowlock.store.sources import Source
+
+router = operator_router()
+
+
+class Limits(Shape):
+    """Settings of a source or of a class of sources; what is not named stays, null takes a setting back."""
+
+    concurrency: int | None = Field(default=None, ge=0)
+    total: int | None = Field(default=None, ge=0)
+    rate: str | None = Field(default=None, max_length=50, examples=["30/min"])
+    burst: int | None = Field(default=None, ge=1)
+    threshold: int | None = Field(default=None, ge=1)
+    cooldown: float | None = Field(default=None, gt=0, description="Seconds")
+    factor: float | None = Field(default=None, ge=1)
+    block_after: int | None = Field(default=None, ge=1)
+
+
+class Pause(Shape):
+    """How long to pause; without it until resumed."""
+
+    seconds: float | None = Field(default=None, gt=0)
+
+
+@router.get("/sources")
+async def list_sources(service: Serving, limit: Limit = 100, after: AfterName = "") -> Rows:
+    """Sources and their classes by name: limits, tokens, running jobs, breaker, and the last hour by minutes."""
+    found = await service.look(sources.sources(limit, after))
+    levels = await service.look(panels.source_tokens(found))
+    strips = await service.look(panels.source_strips([source.name for source in found]))
+    now = datetime.now(UTC)
+    items = [
+        {
+            **record(source, service.zone),
+            "state": source.state(now),
+            "isClass": source.is_class,
+            "tokens": levels.get(source.name),
+            "strip": plain(strips.get(source.name, []), service.zone),
+        }
+        for source in found
+    ]
+    return Rows(items=items)
+
+
+@router.post("/sources/{name}", responses=REFUSED)
+async def set_source(service: Serving, actor: Acting, name: Name, limits: Limits) -> dict[str, Any]:
+    """Limit a source, or every source of a class. Running workers heed it at once."""
+    changes = limits.model_dump(exclude_unset=True)
+    with refusing():
+        return await _told(service, actor, "set", await service.client.sources.set(name, **changes), changes)
+
+
+@router.post("/sources/{name}/pause", responses=REFUSED)
+async def pause_source(service: Serving, actor: Acting, name: Name, pause: Pause | None = None) -> dict[str, Any]:
+    """Start no more jobs of a source."""
+    seconds = pause.seconds if pause else None
+    with refusing():
+        paused = await service.client.sources.pause(name, seconds)
+        return await _told(service, actor, "pause", paused, {"seconds": seconds})
+
+
+@router.post("/sources/{name}/resume", responses=REFUSED)
+async def resume_source(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
+    """Start jobs of a source again, with a closed breaker."""
+    with refusing():
+        return await _told(service, actor, "resume", await service.client.sources.resume(name), {})
+
+
+async def _told(service: Serving, actor: Actor, verb: str, source: Source, details: dict[str, Any]) -> dict[str, Any]:
+    await service.run(audit.write_alone(actor, f"sources.{verb}", source.name, details))
+    return record(source, service.zone)

@@ -1,0 +1,155 @@
+"""The picture of `rowlock top`: one overview as rich renderables, or as plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rowlock.cli.output import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from rowlock.store.overview import Overview, QueueOverview
+    from rowlock.store.sources import BusySource
+
+BARS = "▁▂▃▄▅▆▇█"
+QUEUES = ("QUEUE", "READY", "LATER", "RUNNING", "OLDEST", "DONE/5m", "P95 RUN", "LAST 15 MIN")
+SOURCES = ("SOURCE", "STATE", "RUNNING", "TOKENS", "OPENS IN")
+WORKERS = ("WORKER", "SLOTS", "QUEUES", "SINCE")
+COLOURS = {"open": "green", "paused": "yellow", "half-open": "yellow", "broken": "red", "disabled": "red"}
+LEFT = {"QUEUE", "SOURCE", "STATE", "WORKER", "QUEUES", "LAST 15 MIN"}
+OTHER_LINES = 7  # the header, three lines of column names, and the lines between the tables
+
+
+def header(found: Overview, per_second: float, failing: float) -> str:
+    """Workers, slots, speed and failures on one line."""
+    busy = sum(worker.running for worker in found.workers)
+    about = "" if found.exact else " · numbers are lower bounds"
+    return (
+        f"workers {len(found.workers)} · slots {busy}/{found.slots} · {speed(per_second)} jobs/s"
+        f" · failed {failing * 100:.1f} %{about}"
+    )
+
+
+def queue_rows(found: Overview) -> list[tuple[str, ...]]:
+    """One row for each queue; what waits for its time is apart from what could start."""
+    return [_queue_row(queue) for queue in found.queues]
+
+
+def _queue_row(queue: QueueOverview) -> tuple[str, ...]:
+    live = queue.live
+    ready = live.queued + live.retryable - live.waiting
+    name = f"{printable(live.name)} (paused)" if live.paused else printable(live.name)
+    return (
+        name,
+        number(ready),
+        number(live.waiting),
+        number(live.running),
+        span(live.oldest_ready_seconds),
+        number(queue.done),
+        span(queue.p95_run_seconds),
+        sparkline(queue.minutes),
+    )
+
+
+def source_rows(found: Overview) -> list[tuple[str, ...]]:
+    """One row for each source that is closed or in use."""
+    return [_source_row(source) for source in found.sources]
+
+
+def _source_row(source: BusySource) -> tuple[str, ...]:
+    running = str(source.running) if source.concurrency is None else f"{source.running}/{source.concurrency}"
+    tokens = "-" if source.tokens is None else f"{int(max(source.tokens, 0))}/{source.burst}"
+    return printable(source.name), source.state, running, tokens, span(source.paused_for)
+
+
+def worker_rows(found: Overview) -> list[tuple[str, ...]]:
+    """One row for each live worker."""
+    return [
+        (
+            printable(worker.id),
+            f"{worker.running}/{worker.pool_size}",
+            printable(", ".join(worker.queues)),
+            span((found.at - worker.started_at).total_seconds()),
+        )
+        for worker in found.workers
+    ]
+
+
+def picture(found: Overview, per_second: float, failing: float, height: int) -> RenderableType:
+    """Everything, for a terminal of this height: of each table as many rows as there is room for."""
+    from rich.console import Group
+    from rich.text import Text
+
+    tables = [(QUEUES, queue_rows(found)), (SOURCES, source_rows(found)), (WORKERS, worker_rows(found))]
+    room = shares([len(rows) for _, rows in tables], max(3, height - OTHER_LINES - len(tables)))
+    parts: list[RenderableType] = [Text(header(found, per_second, failing), style="bold", no_wrap=True)]
+    for (columns, rows), most in zip(tables, room, strict=True):
+        parts.append(_table(columns, rows[:most]))
+        if len(rows) > most:
+            parts.append(Text(f"  and {len(rows) - most} more", style="dim"))
+    parts.append(Text("q or Ctrl-C leaves", style="dim"))
+    return Group(*parts)
+
+
+def shares(wanted: Sequence[int], room: int) -> list[int]:
+    """How many rows each table gets: all that it wants if there is room, else an equal part of what is left."""
+    given = [0] * len(wanted)
+    left = room
+    for n, want in sorted(enumerate(wanted), key=lambda pair: pair[1]):
+        tables = sum(1 for other in range(len(wanted)) if not given[other] and wanted[other])
+        given[n] = min(want, max(1, left // max(tables, 1))) if want else 0
+        left -= given[n]
+    return given
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="left" if column in LEFT else "right", no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(text, style=COLOURS.get(text, "")) for text in row))
+    if not rows:
+        table.add_row(Text("none", style="dim"), *("" for _ in columns[1:]))
+    return table
+
+
+# --- words and numbers
+
+
+def number(count: int) -> str:
+    """12 345 with thin groups."""
+    return f"{count:,}".replace(",", " ")
+
+
+def speed(per_second: float) -> str:
+    """A rate with as many digits as mean something."""
+    return f"{per_second:.1f}" if per_second < 10 else number(round(per_second))
+
+
+def span(seconds: float | None) -> str:
+    """0.9 s, 12 s, 4m12s, 2h05m, 3d."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h{whole // 60 % 60:02d}m"
+    return f"{whole // 86_400}d"
+
+
+def sparkline(counts: Sequence[int]) -> str:
+    """One bar for each number, by the largest; the lowest bar is nothing."""
+    most = max(counts, default=0)
+    if not most:
+        return BARS[0] * len(counts)
+    return "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in counts)

@@ -1,0 +1,180 @@
+"""The port on which a worker answers Prometheus and the probes of containers: /metrics, /livez, /readyz.
+
+It answers from threads of its own: a handler that blocks the worker's event loop must not keep the worker from saying
+so. The answers hold names of queues and tasks, and nothing of any job; there is no login, so the port is bound to the
+loopback unless `worker.metrics_host` says otherwise.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+from rowlock.core.errors import ConfigError
+
+log = logging.getLogger("rowlock.metrics")
+
+REQUEST_SECONDS = 5.0  # for one request to arrive
+REQUESTS = 8  # that are answered at the same time; more are refused
+TRY_AGAIN_SECONDS = 2.0  # while another process, such as one that is being replaced, still has the port
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
+
+
+class Answers(NamedTuple):
+    """What a process says of itself. Each function is called from another thread than the worker's."""
+
+    metrics: Callable[[str], tuple[bytes, str]]  # by the Accept header: the text and its type
+    live: Callable[[], str | None]  # what is wrong; None if nothing is
+    ready: Callable[[], str | None]
+
+
+class Endpoint:
+    """Serves the answers of one process on one port, until it is closed."""
+
+    def __init__(self, host: str, port: int, answers: Answers) -> None:
+        self._host, self._port, self._answers = host, port, answers
+        self._over = threading.Event()
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen. A port that is in use is tried again in the background: jobs matter more than metrics, and a process
+        that is being replaced may still have it. ConfigError if this process may never have it."""
+        try:
+            self._server = _Server(self._host, self._port, self._answers)
+        except OSError as error:
+            where = f"{self._host}:{self._port}"
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError(
+                    f"worker.metrics_port: cannot listen on {where}: {error.strerror}; choose another"
+                    " worker.metrics_port or worker.metrics_host"
+                ) from None
+            log.warning("Metrics are not served yet: %s is in use; trying again", where)
+        self._thread = threading.Thread(target=self._serve, name="rowlock-metrics", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens, if it does."""
+        return None if self._server is None else self._server.server_address[:2]  # type: ignore[return-value]
+
+    def _serve(self) -> None:
+        while self._server is None:
+            if self._over.wait(TRY_AGAIN_SECONDS):
+                return
+            try:
+                self._server = _Server(self._host, self._port, self._answers)
+            except OSError:
+                continue
+        log.info("Metrics at http://%s:%d/metrics", *self._server.server_address[:2])
+        if not self._over.is_set():
+            self._server.serve_forever(poll_interval=0.2)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._over.set()
+        if self._server is not None:
+            self._server.shutdown_if_serving()
+            self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 16
+
+    def __init__(self, host: str, port: int, answers: Answers) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.answers, self.local_only = answers, _is_loopback(host)
+        self._free = threading.BoundedSemaphore(REQUESTS)
+        self._serving = False
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind. The base class would also look its own name up, which may take seconds."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def serve_forever(self, poll_interval: float = 0.2) -> None:
+        """Serve until shut down."""
+        self._serving = True
+        super().serve_forever(poll_interval)
+
+    def shutdown_if_serving(self) -> None:
+        """Shut down; the base class would wait for ever for a loop that has not begun."""
+        if self._serving:
+            self.shutdown()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """One thread for each of a bounded number of requests."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that leaves early is nobody's fault."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = REQUEST_SECONDS
+    server_version, sys_version = "rowlock", ""
+    protocol_version = "HTTP/1.0"
+
+    def do_GET(self) -> None:
+        """Answer one of the three paths."""
+        host = self.headers.get("Host", "localhost")
+        if self.server.local_only and _without_port(host).lower() not in LOOPBACK:
+            # A page in a browser on this machine may reach the loopback under a name of its own (DNS rebinding).
+            self._answer(421, b"unknown host\n")
+            return
+        path, answers = self.path.partition("?")[0], self.server.answers
+        if path == "/metrics":
+            body, kind = answers.metrics(self.headers.get("Accept", ""))
+            self._answer(200, body, kind)
+        elif path in ("/livez", "/readyz"):
+            wrong = answers.live() if path == "/livez" else answers.ready()
+            self._answer(200 if wrong is None else 503, f"{wrong or 'ok'}\n".encode())
+        else:
+            self._answer(404, b"there are /metrics, /livez and /readyz\n")
+
+    do_HEAD = do_GET
+
+    def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """A line for each scrape would say nothing."""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _without_port(host: str) -> str:
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]

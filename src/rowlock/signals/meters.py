@@ -1,0 +1,163 @@
+"""A worker's own numbers, kept as plain counts: an increment or two for each job. They end with the process."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from rowlock.core.errors import ConfigError
+from rowlock.core.job import Claimed
+from rowlock.core.policy import Transition
+from rowlock.core.states import Outcome
+from rowlock.signals.families import Bounded, Histogram, Sample, Samples, number
+from rowlock.signals.watchers import Watcher
+from rowlock.store.engines.engine import Store
+from rowlock.store.engines.operation import Operation
+
+T = TypeVar("T")
+RAN = (Outcome.FAILED, Outcome.TIMED_OUT)  # outcomes of attempts that ran to their own end
+LONGEST_WAIT = 10 * 365 * 86_400.0  # a time that another program wrote may be anything
+
+
+class Gauges(Protocol):
+    """What is read of a worker when somebody asks."""
+
+    def slots(self) -> tuple[int, int]: ...  # busy, free
+    def heartbeat_age(self) -> float: ...
+    def loop_lag(self) -> float: ...
+
+
+class _Series:
+    """The numbers of one task in one queue."""
+
+    __slots__ = ("others", "run", "succeeded", "wait")
+
+    def __init__(self) -> None:
+        self.succeeded = 0
+        self.others: defaultdict[str, int] = defaultdict(int)
+        self.run, self.wait = Histogram(), Histogram()
+
+
+class WorkerMeter(Watcher):
+    """Counts what one worker does."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str], _Series] = {}
+        self._tasks, self._queues = Bounded(), Bounded()
+        self._lost = self._refused = self._reclaimed = 0
+        self._queries: dict[str, Histogram] = {}
+        self.gauges: Gauges | None = None
+
+    def _of(self, job: Claimed) -> _Series:
+        found = self._series.get((job.queue, job.task))
+        if found is None:
+            # Beyond the bound many jobs share one series; each is then found by this longer way.
+            key = (self._queues(job.queue), self._tasks(job.task))
+            found = self._series.get(key)
+            if found is None:
+                found = self._series[key] = _Series()
+        return found
+
+    def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
+        """Jobs were claimed: how long they had waited."""
+        for job in jobs:
+            self._of(job).wait.observe(min(max(job.waited, 0.0), LONGEST_WAIT))
+
+    def succeeded(self, job: Claimed, seconds: float) -> None:
+        """An attempt succeeded."""
+        series = self._of(job)
+        series.succeeded += 1
+        series.run.observe(seconds)
+
+    def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
+        """An attempt ended in another way."""
+        series = self._of(job)
+        series.others[str(transition.outcome)] += 1
+        if transition.outcome in RAN:
+            series.run.observe(seconds)
+
+    def refused(self, job: Claimed, outcome: Outcome) -> None:
+        """An outcome was refused."""
+        self._refused += 1
+
+    def lost(self, job: Claimed) -> None:
+        """A lease was lost."""
+        self._lost += 1
+
+    def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
+        """Leases of other workers were ended here."""
+        self._reclaimed += len(lost)
+
+    def query(self, name: str, seconds: float) -> None:
+        """An operation on the database has ended."""
+        found = self._queries.get(name)
+        if found is None:
+            found = self._queries[name] = Histogram()
+        found.observe(seconds)
+
+    def samples(self) -> Samples:
+        """The numbers now. Another thread than the worker's may ask."""
+        series = sorted(self._series.copy().items())
+        outcomes = [
+            Sample((*key, outcome), count)
+            for key, each in series
+            for outcome, count in [("succeeded", each.succeeded), *sorted(each.others.copy().items())]
+            if count
+        ]
+        found: dict[str, Any] = {
+            "rowlock_attempts_total": outcomes,
+            "rowlock_job_run_seconds": [Sample(key, each.run) for key, each in series],
+            "rowlock_job_wait_seconds": [Sample(key, each.wait) for key, each in series],
+            "rowlock_db_query_seconds": [Sample((name,), each) for name, each in sorted(self._queries.copy().items())],
+        }
+        found |= dict(
+            [
+                number("rowlock_leases_lost_total", self._lost),
+                number("rowlock_stale_writes_refused_total", self._refused),
+                number("rowlock_reclaims_total", self._reclaimed),
+            ]
+        )
+        if self.gauges is not None:
+            busy, free = self.gauges.slots()
+            found["rowlock_slots"] = [Sample(("busy",), busy), Sample(("free",), free)]
+            found["rowlock_worker_heartbeat_age_seconds"] = [Sample((), self.gauges.heartbeat_age())]
+            found["rowlock_loop_lag_seconds"] = [Sample((), self.gauges.loop_lag())]
+        return found
+
+
+def shown(meters: Sequence[Callable[[], Any]], accept: str) -> tuple[bytes, str]:
+    """The numbers of these meters as Prometheus reads them, and the type of that text."""
+    return _exposed()(list(meters), accept)
+
+
+def _exposed() -> Callable[[list[Callable[[], Any]], str], tuple[bytes, str]]:
+    try:
+        from rowlock.signals.exposition import exposed
+    except ImportError as error:
+        raise ConfigError('metrics need a library: pip install "rowlock[metrics]"') from error
+    return exposed
+
+
+def check_installed() -> None:
+    """ConfigError, with the command that helps, if the library for metrics is not installed."""
+    _exposed()
+
+
+class TimedStore:
+    """A store that measures how long each of its operations takes."""
+
+    def __init__(self, store: Store, meter: WorkerMeter) -> None:
+        self._store, self._meter = store, meter
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def run(self, op: Operation[T]) -> T:
+        """Run an operation and measure it."""
+        began = time.perf_counter()
+        try:
+            return await self._store.run(op)
+        finally:
+            self._meter.query(op.name, time.perf_counter() - began)

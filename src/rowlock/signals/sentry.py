@@ -1,0 +1,171 @@
+"""Failed attempts as events of Sentry: what failed, where in the code, and nothing of the job's data.
+
+Each event is built here from an allow list: the job's id, task, queue, source, attempt and outcome, the code and the
+scrubbed message of the error, and frames without variables. A client of our own sends it, so that no integration of the
+program can add a request, a command line or local variables to it. Events are grouped by task and error code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import sentry_sdk
+from sentry_sdk.integrations.logging import ignore_logger
+
+from rowlock.core.config import SentrySettings
+from rowlock.core.errors import ConfigError
+from rowlock.core.job import Claimed
+from rowlock.core.policy import Transition
+from rowlock.core.scrubbing import HIDDEN, scrub
+from rowlock.core.states import Outcome, State
+from rowlock.core.tracebacks import Frame, Raised, exceptions_of
+from rowlock.signals.watchers import Watcher
+
+FAILURES = (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST)
+FLUSH_SECONDS = 2.0
+BREADCRUMBS = 20  # of the last jobs that turned dead, with each event
+SHORTEST_SECRET = 4  # characters of an argument's value that is taken out of messages
+MOST_VALUES = 1_000  # of one job's arguments that are looked for
+ALLOWED = (
+    *("event_id", "timestamp", "platform", "level", "logger", "sdk", "release", "environment", "server_name"),
+    *("transaction", "fingerprint", "exception", "tags", "contexts", "breadcrumbs"),
+)
+
+
+class Sentry(Watcher):
+    """Sends each failed attempt of one worker; a job that turns dead leaves a breadcrumb."""
+
+    def __init__(self, settings: SentrySettings) -> None:
+        self._client = _client(settings)
+        self._crumbs: deque[dict[str, Any]] = deque(maxlen=BREADCRUMBS)
+        # Otherwise the logging integration of the program would send each failure a second time, by its log line.
+        ignore_logger("rowlock.worker")
+
+    def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
+        """An attempt ended, not with success."""
+        if transition.outcome in FAILURES:
+            self._tell(job, transition)
+
+    def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
+        """Attempts of workers that died."""
+        for job, transition in lost:
+            self._tell(job, transition)
+
+    def stopped(self) -> None:
+        """Send what is not sent yet."""
+        self._client.flush(timeout=FLUSH_SECONDS)
+
+    def _tell(self, job: Claimed, transition: Transition) -> None:
+        code = transition.error_code or str(transition.outcome)
+        if transition.state is State.DEAD:
+            self._crumbs.append(_breadcrumb(job, code))
+        event = event_of(job, transition, code)
+        if self._crumbs:
+            event["breadcrumbs"] = {"values": list(self._crumbs)}
+        self._client.capture_event(event)  # without a scope: the program's may hold a user, a request and anything else
+
+
+def _breadcrumb(job: Claimed, code: str) -> dict[str, Any]:
+    return {
+        "timestamp": datetime.now(UTC).isoformat(),
+        "category": "rowlock.job",
+        "level": "error",
+        "message": f"Job {job.id} ({job.task}) is dead: {code}",
+        "data": {"job_id": job.id, "task": job.task, "attempt": job.attempt, "code": code},
+    }
+
+
+def _client(settings: SentrySettings) -> sentry_sdk.Client:
+    """A client that sends to `sentry.dsn`, or to where the program's own client sends."""
+    given: dict[str, Any] = {"dsn": settings.dsn, "environment": settings.environment}
+    if settings.dsn is None:
+        program = sentry_sdk.get_client()
+        if not program.is_active() or program.transport is None:
+            raise ConfigError("sentry.enabled: call sentry_sdk.init(…) before the worker starts, or set sentry.dsn")
+        given = {name: program.options.get(name) for name in ("dsn", "environment", "release", "server_name")}
+        given["transport"] = program.transport
+    return sentry_sdk.Client(
+        **given,
+        default_integrations=False,
+        auto_enabling_integrations=False,
+        auto_session_tracking=False,
+        include_local_variables=False,
+        include_source_context=False,
+        before_send=_only_allowed,
+    )
+
+
+def _only_allowed(event: Any, hint: Any) -> Any:
+    """Drop what event processors of the program have added."""
+    kept = {key: event[key] for key in ALLOWED if key in event}
+    kept["contexts"] = {"job": event["contexts"]["job"]}
+    return kept
+
+
+def event_of(job: Claimed, transition: Transition, code: str) -> Any:
+    """The event of one failed attempt."""
+    hidden = list(_values(job.args))
+    raised = exceptions_of(transition.trace) if transition.trace else []
+    message = (transition.error_message or "").partition("\n")[0]
+    values = [_exception(one, hidden) for one in raised] or [{"type": code, "value": _safe(message, hidden)}]
+    tags = {"task": job.task, "queue": job.queue, "outcome": str(transition.outcome), "state": str(transition.state)}
+    tags |= {"error_code": code} | ({"source": job.source} if job.source else {})
+    return {
+        "level": "error" if transition.state is State.DEAD else "warning",
+        "logger": "rowlock.worker",
+        "transaction": job.task,
+        "fingerprint": ["rowlock", job.task, code],
+        "exception": {"values": values},
+        "tags": tags,
+        "contexts": {"job": {"id": job.id, "attempt": job.attempt, "worker": job.worker, "batch_id": job.batch_id}},
+    }
+
+
+def _exception(one: Raised, hidden: Sequence[str]) -> dict[str, Any]:
+    module, _, kind = one.kind.rpartition(".")
+    told = "\n".join([one.said, *one.notes])
+    found: dict[str, Any] = {"type": kind, "value": _safe(told, hidden), "module": module or None}
+    if one.frames:
+        found["stacktrace"] = {"frames": [_frame(Frame(*fields)) for fields in one.frames]}
+    return found
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    return {
+        "abs_path": frame.file,
+        "filename": frame.file,
+        "function": frame.function,
+        "lineno": frame.line,
+        "context_line": frame.code,
+        "in_app": frame.own,
+    }
+
+
+def _safe(text: str, hidden: Sequence[str]) -> str:
+    """A message without secrets, addresses of people and values of the job's arguments."""
+    for value in hidden:
+        text = text.replace(value, HIDDEN)
+    return scrub(text, people=True)
+
+
+def _values(args: str) -> Iterator[str]:
+    """The values of the arguments as a message may quote them, the longest first."""
+    try:
+        waiting, found = [json.loads(args)], set[str]()
+    except ValueError:
+        return
+    while waiting and len(found) < MOST_VALUES:
+        match waiting.pop():
+            case dict() as inner:
+                waiting += inner.values()
+            case list() as inner:
+                waiting += inner
+            case None | bool():
+                pass
+            case value:
+                found.add(str(value))
+    yield from sorted((text for text in found if len(text) >= SHORTEST_SECRET), key=len, reverse=True)

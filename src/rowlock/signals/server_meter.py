@@ -1,0 +1,103 @@
+"""Numbers of the database, read for all that scrape a server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from typing import Protocol, TypeVar
+
+from rowlock.signals.families import MOST, OTHER, Bounded, Sample, Samples, number
+from rowlock.store import metrics, reads, schedules, tallies
+from rowlock.store.engines.operation import Operation
+from rowlock.store.metrics import SourceLevel
+from rowlock.store.reads import QueueStats, Stats
+from rowlock.store.tallies import Total
+
+T = TypeVar("T")
+READ_AGAIN_SECONDS = 2.0
+ATTEMPT = "attempt."  # before the outcomes that the totals have of attempts
+
+
+class Run(Protocol):
+    """Runs an operation on the database."""
+
+    def __call__(self, operation: Operation[T], /) -> Awaitable[T]: ...
+
+
+class DatabaseMeter:
+    """One reading at a time, and none more often than every two seconds, whatever number of programs scrape."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._lock = run, asyncio.Lock()
+        self._at, self._found = float("-inf"), dict[str, Sequence[Sample]]()
+
+    async def samples(self) -> Samples:
+        """The numbers of the database."""
+        async with self._lock:
+            if time.monotonic() >= self._at + READ_AGAIN_SECONDS:
+                self._found = await self._read()
+                self._at = time.monotonic()
+            return self._found
+
+    async def _read(self) -> dict[str, Sequence[Sample]]:
+        stats = await self._run(reads.stats())
+        levels = await self._run(metrics.source_levels())
+        due = await self._run(schedules.next_due())
+        totals = await self._run(tallies.totals())
+        late = 0.0 if due is None else max(0.0, -due)
+        return {
+            **of_queues(stats),
+            **of_sources(levels),
+            **of_totals(totals),
+            **dict([number("rowlock_schedule_late_seconds", late)]),
+        }
+
+
+def of_queues(stats: Stats) -> dict[str, Sequence[Sample]]:
+    """Depth, age and run times of queues, and the workers. The queues with most jobs are named, the rest is `other`."""
+    queues = sorted(stats.queues, key=lambda queue: (-_depth(queue), queue.name))
+    named, rest = queues[:MOST], queues[MOST:]
+    depth, ready, age, longest = list[Sample](), list[Sample](), list[Sample](), list[Sample]()
+    for name, group in [*((queue.name, [queue]) for queue in named), *([(OTHER, rest)] if rest else [])]:
+        for state in ("queued", "retryable", "running"):
+            depth.append(Sample((name, state), sum(getattr(queue, state) for queue in group)))
+        ready.append(Sample((name,), sum(queue.queued + queue.retryable - queue.waiting for queue in group)))
+        age.append(Sample((name,), max(queue.oldest_ready_seconds or 0.0 for queue in group)))
+        longest.append(Sample((name,), max(queue.longest_running_seconds or 0.0 for queue in group)))
+    return {
+        "rowlock_queue_depth": depth,
+        "rowlock_queue_ready": ready,
+        "rowlock_queue_oldest_age_seconds": age,
+        "rowlock_queue_longest_run_seconds": longest,
+        **dict([number("rowlock_workers", stats.workers), number("rowlock_workers_slots", stats.slots)]),
+    }
+
+
+def _depth(queue: QueueStats) -> int:
+    return queue.queued + queue.retryable + queue.running
+
+
+def of_totals(totals: Sequence[Total]) -> dict[str, Sequence[Sample]]:
+    """Jobs that ended and attempts that did not succeed, since the tables were made."""
+    queues, tasks = Bounded(), Bounded()
+    jobs, attempts = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for total in sorted(totals, key=lambda total: (total.queue, total.task)):
+        counted = attempts if total.what.startswith(ATTEMPT) else jobs
+        counted[queues(total.queue), tasks(total.task), total.what.removeprefix(ATTEMPT)] += total.count
+    return {
+        "rowlock_jobs_finished_total": [Sample(*each) for each in sorted(jobs.items())],
+        "rowlock_attempts_unsuccessful_total": [Sample(*each) for each in sorted(attempts.items())],
+    }
+
+
+def of_sources(levels: Sequence[SourceLevel]) -> dict[str, Sequence[Sample]]:
+    """State and tokens of sources: the first are named, the rest is `other`."""
+    named, rest = levels[:MOST], levels[MOST:]
+    states = [Sample((level.name, level.state), 1) for level in named]
+    tokens = [Sample((level.name,), level.tokens) for level in named if level.tokens is not None]
+    if rest:
+        states += [Sample((OTHER, state), count) for state, count in sorted(Counter(one.state for one in rest).items())]
+        tokens.append(Sample((OTHER,), sum(level.tokens for level in rest if level.tokens is not None)))
+    return {"rowlock_source_state": states, "rowlock_source_tokens": tokens}

@@ -1,0 +1,76 @@
+"""What a worker tells about its jobs, and who listens: the log, metrics, Sentry.
+
+A worker calls the few methods of `Watcher` and knows no listener. Listeners are chosen when it starts; a method that no
+listener has costs a call that does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rowlock.core.job import Claimed
+from rowlock.core.policy import Transition
+from rowlock.core.states import Outcome
+
+log = logging.getLogger("rowlock.worker")
+
+
+class Watcher:
+    """Hears what happens to the jobs of one worker. Each method may be left as it is here, where it does nothing."""
+
+    def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
+        """A claim, sent at this moment (of `boottime`), came back with these jobs."""
+
+    def succeeded(self, job: Claimed, seconds: float) -> None:
+        """An attempt succeeded, and that is written; it took so many seconds."""
+
+    def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
+        """An attempt ended in another way, and that is written."""
+
+    def refused(self, job: Claimed, outcome: Outcome) -> None:
+        """An outcome came after the lease was lost, and changed nothing."""
+
+    def lost(self, job: Claimed) -> None:
+        """An attempt that runs has lost its lease."""
+
+    def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
+        """Leases of other workers ran out, and this one has ended them."""
+
+    def rested(self) -> None:
+        """There is nothing to claim for the moment."""
+
+    def stopped(self) -> None:
+        """The worker has stopped: tell what is not told yet."""
+
+
+EVENTS = ("claimed", "succeeded", "ended", "refused", "lost", "reclaimed", "rested", "stopped")
+
+
+class Watchers(Watcher):
+    """Several listeners as one."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self.all = watchers
+        for event in EVENTS:
+            heard = [
+                getattr(each, event) for each in watchers if getattr(type(each), event) is not getattr(Watcher, event)
+            ]
+            if heard:
+                setattr(self, event, heard[0] if len(heard) == 1 else _to_each(heard))
+
+
+def _to_each(heard: list[Callable[..., None]]) -> Callable[..., None]:
+    """A listener that raises keeps the others from nothing."""
+
+    def tell(*about: Any) -> None:
+        for each in heard:
+            try:
+                each(*about)
+            except Exception:
+                with suppress(Exception):  # a logging filter is user code
+                    log.exception("a listener failed: %r", each)
+
+    return tell

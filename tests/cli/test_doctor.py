@@ -1,0 +1,125 @@
+"""`rowlock doctor`: what it finds around the database, and that every finding says what to do."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.command import Inside
+from rowlock import Rowlock
+from rowlock.client.version import VERSION
+from rowlock.core.cron import parse_rule
+from rowlock.core.schedule import Schedule
+from rowlock.store import schedules, sources, workers
+
+
+def write(*operations: Any, sql: str | None = None) -> None:
+    """Change the database of the command."""
+
+    async def change() -> None:
+        async with Rowlock() as app:
+            for one in operations:
+                await app.perform(one)
+            if sql is not None:
+                async with app.transaction() as tx:
+                    await tx.execute(sql)
+
+    asyncio.run(change())
+
+
+def findings(inside: Inside, check: str, *words: str, code: int = 0) -> list[dict[str, str]]:
+    found = json.loads(inside.run("doctor", "--json", *words, code=code).stdout)
+    assert [one for one in found if one["level"] != "ok" and not one["do"]] == []  # each says what to do
+    return [one for one in found if one["check"] == check]
+
+
+def test_each_worker_has_a_line_and_a_silent_or_old_one_a_warning(here: Inside) -> None:
+    write(
+        workers.register("mine", "h1", 7, VERSION, ["default"], ["t"], 5, None, 60),
+        workers.register("behind", "h2", 8, "0.0.1", ["default"], ["t"], 5, None, 60),
+        workers.register("silent", "h3", 9, VERSION, ["default"], ["t"], 5, None, 0),
+    )
+    found = {one["text"].split()[0].rstrip(":"): one for one in findings(here, "worker")}
+    assert {name: one["level"] for name, one in found.items()} == {"mine": "ok", "behind": "warn", "silent": "warn"}
+    assert "0 of 5 slots in use, queues default" in found["mine"]["text"]
+    assert "0.0.1" in found["behind"]["text"]
+    assert found["silent"]["do"] == "look for its process, pid 9 on h3"
+    assert "→ look for its process, pid 9 on h3" in here.out("doctor")
+
+
+def test_ticks_that_nobody_fires_and_open_breakers_are_found(inside: Inside) -> None:
+    write(
+        schedules.declare([Schedule("nightly", "t", parse_rule("every 60s"))], "runtime", _long_ago()),
+        sources.set_policy("api:ebay", {"concurrency": 2}),
+        sql="UPDATE rowlock_schedules SET next_tick = next_tick - 4000",
+    )
+    (late,) = findings(inside, "schedules", code=1)
+    assert "nightly" in late["text"]
+    assert "rowlock dispatch" in late["do"]
+    write(sql="DELETE FROM rowlock_schedules")
+    write(sql="UPDATE rowlock_sources SET opened_at = created_at, last_error = 'no route' WHERE name = 'api:ebay'")
+    (broken,) = findings(inside, "sources")
+    assert (broken["level"], broken["do"]) == ("warn", "if it works again: rowlock sources resume api:ebay")
+    assert "no route" in broken["text"]
+
+
+def _long_ago() -> Any:
+    from datetime import UTC, datetime
+
+    return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_result_folder_that_cannot_be_written_to_is_found(inside: Inside, folder: Path) -> None:
+    (ok,) = findings(inside, "results")
+    assert ok["text"].endswith("it is made when the first file is written")
+    assert list(folder.glob("rowlock-results*")) == []  # looking makes nothing
+    (folder / "taken").write_text("a file")
+    (folder / "rowlock.yaml").write_text("results: {path: taken}\n")
+    (found,) = findings(inside, "results", code=1)
+    assert (found["level"], "taken cannot be written to" in found["text"]) == ("fail", True)
+
+
+def test_missing_time_zone_data_is_found() -> None:
+    code = (
+        "import sys; sys.modules['tzdata'] = None\n"
+        "from rowlock.cli.checks_around import zones; from rowlock.core.config import Settings\n"
+        "print(*zones(Settings()))"
+    )
+    with_data = code.partition("\n")[2]
+    for text, env, wanted in ((code, {"PYTHONTZPATH": ""}, "fail zones"), (with_data, {}, "ok zones")):
+        done = subprocess.run(
+            [sys.executable, "-c", text], env=os.environ | env, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith(wanted)
+        assert ("pip install tzdata" in done.stdout) == wanted.startswith("fail")
+
+
+def test_redis_that_cannot_be_reached_and_messages_that_nobody_sends_are_found(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert findings(inside, "redis") == findings(inside, "outbox") == []  # none is configured
+    monkeypatch.setenv("ROWLOCK_REDIS__URL", "redis://ana:T0PSECRET@127.0.0.1:1/0")
+    write(sql="INSERT INTO rowlock_outbox (kind, job_id, take_at) VALUES ('cancel', 'x', 0)")
+    (found,) = findings(inside, "redis", code=1)
+    assert (found["level"], "T0PSECRET" in str(found)) == ("fail", False)
+    (waiting,) = findings(inside, "outbox", code=1)
+    assert waiting["text"].startswith("1 messages wait")
+    assert "rowlock bridge" in waiting["do"]
+
+
+def test_alerts_that_do_not_arrive_are_found(inside: Inside, folder: Path) -> None:
+    (folder / "rowlock.yaml").write_text("alerts: {rules: {nobody: {when: no_worker}}}\n")
+    (ok,) = findings(inside, "alerts")
+    assert ok["text"] == "1 rules, told by log"
+    write(
+        sql="INSERT INTO rowlock_alert_messages (id, type, body, created_at, attempts, send_after, last_error)"
+        " VALUES ('x', 'alert.firing', '{}', 0, 3, 0, 'hooks.example answered 503')"
+    )
+    (found,) = findings(inside, "alerts", code=1)
+    assert "answered 503" in found["text"]
+    assert "rowlock alerts test" in found["do"]

@@ -1,0 +1,210 @@
+"""Sentry: every failed attempt arrives, grouped, and with nothing of the job's data."""
+
+import asyncio
+import gzip
+import http.server
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import sentry_sdk
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.transport import Transport
+
+from rowlock import ConfigError, Permanent, Rowlock, fixed
+from rowlock.core.config import load_settings
+from support.contract_tasks import WAIT, working
+
+CANARY = "c4n4ry-9d1e"
+
+
+class Receiver:
+    """A Sentry on the loopback that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.raw: list[bytes] = []
+        kept = self.raw
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                kept.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.dsn = f"http://key@127.0.0.1:{self._server.server_port}/1"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        envelopes = [Envelope.deserialize(body) for body in self.raw]
+        return [dict(event) for each in envelopes if (event := each.get_event()) is not None]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(body.decode() for body in self.raw)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    started = Receiver()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+async def app(app_url: str, receiver: Receiver) -> AsyncIterator[Rowlock]:
+    flags = {"database": app_url, "sentry.dsn": receiver.dsn, "sentry.environment": "test"}
+    async with Rowlock(settings=load_settings(env={}, flags=flags)) as opened:
+        yield opened
+
+
+async def finished(*jobs: Any) -> None:
+    await asyncio.gather(*[job.wait(timeout=WAIT) for job in jobs], return_exceptions=True)
+
+
+async def test_every_failed_attempt_is_sent_with_its_frames_and_grouped_by_task_and_code(
+    app: Rowlock, receiver: Receiver
+) -> None:
+    def price_of(text: str) -> int:
+        return int(text)
+
+    @app.task(max_attempts=2, backoff=fixed(0.01))
+    async def fails(text: str) -> None:
+        try:
+            price_of(text)
+        except ValueError as error:
+            raise LookupError("no price") from error
+
+    @app.task(max_attempts=1, timeout=0.05)
+    async def hangs() -> None:
+        await asyncio.sleep(60)
+
+    @app.task
+    async def refuses() -> None:
+        raise Permanent("not here", code="HTTP_403")
+
+    @app.task
+    async def good() -> None: ...
+
+    async with working(app):
+        jobs = [await fails.enqueue(text="free"), await hangs.enqueue(), await refuses.enqueue(), await good.enqueue()]
+        await finished(*jobs)
+    events = receiver.events
+    groups = sorted(tuple(event["fingerprint"]) for event in events)
+    assert groups == [
+        ("rowlock", "fails", "LookupError"),
+        ("rowlock", "fails", "LookupError"),
+        ("rowlock", "hangs", "TIMEOUT"),
+        ("rowlock", "refuses", "HTTP_403"),
+    ]
+    first, second = sorted(
+        (e for e in events if e["transaction"] == "fails"), key=lambda e: e["contexts"]["job"]["attempt"]
+    )
+    assert (first["level"], second["level"]) == ("warning", "error")
+    assert second["tags"] | {"x": 1} == {
+        "task": "fails", "queue": "default", "outcome": "failed", "state": "dead", "error_code": "LookupError", "x": 1,
+    }  # fmt: skip
+    assert second["contexts"]["job"]["id"] == jobs[0].id
+    assert second["environment"] == "test"
+    cause, last = second["exception"]["values"]
+    assert (cause["type"], last["type"], last["value"]) == ("ValueError", "LookupError", "no price")
+    frame = cause["stacktrace"]["frames"][-1]
+    assert (frame["function"], frame["context_line"], frame["in_app"]) == ("price_of", "return int(text)", True)
+    assert not any("vars" in each for one in (cause, last) for each in one["stacktrace"]["frames"])
+
+
+async def test_a_job_that_turns_dead_leaves_a_breadcrumb(app: Rowlock, receiver: Receiver) -> None:
+    @app.task(max_attempts=2, backoff=fixed(0.01))
+    async def fails() -> None:
+        raise RuntimeError("x")
+
+    async with working(app):
+        job = await fails.enqueue()
+        await finished(job)
+    first, last = sorted(receiver.events, key=lambda event: event["contexts"]["job"]["attempt"])
+    assert not first.get("breadcrumbs", {}).get("values"), "the first failure was not the end"
+    (crumb,) = last["breadcrumbs"]["values"]
+    assert crumb["message"] == f"Job {job.id} (fails) is dead: RuntimeError"
+    assert (crumb["category"], crumb["data"]["code"]) == ("rowlock.job", "RuntimeError")
+
+
+async def test_nothing_of_a_job_s_data_is_sent(
+    app: Rowlock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["worker", f"--token={CANARY}"])
+
+    @app.task(max_attempts=1)
+    async def fails(secret: str, inner: dict[str, Any]) -> None:
+        local = {"cookies": {"sid": secret}}
+        try:
+            raise KeyError(secret)
+        except KeyError as error:
+            error.add_note(f"with {inner}")
+            text = (
+                f"GET https://ana:{CANARY}@a.example/p?q={CANARY}#{CANARY} by {CANARY}@mail.example"
+                f" Cookie: sid={CANARY}"
+            )
+            failure = RuntimeError(text)
+            failure.request = local  # type: ignore[attr-defined]
+            raise failure from error
+
+    @app.task(max_attempts=1)
+    async def misfit(secret: int) -> None: ...
+
+    async with working(app):
+        jobs = [await fails.enqueue(secret=CANARY, inner={"deep": [f"x {CANARY}", 12345678]})]
+        jobs.append(await app.get_task("misfit").using(tags=[CANARY], owner=CANARY).enqueue(secret=1))
+        await finished(*jobs)
+    assert "https://a.example/p" in receiver.text
+    assert receiver.text.count(CANARY) == 0
+    assert "12345678" not in receiver.text
+
+
+class Kept(Transport):
+    """A transport of the program's own client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.envelopes: list[Envelope] = []
+
+    def capture_envelope(self, envelope: Envelope) -> None:
+        self.envelopes.append(envelope)
+
+
+async def test_the_client_of_the_program_is_used_but_adds_nothing(app_url: str) -> None:
+    kept = Kept()
+    settings = load_settings(env={}, flags={"database": app_url, "sentry.enabled": True})
+    with pytest.raises(ConfigError, match="call sentry_sdk"):
+        async with Rowlock(settings=settings) as early, early.worker():
+            pass
+    sentry_sdk.init(dsn="http://key@127.0.0.1:9/1", transport=kept, release="shop@7")
+    sentry_sdk.set_user({"email": f"{CANARY}@mail.example"})
+    sentry_sdk.set_tag("canary", CANARY)
+    try:
+        async with Rowlock(settings=settings) as app:
+
+            @app.task(max_attempts=1)
+            async def fails(secret: str) -> None:
+                raise RuntimeError("x")
+
+            async with working(app):
+                await finished(await fails.enqueue(secret=CANARY))
+    finally:
+        sentry_sdk.get_isolation_scope().clear()
+        sentry_sdk.get_current_scope().clear()
+        sentry_sdk.init()
+    events = [event for each in kept.envelopes if (event := each.get_event()) is not None]
+    assert [event["release"] for event in events] == ["shop@7"], "once: its log line is not sent as well"
+    assert json.dumps([dict(event) for event in events]).count(CANARY) == 0

@@ -1,0 +1,22 @@
+"""Pages of an owner's jobs are planned once for each connection: planning looks at each partition."""
+
+from rowlock.store import owned
+from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.postgres import PostgresStore
+
+PLANS = """
+    SELECT coalesce(sum(custom_plans), 0) AS planned_anew, coalesce(sum(generic_plans), 0) AS from_the_cache
+    FROM pg_prepared_statements WHERE statement LIKE '%j.owner = $%'"""
+
+
+async def test_a_list_that_is_asked_for_again_and_again_is_answered_from_a_cached_plan(postgres_url: str) -> None:
+    store = await PostgresStore.open(postgres_url, StoreOptions(migrate=True))
+    try:
+        for number in range(30):
+            await store.run(owned.page(f"owner-{number}", None, (), 10))
+        async with store._connections["hot"].one() as connection:
+            plans = await connection.fetchrow(PLANS)
+        assert plans["from_the_cache"] >= 20
+        assert plans["planned_anew"] <= 10
+    finally:
+        await store.close()
