@@ -222,6 +222,7 @@ async def run_bridge(app: Client) -> None:
     """Run a bridge until a stop signal."""
     with signals() as stopper:
         async with bridging(app) as bridge:
+            stopper.service.ready()
             working = asyncio.ensure_future(bridge.join())
             asked = asyncio.ensure_future(stopper.asked.wait())
             try:

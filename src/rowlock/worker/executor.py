@@ -19,6 +19,7 @@ from rowlock.worker.batch_marks import BatchMarks
 from rowlock.worker.caller import Caller
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.classify import NotRegistered, end_of, stopped
+from rowlock.worker.job_lines import JobLines
 from rowlock.worker.processes.children import Children, Quarantine
 from rowlock.worker.processes.places import NotImportable
 from rowlock.worker.processes.spawned import NotStarted
@@ -52,6 +53,7 @@ class Executor:
         stopping: Stopping,
         progress: ProgressBook,
         batches: BatchMarks,
+        lines: JobLines | None = None,
     ) -> None:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._settled, self._progress, self._batches = settler, settled, progress, batches
@@ -60,7 +62,12 @@ class Executor:
         self._threads = Threads(slots.size)
         self._children, self._quarantine = Children(app, slots.size), Quarantine(app)
         self._caller = Caller(
-            app, resources, report=progress.reporter, blocking=self._threads.call, overran=stopping.overran
+            app,
+            resources,
+            report=progress.reporter,
+            lines=lines,
+            blocking=self._threads.call,
+            overran=stopping.overran,
         )
 
     async def round(self) -> float:

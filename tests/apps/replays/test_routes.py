@@ -1,5 +1,6 @@
 """S3.34: the routes of replays and matches that do not concern jobs: create, list, read, delete, each for its owner."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -110,6 +111,22 @@ async def test_an_export_job_is_created_by_the_replay_routes_alone(api: Api, ana
         args = {"replayId": "1", "inputPath": "/etc/passwd", "durationMs": 1}
         status, body, _ = await api.ask("POST", "/api/jobs", ana, {"jobType": task, "args": args})
         assert (status, body["code"]) == (404, "TASK_NOT_FOUND")
+
+
+async def test_a_second_request_for_an_export_that_is_not_finished_is_answered_with_the_first_job(
+    api: Api, ana: str
+) -> None:
+    """S3.11: a double click makes one job."""
+    replay_id, other = await create(api, ana), await create(api, ana)
+    first = await ask_export(api, ana, replay_id)
+    both = await asyncio.gather(*(ask_export(api, ana, replay_id) for _ in range(5)))
+    assert both == [first] * 5
+    assert await ask_export(api, ana, replay_id, "thumbnail") != first
+    assert await ask_export(api, ana, other) != first
+    await api.ask("POST", f"/api/jobs/{first}/cancel", ana)
+    second = await ask_export(api, ana, replay_id)
+    assert second != first
+    assert len((await api.ask("GET", "/api/jobs", ana))[1]["items"]) == 4
 
 
 async def test_a_replay_is_not_deleted_while_it_is_exported(api: Api, ana: str) -> None:
