@@ -7,8 +7,9 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rowlock.client.client import Client
 from rowlock.client.tasks import Task
@@ -31,6 +32,9 @@ from rowlock.worker.stopping import Stopping
 from rowlock.worker.suspects import Suspects
 from rowlock.worker.threads import Threads
 
+if TYPE_CHECKING:
+    from rowlock.signals.traces import Traces
+
 log = logging.getLogger("rowlock.worker")
 
 IDLE_SECONDS = 3600.0  # between rounds for which no job has arrived
@@ -52,10 +56,11 @@ class Executor:
         stopping: Stopping,
         progress: ProgressBook,
         batches: BatchMarks,
+        traces: Traces | None = None,
     ) -> None:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._settled, self._progress, self._batches = settler, settled, progress, batches
-        self._context = contextvars.copy_context()
+        self._context, self._traces = contextvars.copy_context(), traces
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
         self._children, self._quarantine = Children(app, slots.size), Quarantine(app)
@@ -93,11 +98,14 @@ class Executor:
         """Run one claimed job from lookup to outcome. Never raises: every error becomes an outcome."""
         attempt.begun = True
         running_job.set(attempt.job)
+        span = None if self._traces is None else self._begin_span(self._traces, attempt)
         try:
             end = await self._run(attempt) if attempt.reason is None else stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
         attempt.ended = True
+        if span is not None:
+            span(end)
         try:
             if end is None:
                 self._settled_itself(attempt)
@@ -105,6 +113,12 @@ class Executor:
                 self._settler.settle(attempt, end)
         finally:
             self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
+
+    def _begin_span(self, traces: Traces, attempt: Running) -> Callable[[AttemptEnd | None], None]:
+        """Start the attempt's span; follow-ups and a child process belong to it. Returns what ends it."""
+        span = traces.started(attempt.job)
+        attempt.job = attempt.job._replace(traceparent=traces.name(span) or attempt.job.traceparent)
+        return partial(traces.ended, span)
 
     def _settled_itself(self, attempt: Running) -> None:
         self._settled.by_itself(attempt)
