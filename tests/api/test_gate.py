@@ -294,3 +294,25 @@ async def test_an_unknown_route_is_a_problem_too(api: Api) -> None:
     assert (await api.ask("GET", "/api/nothing", ana))[1]["code"] == "NOT_FOUND"
     assert (await api.ask("DELETE", "/api/jobs", ana))[1]["code"] == "METHOD_NOT_ALLOWED"
     assert (await api.ask("GET", "/api/nothing"))[1]["code"] == "UNAUTHORIZED"
+
+
+REPEATED = {
+    "an argument": b'{"jobType": "add", "args": {"a": 1, "a": 2}}',
+    "a field": b'{"jobType": "secret", "jobType": "add", "args": {"a": 1}}',
+    "inside of a list": b'{"jobType": "echo", "args": {"value": [{"x": 1}, {"x": 1, "y": 2, "x": 3}]}}',
+    "spelt in another way": b'{"jobType": "add", "args": {"a": 1, "\\u0061": 2}}',
+}
+
+
+@pytest.mark.parametrize("body", REPEATED.values(), ids=REPEATED.keys())
+async def test_a_body_with_one_name_twice_in_an_object_is_refused(api: Api, body: bytes) -> None:
+    ana = await api.token()
+    status, problem, _ = await api.ask("POST", "/api/jobs", ana, body)
+    assert (status, problem["code"]) == (400, "REPEATED_NAME")
+    assert "stands twice" in problem["detail"]
+    assert (await api.ask("GET", "/api/jobs", ana))[1]["items"] == []
+
+
+async def test_one_name_in_two_objects_of_a_body_is_accepted(api: Api) -> None:
+    body = b'{"jobType": "echo", "args": {"value": [{"x": 1}, {"x": 2, "value": {"x": 3}}]}}'
+    assert (await api.ask("POST", "/api/jobs", await api.token(), body))[0] == 202

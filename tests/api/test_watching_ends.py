@@ -84,6 +84,35 @@ async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) 
                 await asyncio.sleep(0.05)
 
 
+async def test_a_stream_whose_client_does_not_read_is_closed(serve: Serve) -> None:
+    async with serve(idle_seconds=1) as api:
+        ana = await api.token()
+        service = next(one for one in gc.get_objects() if isinstance(one, Service) and one.client is api.app)
+        async with api.http.get(f"{api.url}/api/events", headers={"Authorization": f"Bearer {ana}"}) as answer:
+            await answer.content.readline()
+            assert answer.connection is not None
+            assert answer.connection.transport is not None
+            answer.connection.transport.pause_reading()  # type: ignore[attr-defined]
+            async with asyncio.timeout(60):
+                while service.feed._watchers:  # the server has noticed when nobody watches any more
+                    await write_events(api, 500)
+                    await asyncio.sleep(0.1)
+        assert not service._connections
+
+
+async def test_a_stream_whose_client_reads_slowly_stays_open(serve: Serve) -> None:
+    async with serve(idle_seconds=1) as api:
+        ana = await api.token()
+        service = next(one for one in gc.get_objects() if isinstance(one, Service) and one.client is api.app)
+        async with api.http.get(f"{api.url}/api/events", headers={"Authorization": f"Bearer {ana}"}) as answer:
+            await answer.content.readline()
+            for _ in range(15):  # three times as long as a client may take nothing
+                await write_events(api, 200)
+                await answer.content.read(20_000)
+                await asyncio.sleep(0.2)
+            assert len(service.feed._watchers) == 1
+
+
 async def test_a_client_that_does_not_read_costs_little_memory_and_holds_nobody_up(serve: Serve) -> None:
     async with serve() as api:
         ana, bob = await api.token("ana"), await api.token("bob")

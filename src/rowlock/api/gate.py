@@ -7,10 +7,13 @@ This stands in front of all routes, so that no route can forget it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import Collection
+from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
@@ -161,7 +164,10 @@ async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Re
     if left < 0:
         limit = f"the limit is {settings.body_bytes:,} bytes"
         raise Refusal("BODY_TOO_LARGE", limit, headers={"Connection": "close"})
-    whole: Message | None = {"type": "http.request", "body": b"".join(parts), "more_body": False}
+    body = b"".join(parts)
+    if "json" in headers.get("content-type", "").lower():
+        refuse_repeated_names(body)
+    whole: Message | None = {"type": "http.request", "body": body, "more_body": False}
 
     async def again() -> Message:
         nonlocal whole
@@ -171,6 +177,22 @@ async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Re
         return given
 
     return again
+
+
+def refuse_repeated_names(body: bytes) -> None:
+    """Refuse JSON with an object that has one name twice: which of the two values counts differs between programs, so
+    that a proxy may have checked another value than the one that a route would use. The route itself refuses a body
+    that is not JSON."""
+
+    def checked(pairs: list[tuple[str, Any]]) -> None:
+        seen = set[str]()
+        for name, _ in pairs:
+            if name in seen:
+                raise Refusal("REPEATED_NAME", f"{name!r:.100} stands twice in one object of the body")
+            seen.add(name)
+
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(body, object_pairs_hook=checked)
 
 
 class Buckets:

@@ -53,7 +53,7 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"])
     response_model=CreatedShape,
     responses=documented(
         *("INVALID_JSON", "INVALID_REQUEST", "INVALID_ARGUMENTS", "TASK_NOT_FOUND", "FORBIDDEN", "IN_FLIGHT"),
-        *("KEY_REUSED", "TOO_MANY_JOBS", "BODY_TOO_LARGE", "REQUEST_TIMEOUT"),
+        *("KEY_REUSED", "TOO_MANY_JOBS", "BODY_TOO_LARGE", "REQUEST_TIMEOUT", "REPEATED_NAME"),
         *("WEBHOOKS_OFF", "WEBHOOK_REFUSED", "NO_WEBHOOK_SECRET"),
     )
     | {200: {"model": JobShape, "description": "With Prefer: wait, the job has ended"}},
@@ -71,10 +71,11 @@ async def create_job(
     _must_change(asker)
     task = _public_task(service, body.job_type)
     _check_depth(body.args, service.settings.argument_depth)
-    await _check_room(service, asker)
     owner = None if asker.owner is EVERYONE else str(asker.owner)
-    webhook = None if body.webhook is None else await accepted(service, owner, body.webhook)
-    job_id = await _create_once(service, task, body, owner, idempotency_key, webhook)
+    with service.creating(asker.owner) as others:
+        await _check_room(service, asker, others)
+        webhook = None if body.webhook is None else await accepted(service, owner, body.webhook)
+        job_id = await _create_once(service, task, body, owner, idempotency_key, webhook)
     wait = _wait_of(prefer)
     if wait is not None:
         job = await _ended(service, asker, job_id, wait)
@@ -200,12 +201,14 @@ def _public_task(service: Service, name: str) -> Any:
     return task
 
 
-async def _check_room(service: Service, asker: Asker) -> None:
+async def _check_room(service: Service, asker: Asker, others: int) -> None:
+    """Refuse a job that its owner has no room for. Each of the `others` that are being created takes its place already:
+    of requests that come at the same moment, none slips through."""
     if asker.owner is EVERYONE:
         return
     most = service.settings.jobs_per_owner
-    waiting = JobFilter(states=tuple(sorted(LIVE)), owner=str(asker.owner))
-    if await service.run(reads.count(waiting, most)) >= most:
+    waiting, left = JobFilter(states=tuple(sorted(LIVE)), owner=str(asker.owner)), most - others
+    if left <= 0 or await service.run(reads.count(waiting, left)) >= left:
         raise Refusal("TOO_MANY_JOBS", f"at most {most:,} jobs may wait or run", headers={"Retry-After": "60"})
 
 

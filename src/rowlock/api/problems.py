@@ -29,6 +29,7 @@ KINDS: dict[str, Kind] = {
     "INVALID_REQUEST": Kind(422, "The request does not fit this route"),
     "INVALID_ARGUMENTS": Kind(422, "The arguments do not fit the task"),
     "INVALID_JSON": Kind(400, "The body is not JSON"),
+    "REPEATED_NAME": Kind(400, "An object of the body has one name twice"),
     "INVALID_CURSOR": Kind(400, "The cursor is not one of this API's"),
     "INVALID_HOST": Kind(400, "The Host header names another server"),
     "INVALID_OUTPUT_PATH": Kind(400, "The result lies outside of the results folder"),

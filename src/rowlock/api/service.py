@@ -46,6 +46,7 @@ class Service:
         self._bad: set[str] = set()
         self._asked_at = 0.0
         self._connections: Counter[Owner] = Counter()  # WebSockets and event streams
+        self._creating: Counter[Owner] = Counter()  # requests that create a job at this moment
 
     async def look(self, operation: Operation[T]) -> T:
         """Run a read for a dashboard: with connections of its own and a limit of time, so that people who look cannot
@@ -95,13 +96,27 @@ class Service:
         Counted before anything is awaited: of many that come at the same moment, none slips through."""
         if self._connections[asker.owner] >= self.settings.connections_per_owner:
             raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
-        self._connections[asker.owner] += 1
-        try:
+        with _counted(self._connections, asker.owner):
             yield
-        finally:
-            self._connections[asker.owner] -= 1
-            if not self._connections[asker.owner]:
-                del self._connections[asker.owner]
+
+    @contextmanager
+    def creating(self, owner: Owner) -> Iterator[int]:
+        """A request that creates a job; tells how many others of its owner do so at this moment in this server."""
+        others = self._creating[owner]
+        with _counted(self._creating, owner):
+            yield others
+
+
+@contextmanager
+def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[None]:
+    """One more for as long as the block lasts. An owner with none is forgotten."""
+    counts[owner] += 1
+    try:
+        yield
+    finally:
+        counts[owner] -= 1
+        if not counts[owner]:
+            del counts[owner]
 
 
 def no_job() -> Refusal:

@@ -1,4 +1,4 @@
-"""Refuses requests that two servers could read differently.
+"""Refuses requests that two servers could read differently, and clients that neither send nor take anything.
 
 A proxy and this server must agree where each request ends. h11 is generous where RFC 9112 lets a server be: it takes
 lines that end without a carriage return, folded header lines, a length beside chunks, and one length given twice. A
@@ -40,6 +40,7 @@ class StrictProtocol(H11Protocol):
         super().__init__(config, *args, **kwargs)
         self.conn = StrictConnection(h11.SERVER, config.h11_max_incomplete_event_size)
         self._late: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
 
     # uvicorn limits the time between two requests. A client that sends half of a head, or nothing at all after it has
     # connected, would keep its connection for ever; a timer that its data does not prolong ends it.
@@ -60,7 +61,36 @@ class StrictProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
         self._forget_head()
+        self._forget_stall()
         super().connection_lost(exc)
+
+    # A client that does not read what it has asked for, as a stream of events, would be waited for without end.
+
+    def pause_writing(self) -> None:
+        """The client takes less than it is sent."""
+        super().pause_writing()
+        self._watch(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._forget_stall()
+        super().resume_writing()
+
+    def _watch(self, waiting: int) -> None:
+        self._stalled = self.loop.call_later(self.config.timeout_keep_alive, self._check, waiting)
+
+    def _check(self, waiting: int) -> None:
+        """End the connection of a client that has taken nothing meanwhile; a slow one is left alone."""
+        now = self.transport.get_write_buffer_size()
+        if now >= waiting:
+            self.transport.abort()  # not close, which would wait until everything is sent
+        else:
+            self._watch(now)
+
+    def _forget_stall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _await_head(self) -> None:
         if self._late is None:

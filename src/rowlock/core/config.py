@@ -257,7 +257,7 @@ class ApiSettings(_Section):
     jwt: JwtSettings | None = None
     body_bytes: Annotated[int, Before(_number), Field(ge=1024, le=100_000_000)] = 524_288
     body_seconds: Seconds = 10  # for a whole body to arrive
-    idle_seconds: Seconds = 30  # for the head of a request to arrive; for a WebSocket to answer a ping
+    idle_seconds: Seconds = 30  # for a request's head, the answer to a ping, or a client to take something
     argument_depth: Annotated[int, Before(_number), Field(ge=1, le=200)] = 32  # of nested arguments
     jobs_per_owner: Annotated[int, Before(_number), Field(ge=1, le=1_000_000)] = 10_000  # not finished
     requests_per_minute: Rate = 6_000  # of one token
