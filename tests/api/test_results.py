@@ -202,6 +202,66 @@ OUTSIDE = [
     "inner/link",
     "inner",
     "pipe",
+    # climbing from deeper inside, with and without a way back
+    "inner/../../secret",
+    "inner/../../exports2/secret",
+    "../exports2/secret",
+    "../exports/../secret",
+    "inner/good/../../../secret",
+    "inner/good/..",
+    "inner/good/",
+    "../exports/inner/link",
+    "a/b/c/../../../../secret",
+    # absolute, with more slashes and dots
+    "///etc/passwd",
+    "/./etc/passwd",
+    "/../etc/passwd",
+    "/etc/../etc/passwd",
+    "/proc/self/root/etc/passwd",
+    "/proc/self/fd/0",
+    "/dev/fd/0",
+    # encoded: nothing here is decoded
+    "%2e%2e%2f%2e%2e%2fsecret",
+    "%2fetc%2fpasswd",
+    "..%5csecret",
+    "..%c0%afsecret",
+    "%00../secret",
+    "&#46;&#46;/secret",
+    # characters that look like dots and slashes, and such that are not seen
+    "．．/secret",
+    "..／secret",
+    "..∕secret",
+    "‥/secret",
+    "../secret\u200b",
+    "\u202e../secret",
+    "../\u0301secret",
+    # ends, spaces and control characters
+    "../secret\n",
+    "../secret ",
+    " ../secret",
+    "..\t/secret",
+    "../secret\r\n.mp4",
+    "inner/\x00/../../secret",
+    "\x7f../secret",
+    # names of other systems
+    "C:\\secret",
+    "C:../secret",
+    "\\\\server\\share\\secret",
+    "\\\\?\\C:\\secret",
+    "secret:$DATA",
+    "http://127.0.0.1/secret",
+    "s3://bucket/secret",
+    "$HOME/secret",
+    "`cat ../secret`",
+    "x" * 5000,
+    "a/" * 3000 + "b",
+    # links, and links on the way
+    "link",
+    "link/exports2/secret",
+    "link/exports/inner/link",
+    "inner/link/x",
+    "link/..",
+    "pipe/x",
 ]
 
 
@@ -227,6 +287,10 @@ def test_no_path_leads_outside_of_the_folder(trap: ResultFolder, uri: str) -> No
         with pytest.raises((OutsideOfFolder, OSError)):
             with trap.opened(one):
                 pass
+
+
+def test_the_corpus_of_hostile_paths_has_sixty_different_ones_at_least() -> None:
+    assert len(set(OUTSIDE)) == len(OUTSIDE) >= 60
 
 
 def test_a_path_inside_is_opened_relative_or_absolute(trap: ResultFolder) -> None:

@@ -1,9 +1,10 @@
 """Requests made from the API's own document: no fault of the server, and no answer that the document does not have."""
 
 import asyncio
+import os
 import threading
+import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -20,6 +21,7 @@ from rowlock.api.app import build
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
 from rowlock.store import tokens
+from support.server import PostgresDatabases
 
 CHECKS = [
     schemathesis.checks.not_a_server_error,
@@ -32,11 +34,12 @@ ENDLESS = ("/api/events", "/api/jobs/{jobId}/events")
 
 
 class Background:
-    """A server in a thread of its own, with one operator who may do everything."""
+    """A server in a thread of its own, and a token of an operator who may do everything or of the owner `ana`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, database: str, owner: str | None, examples: int) -> None:
         limits = {"api.port": 0, "api.requests_per_minute": 10_000_000}
-        self.app = Rowlock(settings=load_settings(env={}, flags={"database": f"sqlite:///{folder}/jobs.db", **limits}))
+        self.app = Rowlock(settings=load_settings(env={}, flags={"database": database, **limits}))
+        self.owner, self.examples = owner, examples
         add_tasks(self.app)
         self.secret, self.url = tokens.new_secret(), ""
         self._ready = threading.Event()
@@ -44,9 +47,11 @@ class Background:
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        await self.app.migrate()
         async with self.app, serving(self.app) as server:
-            await (await self.app.store()).run(tokens.create(self.secret, None, "operator"))
-            await self.app.get_task("add").enqueue(a=1)
+            scope = "operator" if self.owner is None else "jobs"
+            await (await self.app.store()).run(tokens.create(self.secret, self.owner, scope))
+            await self.app.get_task("add").using(owner=self.owner).enqueue(a=1)
             self.url = "http://{}:{}".format(*server.address)
             self._ready.set()
             await self._stop.wait()
@@ -61,10 +66,18 @@ class Background:
         self._thread.join(60)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
-    with Background(tmp_path_factory.mktemp("schema")) as started:
+@pytest.fixture(scope="module", params=["operator on SQLite", "owner on PostgreSQL"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresDatabases
+) -> Iterator[Background]:
+    if request.param == "operator on SQLite":
+        with Background(f"sqlite:///{tmp_path_factory.mktemp('schema')}/jobs.db", None, 25) as started:
+            yield started
+        return
+    name = f"rowlock_schema_{os.getpid()}_{uuid.uuid4().hex[:12]}"
+    with Background(postgres_server.create_database(name), "ana", 5) as started:
         yield started
+    postgres_server.drop_database(name)
 
 
 @pytest.mark.parametrize("path", [path for path in PATHS if path not in ENDLESS])
@@ -76,7 +89,7 @@ def test_every_answer_is_documented_and_none_is_a_fault(server: Background, path
     for operation in operations:
 
         @hypothesis.given(case=operation.as_strategy())
-        @hypothesis.settings(max_examples=25, suppress_health_check=list(hypothesis.HealthCheck))
+        @hypothesis.settings(max_examples=server.examples, suppress_health_check=list(hypothesis.HealthCheck))
         def ask(case: schemathesis.Case) -> None:
             case.headers = {name: text for name, text in (case.headers or {}).items() if name.lower() != "prefer"}
             case.call_and_validate(headers={"Authorization": f"Bearer {server.secret}"}, checks=CHECKS)

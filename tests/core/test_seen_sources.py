@@ -136,7 +136,7 @@ class Worker:
             self.ends.remove(over)
             self.table.running[over[1]] -= 1
             self.table.running_of_class[class_of(over[1])] -= 1
-            self.plan.freed(over[1], self.now)
+            self.plan.sources.freed(over[1], self.now)
 
 
 def closed(count: int, priority: int = 0, task: str = "a") -> Table:
@@ -282,6 +282,32 @@ def test_a_source_that_gave_nothing_counts_as_open_again_after_it_gave_a_job() -
     left = {("default", "a", 0, "api:x")}
     sources.took([head], Taken([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
     assert sources.has_open(3.0)
+
+
+def test_after_a_source_has_given_a_job_earlier_misses_do_not_lengthen_its_next_pause() -> None:
+    sources, head = SeenSources([("default", "a")], 5.0), seen("api:x")
+    nothing = Taken([], False, (), {"api:x": head.gate}, {"api:x"})
+    sources.saw(sources.ranges(), [head], 0.0, 0.0)
+    for now in (0.1, 1.1, 2.1):
+        sources.took([head], nothing, now, now)
+    left = {("default", "a", 0, "api:x")}
+    sources.took([head], Taken([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
+    sources.took([head], nothing, 4.0, 4.0)
+    assert not sources.has_open(4.0)
+    assert sources.has_open(4.0 + 2 * seen_sources.BUSY_SECONDS), "the pause after a first miss"
+
+
+def test_a_survey_that_was_cut_short_goes_on_as_soon_as_what_it_showed_is_used_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(seen_sources, "MOST", 2)
+    sources, heads = SeenSources([("default", "a")], 5.0), [seen("api:x"), seen("api:y")._replace(end=True)]
+    sources.saw(sources.ranges(), heads, 0.0, 0.0)
+    assert sources.look_at == seen_sources.CLOSED_SECONDS, "while jobs can start, the next look can wait"
+    jobs = [NOBODY._replace(source=head.source) for head in heads]
+    sources.took(heads, Taken(jobs, False, (), {head.source: head.gate for head in heads}), 0.1, 0.2)
+    assert sources.look_at <= 0.2
+    assert sources.ranges()[0].low_source == "api:y", "behind what it showed"
 
 
 def test_between_the_looks_of_a_long_survey_jobs_without_a_source_are_claimed() -> None:

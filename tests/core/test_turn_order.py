@@ -61,7 +61,7 @@ def test_a_source_that_is_new_has_its_turn_after_those_that_wait() -> None:
 def test_all_heads_of_a_chosen_source_are_claimed_from_up_to_the_first_that_was_left_out() -> None:
     order = order_of(head("a", task="t"), head("a", task="u"), head("a", 7), head("b", 3))
     turns = order.choose(1, lambda _: 1).turns
-    assert [(turn.source, turn.task, turn.priority) for turn in turns] == [("a", "t", 0), ("a", "u", 0)]
+    assert [turn.head for turn in turns] == [head("a", task="t"), head("a", task="u")]
 
 
 def test_jobs_without_a_source_have_their_turn_among_the_best_priority() -> None:
@@ -80,6 +80,14 @@ def test_a_head_that_closes_and_opens_again_has_one_turn() -> None:
     turns = order.choose(9, lambda _: 1).turns
     assert sorted(turn.source for turn in turns) == ["a", "b"]
     assert len(order) == 2
+
+
+def test_a_head_that_closes_and_opens_behind_others_again_and_again_takes_up_one_place() -> None:
+    order = order_of(head("a"), head("b", 5))
+    for _ in range(50):
+        order.close(head("b", 5))
+        order.open(head("b", 5), has_total=False)
+    assert sum(map(len, order._heaps.values())) == 2
 
 
 def test_a_full_class_has_no_turn_until_it_is_open_again() -> None:

@@ -79,7 +79,12 @@ class Tool(Part):
         return "make .venv/.dev"
 
 
-_ALL = (Part("pgbouncer", "pgbouncer"), Part("redis-server", "redis-server"), Tool("openapi-python-client", "client"))
+_ALL = (
+    Part("pgbouncer", "pgbouncer"),
+    Part("redis-server", "redis-server"),
+    Part("systemd-analyze", "systemd"),
+    Tool("openapi-python-client", "client"),
+)
 PARTS = {part.program: part for part in _ALL}
 
 

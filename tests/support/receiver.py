@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -32,10 +33,11 @@ class Receiver:
     headers: dict[str, str]
     got: list[Received] = dataclasses.field(default_factory=list)
     came: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    base: str = "http://127.0.0.1"
 
     def url(self, path: str = "/hook") -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"{self.base}:{self.port}{path}"
 
     async def receive(self, count: int, seconds: float = 60) -> list[Received]:
         """What came, once it is this many."""
@@ -48,10 +50,14 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving(
-    statuses: Sequence[int] = (204,), headers: dict[str, str] | None = None, port: int = 0
+    statuses: Sequence[int] = (204,),
+    headers: dict[str, str] | None = None,
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Receiver]:
-    """A receiver for the time of a block."""
-    receiver = Receiver(port, list(statuses), headers or {})
+    """A receiver for the time of a block; with `tls` at https://localhost."""
+    base = "http://127.0.0.1" if tls is None else "https://localhost"
+    receiver = Receiver(port, list(statuses), headers or {}, base=base)
 
     async def take(request: web.Request) -> web.Response:
         body = await request.read()
@@ -66,7 +72,7 @@ async def receiving(
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
+        site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True, ssl_context=tls)
         await site.start()
         receiver.port = runner.addresses[0][1]
         yield receiver

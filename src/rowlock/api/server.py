@@ -64,6 +64,7 @@ async def run_server(client: Client, started: Callable[[tuple[str, int]], Awaita
     with signals() as stopper:
         async with serving(client) as server:
             await started(server.address)
+            stopper.service.ready()
             await stopper.asked.wait()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from rowlock.cli import children
 from rowlock.cli.failures import FAILED
 from rowlock.worker.stop_signals import on_stop_signals
+from rowlock.worker.systemd import Notifier
 
 log = logging.getLogger("rowlock.supervisor")
 
@@ -31,15 +32,18 @@ class Supervisor:
         self._command, self._count, self._first_delay = command, count, first_delay
         self._living: dict[int, Process] = {}
         self._stopping = asyncio.Event()
+        self._service = Notifier()
 
     async def run(self) -> int:
         """Run until all children have ended; returns the exit code."""
         on_stop_signals(self._stop)
+        self._service.ready()  # whether children live is seen here; what they tell systemd would not count
         kept = await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
         return 0 if all(kept) else FAILED
 
     def _stop(self) -> None:
         """Send every child SIGTERM for each stop signal received here: a worker counts them (finish, release, exit)."""
+        self._service.stopping()
         self._stopping.set()
         for child in self._living.values():
             children.tell(child, signal.SIGTERM)

@@ -85,8 +85,10 @@ class Turns(NamedTuple):
 class _Known:
     """A source with ready jobs."""
 
+    group: str  # its class
     gate: Gate
-    heads: dict[tuple[str, str, int], int] = field(default_factory=dict)  # (queue, task, priority) -> survey
+    room: int = 0  # jobs that it lets start, as far as is known
+    heads: dict[HeadName, int] = field(default_factory=dict)  # -> the survey that showed it last
     open: bool = False
     opens_at: float = math.inf  # of a closed one; inf: when a slot of it is freed, or an operator opens it
 
@@ -143,7 +145,7 @@ class SeenSources:
         self._order.full_classes.discard(group)
         known = self._known.get(source)
         if known is not None and not known.open and known.opens_at == math.inf:
-            self._open(source, known)
+            self._open(known)
 
     # --- asked
 
@@ -157,7 +159,7 @@ class SeenSources:
             at, source = heapq.heappop(self._timers)
             known = self._known.get(source)
             if known is not None and not known.open and known.opens_at == at:
-                self._open(source, known)
+                self._open(known)
         return self.surveyed and self._order.has_next
 
     @property
@@ -181,19 +183,19 @@ class SeenSources:
         if not self.has_open(now):
             return None
         turn = JOBS_A_TURN if n >= MANY_SLOTS and len(self._order) >= n else 1
-        choice = self._order.choose(n, lambda source: max(1, min(turn, admit(self._known[source].gate).room)))
-        heads = [Head(*one.name, False, self._known[one.source].gate) for one in choice.turns]
+        choice = self._order.choose(n, lambda source: max(1, min(turn, self._known[source].room)))
+        heads = [Head(*one.head, False, self._known[one.source].gate) for one in choice.turns]
         return Turns(heads, choice.sources, choice.rest)
 
-    def _open(self, source: str, known: _Known) -> None:
+    def _open(self, known: _Known) -> None:
         known.open, has_total = True, known.gate.total is not None
-        for name in known.heads:
-            self._order.open((*name, source), has_total=has_total)
+        for head in known.heads:
+            self._order.open(head, has_total=has_total)
 
-    def _close(self, source: str, known: _Known) -> None:
+    def _close(self, known: _Known) -> None:
         known.open = False
-        for name in known.heads:
-            self._order.close((*name, source))
+        for head in known.heads:
+            self._order.close(head)
 
     # --- what looks and claims brought
 
@@ -208,8 +210,8 @@ class SeenSources:
         for head in heads:
             known = self._known.get(head.source)
             if known is None:
-                known = self._known[head.source] = _Known(head.gate)
-            known.heads[head.queue, head.task, head.priority] = self._survey
+                known = self._known[head.source] = _Known(class_of(head.source), head.gate)
+            known.heads[head[:4]] = self._survey
             self._stands(head.source, known, head.gate, began, now)
             if head.end:
                 self._places[head.queue, head.task] = (head.priority, head.source)
@@ -221,8 +223,8 @@ class SeenSources:
 
     def _stands(self, source: str, known: _Known, gate: Gate, began: float, now: float) -> None:
         """Take in how a source stood at some moment since `began`."""
-        known.gate, group = gate, class_of(source)
-        admission = admit(gate)
+        admission, group = admit(gate), known.group
+        known.gate, known.room = gate, admission.room
         if admission.why == "class" and self._freed.get(group, -math.inf) < began:
             self._order.full_classes.add(group)
         elif admission.room > 0:
@@ -234,9 +236,9 @@ class SeenSources:
             opens_at = now
         opens_at = max(opens_at, self._busy[source][1] if source in self._busy else now)
         if opens_at <= now:
-            self._open(source, known)
+            self._open(known)
         else:
-            self._close(source, known)
+            self._close(known)
             if opens_at < math.inf and opens_at != known.opens_at:
                 heapq.heappush(self._timers, (opens_at, source))
             known.opens_at = opens_at
@@ -244,8 +246,8 @@ class SeenSources:
     def _end_survey(self, now: float) -> None:
         """What a survey did not show has no more ready jobs."""
         for source, known in [*self._known.items()]:
-            for name in [name for name, survey in known.heads.items() if survey < self._survey]:
-                self._drop(source, known, name)
+            for head in [head for head, survey in known.heads.items() if survey < self._survey]:
+                self._drop(source, known, head)
         self._timers = [(one.opens_at, s) for s, one in self._known.items() if not one.open and one.opens_at < math.inf]
         heapq.heapify(self._timers)
         self._busy = {source: busy for source, busy in self._busy.items() if busy[1] > now - LONGEST_BUSY}
@@ -284,15 +286,15 @@ class SeenSources:
                 self.look_at = min(self.look_at, self._busy[source][1])
             self._stands(source, known, taken.gates.get(source, known.gate), began, now)
         for head in heads:
-            known, name = self._known.get(head.source), (head.queue, head.task, head.priority)
-            if known is not None and head.source not in taken.locked and (*name, head.source) not in taken.left:
+            known, name = self._known.get(head.source), head[:4]
+            if known is not None and head.source not in taken.locked and name not in taken.left:
                 self._drop(head.source, known, name)
         if self._cut and not self.has_open(now):
             self.look_at = min(self.look_at, self._rested)
 
-    def _drop(self, source: str, known: _Known, name: tuple[str, str, int]) -> None:
+    def _drop(self, source: str, known: _Known, head: HeadName) -> None:
         """This head has no more ready jobs."""
-        known.heads.pop(name, None)
-        self._order.close((*name, source))
+        known.heads.pop(head, None)
+        self._order.close(head)
         if not known.heads:
             del self._known[source]

@@ -1,7 +1,7 @@
 """In which order a worker serves the sources that are open: priority first, then the one served longest ago.
 
-Heaps keep 20,000 sources in order at the cost of the few that a claim is for. An entry whose head has closed, or was
-served since, is found out only when it comes to the top of its heap.
+Heaps keep 20,000 sources in order at the cost of the few that a claim is for. A turn whose head has closed, or was
+served since, is put right only when it comes to the top of its heap: until then its place is too good, never too bad.
 """
 
 from __future__ import annotations
@@ -27,12 +27,8 @@ class Turn(NamedTuple):
     priority: int
     served: int  # number of the start in which this source was last served at this priority
     source: str
-    queue: str
-    task: str
-
-    @property
-    def name(self) -> HeadName:
-        return self.queue, self.task, self.priority, self.source
+    head: HeadName
+    group: str  # the heap that it is in
 
 
 class Choice(NamedTuple):
@@ -48,9 +44,9 @@ class TurnOrder:
     """The open heads of one worker's sources, in the order of their turns."""
 
     full_classes: set[str] = field(default_factory=set)  # their sources have no turn
-    _open: dict[HeadName, str] = field(default_factory=dict)  # head -> its heap
+    _open: dict[HeadName, str] = field(default_factory=dict)  # open heads -> the heap that they belong to
+    _turns: dict[HeadName, Turn] = field(default_factory=dict)  # what the heaps hold; some heads have closed since
     _heaps: dict[str, list[Turn]] = field(default_factory=lambda: {"": []})  # per class with a total; "": others
-    _entered: dict[HeadName, int] = field(default_factory=dict)  # head -> `served` of its entry in a heap
     _served: dict[tuple[int, str], int] = field(default_factory=dict)  # (priority, source) -> number of its last start
     _starts: int = 0
 
@@ -58,15 +54,21 @@ class TurnOrder:
         """How many heads are open."""
         return len(self._open)
 
-    def open(self, name: HeadName, *, has_total: bool) -> None:
+    def open(self, head: HeadName, *, has_total: bool) -> None:
         """This head may be claimed from. A source that is new has its turn after those that wait already."""
-        self._served.setdefault((name[2], name[3]), self._starts)
-        self._open[name] = class_of(name[3]) if has_total else ""
-        self._enter(name)
+        group = class_of(head[3]) if has_total else ""
+        if self._open.get(head) == group:
+            return
+        self._open[head] = group
+        known = self._turns.get(head)
+        if known is None or known.group != group:
+            served = self._served.setdefault((head[2], head[3]), self._starts)
+            self._turns[head] = turn = Turn(head[2], served, head[3], head, group)
+            heapq.heappush(self._heaps.setdefault(group, []), turn)
 
-    def close(self, name: HeadName) -> None:
+    def close(self, head: HeadName) -> None:
         """This head may not be claimed from, or has no more jobs."""
-        self._open.pop(name, None)
+        self._open.pop(head, None)
 
     def started(self, jobs: Sequence[Claimed]) -> None:
         """These were claimed: their sources have had their turn."""
@@ -94,10 +96,9 @@ class TurnOrder:
                     break
                 sources[turn.source] = None
                 slots -= share(turn.source)
-            turns.append(turn)
-            self._leave(heap)
+            turns.append(heapq.heappop(heap))
         for turn in turns:
-            self._enter(turn.name)  # it keeps its place until it is served
+            heapq.heappush(self._heaps[turn.group], turn)  # it keeps its place until it is served
         return Choice(turns, self._with_plain(turns, [*sources]), rest)
 
     def _with_plain(self, turns: list[Turn], sources: list[str]) -> list[str]:
@@ -107,34 +108,24 @@ class TurnOrder:
         before = len({turn.source for turn in turns[:at]})
         return [*sources[:before], PLAIN, *sources[before:]]
 
-    def _enter(self, name: HeadName) -> None:
-        """Put a head into its heap, unless it is there with this number."""
-        queue, task, priority, source = name
-        served = self._served.get((priority, source), 0)
-        if self._entered.get(name) != served:
-            self._entered[name] = served
-            heapq.heappush(self._heaps.setdefault(self._open[name], []), Turn(priority, served, source, queue, task))
-
-    def _leave(self, heap: list[Turn]) -> None:
-        turn = heapq.heappop(heap)
-        if self._entered.get(turn.name) == turn.served:
-            del self._entered[turn.name]
-
     def _next(self) -> list[Turn] | None:
         """The heap that has the next turn at its top; None if no head is open."""
         tops = [heap for group, heap in [*self._heaps.items()] if group not in self.full_classes and self._tidy(group)]
         return min(tops, default=None)
 
     def _tidy(self, group: str) -> bool:
-        """Take out what is no longer true until the top of a heap is; answers whether anything is left."""
+        """Put a heap right until its top is; answers whether anything is left."""
         heap = self._heaps[group]
         while heap:
             turn = heap[0]
-            name = turn.name
-            served = self._served.get((turn.priority, turn.source), 0)
-            if self._open.get(name) == group and self._entered.get(name) == turn.served == served:
+            served = self._served.get((turn.priority, turn.source), turn.served)
+            if self._turns.get(turn.head) is not turn:
+                heapq.heappop(heap)  # the head is in another heap: its class was given a total, or has none any more
+            elif turn.head not in self._open:
+                del self._turns[heapq.heappop(heap).head]
+            elif turn.served != served:
+                self._turns[turn.head] = later = Turn(turn.priority, served, turn.source, turn.head, group)
+                heapq.heapreplace(heap, later)
+            else:
                 return True
-            self._leave(heap)
-            if name in self._open:
-                self._enter(name)  # it was served since, or its class was given a total
         return False

@@ -117,8 +117,11 @@ def _taken(
 ) -> Taken:
     """The result: the claimed jobs, the heads that may have more jobs, and the gates of the sources after the claim."""
     claimed, started = _by_head(jobs), Counter(job.source for job in jobs)
-    names = [(head.queue, head.task, head.priority, head.source) for head in heads]
-    left = {name for name in names if name not in takes or found[name] >= takes[name] or found[name] > claimed[name]}
+    left = {
+        name
+        for name in [head[:4] for head in heads]
+        if name not in takes or found[name] >= takes[name] or found[name] > claimed[name]
+    }
     running = Counter(class_of(job.source) for job in jobs if job.source is not None)
     gates = {
         source: gate.after(started[source], running[class_of(source)]) if gate.governed else gate

@@ -20,6 +20,7 @@ from rowlock.worker.batch_marks import BatchMarks
 from rowlock.worker.caller import Caller
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.classify import NotRegistered, end_of, stopped
+from rowlock.worker.job_lines import JobLines
 from rowlock.worker.processes.children import Children, Quarantine
 from rowlock.worker.processes.places import NotImportable
 from rowlock.worker.processes.spawned import NotStarted
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rowlock.worker")
 
-IDLE_SECONDS = 3600.0  # between rounds for which no job has arrived
 ALONE_SECONDS = 0.02  # between looks at whether all other attempts have returned
 
 
@@ -56,24 +56,27 @@ class Executor:
         stopping: Stopping,
         progress: ProgressBook,
         batches: BatchMarks,
+        lines: JobLines | None = None,
         traces: Traces | None = None,
     ) -> None:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._settled, self._progress, self._batches = settler, settled, progress, batches
         self._context, self._traces = contextvars.copy_context(), traces
+        slots.start_waiting = self.start_waiting
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
         self._children, self._quarantine = Children(app, slots.size), Quarantine(app)
         self._caller = Caller(
-            app, resources, report=progress.reporter, blocking=self._threads.call, overran=stopping.overran
+            app,
+            resources,
+            report=progress.reporter,
+            lines=lines,
+            blocking=self._threads.call,
+            overran=stopping.overran,
         )
 
-    async def round(self) -> float:
-        """Jobs were claimed: start as many as there are free slots. Returns the delay before the next round."""
-        self._start_waiting()
-        return IDLE_SECONDS
-
-    def _start_waiting(self) -> None:
+    def start_waiting(self) -> None:
+        """Start as many of the claimed jobs as there are free slots."""
         slots, create_task = self._slots, asyncio.get_running_loop().create_task
         unstarted, size = slots.unstarted, slots.size
         while not slots.closed and slots.occupied < size:
@@ -160,7 +163,7 @@ class Executor:
         if attempt.job.losses:
             self._suspects.returned(attempt)
         if slots.unstarted or slots.suspects:
-            self._start_waiting()
+            self.start_waiting()
         self._claimer.returned(time.monotonic() - attempt.started, len(slots.unstarted))
 
     async def close(self) -> None:

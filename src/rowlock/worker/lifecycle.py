@@ -18,6 +18,7 @@ from rowlock.signals.meters import check_installed, shown
 from rowlock.worker.dispatcher import Dispatcher
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.stop_signals import Terminal, on_stop_signals, stop_signals
+from rowlock.worker.systemd import Notifier
 
 if TYPE_CHECKING:
     from rowlock.client.client import Client
@@ -32,11 +33,13 @@ class Stopper:
         self.asked = asyncio.Event()
         self.now = asyncio.Event()
         self._terminal = Terminal()
+        self.service = Notifier()
 
     def __call__(self) -> None:
         self._terminal.leave_if_closed()
         if not self.asked.is_set():
             log.info("stopping: finishing what runs (signal again to give it back now)")
+            self.service.stopping()
             self.asked.set()
         elif not self.now.is_set():
             log.info("stopping now: everything that runs is given back")
@@ -54,6 +57,7 @@ def signals() -> Iterator[Stopper]:
     try:
         yield stopper
     finally:
+        stopper.service.close()
         for number, handler in previous.items():
             loop.remove_signal_handler(number)
             if handler is not None:
@@ -98,6 +102,7 @@ async def run_dispatcher(app: Client) -> None:
     """Run a dispatcher until a signal stops it."""
     with signals() as stopper, metrics_shown(app):
         async with dispatching(app) as dispatcher:
+            stopper.service.ready()
             firing = asyncio.ensure_future(dispatcher.join())
             asked = asyncio.ensure_future(stopper.asked.wait())
             try:
@@ -122,6 +127,7 @@ async def run_everything(app: Client, **changes: Any) -> None:
 async def serve(pool: WorkerPool, stopper: Stopper, *beside: asyncio.Future[None]) -> None:
     """Start a worker, run it until a signal comes or the task beside it ends, and stop it."""
     await pool.start()
+    stopper.service.ready()
     working = asyncio.ensure_future(pool.join())
     asked = asyncio.ensure_future(stopper.asked.wait())
     ends: set[asyncio.Future[Any]] = {working, asked, *beside}

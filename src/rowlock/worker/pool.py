@@ -29,6 +29,7 @@ from rowlock.worker.batch_marks import BatchMarks
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.executor import Executor
 from rowlock.worker.heartbeat import Heart
+from rowlock.worker.job_lines import JobLines
 from rowlock.worker.lookout import Lookout
 from rowlock.worker.loops import Loops
 from rowlock.worker.progress import ProgressBook, ProgressWriter
@@ -127,7 +128,7 @@ class WorkerPool:
             idle_round=self._watcher.rested,
         )
         self._settled = Settled(self.slots, self._claimer, self._watcher)
-        progress = ProgressBook(store)
+        progress, self._lines = ProgressBook(store), JobLines(store)
         before: Callable[[list[str]], Awaitable[None]] = progress.flush
         flushed = self._claimer.settled
         if batch_spans is not None:
@@ -154,6 +155,7 @@ class WorkerPool:
             settled=self._settled,
             stopping=self._stops,
             progress=progress,
+            lines=self._lines,
             batches=self._batches,
             traces=traces,
         )
@@ -178,8 +180,8 @@ class WorkerPool:
         """Start the loops."""
         self._started = True
         self.settler.start()
-        self._loops.start("start", self.executor.round, self.slots.arrived)
         self._loops.start("progress", self._progress_writer.round)
+        self._loops.start("lines", self._lines.round)
         if claims:
             self._loops.start("claim", self._poll_and_assign)
             self._loops.start("sweep", self.sweeper.round)
@@ -290,6 +292,9 @@ class WorkerPool:
 
     async def _close(self) -> None:
         await self._loops.stop_all()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._lines.flush()
         await self.heart.stop()
         await self.settler.stop()
         await self.executor.close()

@@ -39,8 +39,8 @@ async def test_on_postgresql_two_workers_share_the_exports_and_each_is_done_once
     met.mkdir()
     waiting = f"touch {met}/$$; while [ $(ls {met} | wc -l) -lt 3 ]; do sleep 0.05; done"
     fake_ffmpeg(tmp_path, f'{waiting}; exec {encoder.program()} "$@"')
-    replay = (await service.create_replay(app, "ana", "Final", None, samples.sample(200))).id
-    jobs = [await service.create_export(app, "ana", replay, MP4) for _ in range(6)]
+    replays = [await service.create_replay(app, "ana", "Final", None, samples.sample(200)) for _ in range(6)]
+    jobs = [await service.create_export(app, "ana", replay.id, MP4) for replay in replays]
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     workers = [cli.start("worker", "--app", APP, PATH=path) for _ in range(2)]
     ended = [await app.job(job_id) for job_id in jobs]

@@ -1,0 +1,53 @@
+"""What a service of `Type=notify` tells systemd: that it has started, that it stops, and that its event loop turns.
+
+The protocol is one datagram for each message, to the socket that the environment names. Without one, nothing is sent.
+The variables are removed from the environment: a process that a job starts must not speak for this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import MutableMapping
+from contextlib import suppress
+
+
+class Notifier:
+    """Messages of this process to the service manager that started it, if one did."""
+
+    def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
+        found = os.environ if environ is None else environ
+        self._address = found.pop("NOTIFY_SOCKET", "")
+        microseconds, process = found.pop("WATCHDOG_USEC", ""), found.pop("WATCHDOG_PID", "")
+        watched = microseconds.isdigit() and process in ("", str(os.getpid()))
+        self._beat = int(microseconds) / 2_000_000 if watched else 0.0  # half of the time that is allowed
+        self._beating: asyncio.Task[None] | None = None
+
+    def ready(self) -> None:
+        """The process has started. From now on it says that it is alive as often as the watchdog wants."""
+        self._tell("READY=1")
+        if self._address and self._beat and self._beating is None:
+            self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
+
+    def stopping(self) -> None:
+        """The process has begun to stop; it still says that it is alive."""
+        self._tell("STOPPING=1")
+
+    def close(self) -> None:
+        """No more messages."""
+        if self._beating is not None:
+            self._beating.cancel()
+
+    async def _keep_beating(self) -> None:
+        while True:
+            self._tell("WATCHDOG=1")
+            await asyncio.sleep(self._beat)
+
+    def _tell(self, message: str) -> None:
+        if not self._address:
+            return
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
+            sending.setblocking(False)  # a service manager that does not read must not stop this process
+            sending.sendto(message.encode(), address)
