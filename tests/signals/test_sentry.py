@@ -115,8 +115,8 @@ async def test_nothing_of_a_job_s_data_is_sent(
         except KeyError as error:
             error.add_note(f"with {inner}")
             text = (
-                f"GET https://ana:{CANARY}@a.example/p?q={CANARY}#{CANARY} by {CANARY}@mail.example"
-                f" Cookie: sid={CANARY}"
+                f"GET https://ana:{CANARY}@a.example/p?q={CANARY}#{CANARY} by {CANARY}@mail.example "
+                f"and ana.b@post.example Cookie: sid={CANARY}"
             )
             failure = RuntimeError(text)
             failure.request = local  # type: ignore[attr-defined]
@@ -132,6 +132,7 @@ async def test_nothing_of_a_job_s_data_is_sent(
     assert "https://a.example/p" in receiver.text
     assert receiver.text.count(CANARY) == 0
     assert "12345678" not in receiver.text
+    assert "post.example" not in receiver.text, "addresses of people"
 
 
 class Kept(Transport):

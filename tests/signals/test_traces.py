@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from rowlock import ConfigError, Finished, InvalidArguments, Rowlock, fixed
 from rowlock.core.config import load_settings
+from rowlock.signals.traces import Traces
 from support import traced_tasks
 from support.contract_tasks import TESTS, WAIT, fetch, working
 
@@ -234,6 +235,20 @@ async def test_without_the_setting_nothing_is_stored_and_no_span_is_made(
         async with working(app):
             await finished(job)
     assert [span.name for span in spans.get_finished_spans()] == ["request"]
+
+
+async def test_a_span_processor_that_raises_costs_no_job(app: Rowlock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no room for spans")
+
+    @app.task
+    async def work(n: int) -> int:
+        return n
+
+    for step, name in enumerate(("ended", "started")):
+        monkeypatch.setattr(Traces, name, broken)
+        async with working(app, pool_size=1):
+            assert await (await work.enqueue(n=step)).wait(timeout=WAIT) == step
 
 
 def test_a_missing_library_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

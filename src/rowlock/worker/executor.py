@@ -8,7 +8,6 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rowlock.client.client import Client
@@ -117,11 +116,23 @@ class Executor:
         finally:
             self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
 
-    def _begin_span(self, traces: Traces, attempt: Running) -> Callable[[AttemptEnd | None], None]:
-        """Start the attempt's span; follow-ups and a child process belong to it. Returns what ends it."""
-        span = traces.started(attempt.job)
-        attempt.job = attempt.job._replace(traceparent=traces.name(span) or attempt.job.traceparent)
-        return partial(traces.ended, span)
+    def _begin_span(self, traces: Traces, attempt: Running) -> Callable[[AttemptEnd | None], None] | None:
+        """Start the attempt's span; follow-ups and a child process belong to it. Returns what ends it. Span processors
+        are the user's code: one that raises costs the span and not the job."""
+        try:
+            span = traces.started(attempt.job)
+            attempt.job = attempt.job._replace(traceparent=traces.name(span) or attempt.job.traceparent)
+        except Exception:
+            log.exception("Job %s runs without a span", attempt.job.id, extra=job_fields(attempt.job))
+            return None
+
+        def end_span(end: AttemptEnd | None) -> None:
+            try:
+                traces.ended(span, end)
+            except Exception:
+                log.exception("the span of job %s could not be ended", attempt.job.id, extra=job_fields(attempt.job))
+
+        return end_span
 
     def _settled_itself(self, attempt: Running) -> None:
         self._settled.by_itself(attempt)

@@ -163,10 +163,14 @@ class WorkerPool:
         if meter is not None:
             self._show(meter)
 
+    def _away(self) -> str | None:
+        """Why this worker takes no jobs, if it does not."""
+        return "stopping" if self._stopping else None if self._started else "starting"
+
     def _show(self, meter: WorkerMeter) -> None:
         """Let this process show its numbers, on a port of its own if the settings give one."""
         settings, meters = self.settings, self.app.meters
-        vitals = meter.gauges = Vitals(self.slots, self.heart, settings.lease_seconds, lambda: self._stopping)
+        vitals = meter.gauges = Vitals(self.slots, self.heart, settings.lease_seconds, self._away)
         meters.append(meter.samples)
         self._exits.callback(meters.remove, meter.samples)
         if settings.metrics_port is not None:
