@@ -136,7 +136,7 @@ class Worker:
             self.ends.remove(over)
             self.table.running[over[1]] -= 1
             self.table.running_of_class[class_of(over[1])] -= 1
-            self.plan.freed(over[1], self.now)
+            self.plan.sources.freed(over[1], self.now)
 
 
 def closed(count: int, priority: int = 0, task: str = "a") -> Table:

@@ -104,6 +104,7 @@ class Claimer:
         self._wake = asyncio.Event()
         self._pauses, self._closed = 0, False
         self._lost_claims: list[str] = []
+        self._freed: set[str] = set()
 
     # --- what the pool tells
 
@@ -124,7 +125,7 @@ class Claimer:
 
     def freed(self, source: str) -> None:
         """An attempt of this source has ended, and its outcome is written."""
-        self.plan.freed(source, time.monotonic())
+        self._freed.add(source)  # the plan is told in the next round: once, also if many attempts have ended by then
         self._wake.set()
 
     def forgotten(self) -> None:
@@ -171,8 +172,10 @@ class Claimer:
         if self._pauses or self._closed:
             await self._sleep(PAUSE_SECONDS)
             return 0.0
-        slots = self._slots
-        action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), time.monotonic())
+        slots, now = self._slots, time.monotonic()
+        while self._freed:
+            self.plan.sources.freed(self._freed.pop(), now)
+        action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), now)
         if isinstance(action, Sleep):
             await self._sleep(action.until - time.monotonic())
             return 0.0

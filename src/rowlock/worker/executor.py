@@ -34,7 +34,6 @@ from rowlock.worker.threads import Threads
 
 log = logging.getLogger("rowlock.worker")
 
-IDLE_SECONDS = 3600.0  # between rounds for which no job has arrived
 ALONE_SECONDS = 0.02  # between looks at whether all other attempts have returned
 
 
@@ -58,6 +57,7 @@ class Executor:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._settled, self._progress, self._batches = settler, settled, progress, batches
         self._context = contextvars.copy_context()
+        slots.start_waiting = self.start_waiting
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
         self._children, self._quarantine = Children(app, slots.size), Quarantine(app)
@@ -70,12 +70,8 @@ class Executor:
             overran=stopping.overran,
         )
 
-    async def round(self) -> float:
-        """Jobs were claimed: start as many as there are free slots. Returns the delay before the next round."""
-        self._start_waiting()
-        return IDLE_SECONDS
-
-    def _start_waiting(self) -> None:
+    def start_waiting(self) -> None:
+        """Start as many of the claimed jobs as there are free slots."""
         slots, create_task = self._slots, asyncio.get_running_loop().create_task
         unstarted, size = slots.unstarted, slots.size
         while not slots.closed and slots.occupied < size:
@@ -153,7 +149,7 @@ class Executor:
         if attempt.job.losses:
             self._suspects.returned(attempt)
         if slots.unstarted or slots.suspects:
-            self._start_waiting()
+            self.start_waiting()
         self._claimer.returned(time.monotonic() - attempt.started, len(slots.unstarted))
 
     async def close(self) -> None:

@@ -188,7 +188,6 @@ class WorkerPool:
         """Start the loops."""
         self._started = True
         self.settler.start()
-        self._loops.start("start", self.executor.round, self.slots.arrived)
         self._loops.start("progress", self._progress_writer.round)
         self._loops.start("lines", self._lines.round)
         if claims:
