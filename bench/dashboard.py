@@ -108,7 +108,8 @@ def timed() -> Iterator[list[tuple[float, str]]]:
 
 async def fill(url: str, jobs: int) -> None:
     """A week's finished jobs."""
-    store = await open_store(url, StoreOptions(migrate=True, command_timeout=3600))
+    patient = StoreOptions(migrate=True, command_timeout=3600, statement_seconds=3600, transaction_seconds=3600)
+    store = await open_store(url, patient)
     prefix = "rowlock." if store.engine == "postgres" else "rowlock_"
     began = time.monotonic()
     async with store.transaction() as tx:
