@@ -205,3 +205,17 @@ def test_a_view_that_begins_anew_forgets_what_was_waiting() -> None:
     queues, jobs = view.take(ZONE)
     assert (queues["full"], [queue["name"] for queue in queues["queues"]]) == (True, ["default"])
     assert (jobs["full"], jobs["more"], [job["jobId"] for job in jobs["jobs"]]) == (True, False, ["job-2"])
+
+
+async def test_an_operator_is_told_which_pages_to_read_anew(api: Api) -> None:
+    operator = await api.token(None, "operator")
+    async with api.socket(operator) as socket:
+        while (await socket.next())["type"] != "jobs.changed":
+            pass
+        await api.ask("POST", "/api/operator/sources/api:shop", operator, {"concurrency": 2})
+        panels: set[str] = set()
+        async with asyncio.timeout(30):
+            while not {"audit", "sources"} <= panels:
+                message = await socket.next()
+                panels |= set(message["panels"]) if message["type"] == "panels.changed" else set()
+        assert "schedules" not in panels

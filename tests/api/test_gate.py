@@ -228,13 +228,18 @@ async def test_too_many_requests_of_one_token_wait_and_another_is_not_held_up(se
         assert (await api.ask("GET", "/api/jobs", bob))[0] == 200
 
 
-@pytest.mark.parametrize("trusted", [False, True], ids=["unknown proxy", "trusted proxy"])
-async def test_the_address_that_a_header_names_counts_only_from_a_trusted_proxy(serve: Serve, trusted: bool) -> None:
+@pytest.mark.parametrize(
+    ("proxies", "answers"),
+    [([], [401, 429, 429, 429]), (["192.0.2.99"], [401, 429, 429, 429]), (["127.0.0.1"], [401] * 4)],
+    ids=["no proxy", "another proxy", "this proxy"],
+)
+async def test_the_address_that_a_header_names_counts_only_from_a_trusted_proxy(
+    serve: Serve, proxies: list[str], answers: list[int]
+) -> None:
     """Strangers are counted by their address: who could choose it, could ask as often as they like."""
-    proxies = ["127.0.0.1"] if trusted else []
     async with serve(trusted_proxies=proxies, stranger_requests_per_minute=6) as api:  # one at once
-        answers = [(await api.ask("GET", "/api/jobs", X_Forwarded_For=f"192.0.2.{n}"))[0] for n in range(4)]
-        assert answers == [401] * 4 if trusted else [401, 429, 429, 429]
+        found = [(await api.ask("GET", "/api/jobs", X_Forwarded_For=f"192.0.2.{n}"))[0] for n in range(4)]
+        assert found == answers
 
 
 def test_a_bucket_gives_what_its_rate_allows_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:

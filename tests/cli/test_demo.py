@@ -1,9 +1,19 @@
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cli.command import Cli
 
+JSON = {"Content-Type": "application/json"}
 EXPECTED = [
     "demo.charge: attempt 1 failed (ConnectionError: the bank hung up), will be tried again",
     "demo.charge: succeeded on attempt 3",
@@ -32,3 +42,45 @@ def test_the_demo_migrates_and_keeps_a_database_that_it_was_given(folder: Path, 
     assert f"rowlock jobs list --database {postgres_url}" in told
     dead = json.loads(cli.out("jobs", "list", "--state", "dead", "--json", "--database", postgres_url))
     assert sorted(job["task"] for job in dead) == ["demo.fetch", "demo.report"]
+
+
+def test_on_a_terminal_the_demo_ends_with_a_dashboard_that_its_link_opens(folder: Path) -> None:
+    with terminal([sys.executable, "-m", "rowlock", "demo"], folder) as (demo, told):
+        end = time.monotonic() + 90
+        while (found := re.search(r"(http://127\.0\.0\.1:\d+/)#once=(\S+)", told())) is None or "Ctrl-C" not in told():
+            assert demo.poll() is None, told()
+            assert time.monotonic() < end, told()
+            time.sleep(0.05)
+        url, once = found.groups()
+        with urllib.request.urlopen(url) as page:
+            assert "static/app.js" in page.read().decode()
+        body = json.dumps({"once": once}).encode()
+        with urllib.request.urlopen(urllib.request.Request(url + "api/session", body, JSON)) as session:
+            assert json.loads(session.read())["scope"] == "operator"
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(30) == 0
+
+
+@contextmanager
+def terminal(command: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
+    """A program on a terminal of its own, and what it has printed so far."""
+    ours, theirs = os.openpty()
+    printed = bytearray()
+
+    def read() -> None:
+        with suppress(OSError):  # the program has ended
+            while data := os.read(ours, 65536):
+                printed.extend(data)
+
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ROWLOCK_")}
+    program = subprocess.Popen(command, cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield program, lambda: printed.decode(errors="replace")
+    finally:
+        program.kill()
+        program.wait()
+        reader.join()
+        os.close(ours)

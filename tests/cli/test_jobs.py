@@ -1,11 +1,14 @@
 """Looking at jobs and changing them, as an operator does."""
 
+import asyncio
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from cli.command import Cli, Inside, wait_until
 from rowlock.core.job import Job
+from rowlock.store import audit, open_store
 
 
 def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, here: Inside) -> None:
@@ -125,3 +128,28 @@ def test_waiting_ends_when_the_time_is_up(inside: Inside) -> None:
 def test_prune_says_what_it_removed(here: Inside) -> None:
     assert here.out("jobs", "prune") == "removed 0 jobs, 0 attempts, 0 keys"
     assert here.json("jobs", "prune")["jobs"] == 0
+
+
+def test_what_the_command_line_does_is_in_the_audit(inside: Inside, folder: Path) -> None:
+    job = inside.out("enqueue", "add", "a=1", "--app", "shop")
+    inside.out("jobs", "cancel", "--state", "queued", "--yes")
+    inside.out("jobs", "retry", job)
+    inside.out("queues", "pause", "default")
+    inside.out("sources", "pause", "domain")
+
+    async def entries() -> list[audit.Entry]:
+        store = await open_store(f"sqlite:///{folder}/inside.db")
+        try:
+            return await store.run(audit.entries(10))
+        finally:
+            await store.close()
+
+    found = asyncio.run(entries())
+    assert [(one.action, one.count) for one in reversed(found)] == [
+        ("jobs.cancel", 1),
+        ("jobs.retry", 1),
+        ("queues.pause", 1),
+        ("sources.pause", 1),
+    ]
+    assert {one.via for one in found} == {"cli"}
+    assert all("@" in one.who for one in found)

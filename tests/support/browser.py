@@ -33,6 +33,7 @@ FLAGS = [
 ]
 INSTALL_SECONDS = 600.0
 ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "docs" / "images"
 WATCH = """
 addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI, sourceFile, lineNumber }) =>
   console.error(`CSP: ${violatedDirective} ${blockedURI} ${sourceFile}:${lineNumber}`));
@@ -136,6 +137,12 @@ class Window:
               .map((one) => one.outerHTML.slice(0, 120))"""
         )
         return found
+
+    async def picture(self, name: str) -> None:
+        """Write the whole page to docs/images, if PICTURES_OF_PAGES is set: pictures are for people to look at."""
+        if os.environ.get("PICTURES_OF_PAGES"):
+            PICTURES.mkdir(exist_ok=True)
+            await self.page.screenshot(path=PICTURES / f"{name}.png", full_page=True, animations="disabled")
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "assert"):

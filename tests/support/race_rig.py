@@ -268,6 +268,20 @@ class Race:
             wrong = {job: rows[job] for job in self.accepted if rows[job].state != state}
             assert not wrong, f"{len(wrong)} not {state}: {list(wrong.items())[:5]}\n{self.story()}"
 
+    def check_numbers(self) -> None:
+        """The counters, the rollups of each minute and the rows themselves say the same."""
+        rows = Counter(
+            {state: int(n) for state, n in self.query("SELECT state, count(*) FROM {t}jobs_finished GROUP BY 1")}
+        )
+        outcomes = self.query("SELECT outcome, count(*) FROM {t}attempts GROUP BY 1")
+        rows.update({f"attempt.{outcome}": int(number) for outcome, number in outcomes})
+        for table in ("counters", "rollups"):
+            summed = f"SELECT what, number FROM {{t}}{table} UNION ALL SELECT what, number FROM {{t}}tallies"
+            told = Counter(
+                {what: int(n) for what, n in self.query(f"SELECT what, sum(number) FROM ({summed}) c GROUP BY 1")}
+            )
+            assert told == rows, f"{table}: {told} != {rows}"
+
     @contextmanager
     def frozen(self, worker: Worker) -> Iterator[None]:
         """A worker that gets no time, as on a machine that is paused. On SQLite not while it holds the one lock for

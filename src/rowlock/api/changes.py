@@ -1,6 +1,6 @@
 """What changes in all queues, read once for all the operators who watch this server.
 
-One reader asks the database two questions a second while an operator watches, and none while nobody does. It tells
+One reader asks the database three questions a second while an operator watches, and none while nobody does. It tells
 states and not events: what a client was not told of in time is in the next message, or was not worth telling. A client
 therefore never has to resume anything; after each connect it gets everything that is known first.
 """
@@ -23,6 +23,7 @@ from rowlock.store.engines.engine import Store
 
 ROUND_SECONDS = 1.0
 MOST_JOBS = 100  # in one message
+PANEL_OF = {"logs": "jobs"}  # log lines are shown with their jobs
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Reading:
     queues: Mapping[str, QueueCounts] = field(default_factory=dict)
     jobs: Mapping[str, Change] = field(default_factory=dict)
     lanes: int = 1
+    marks: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class View:
@@ -43,14 +45,17 @@ class View:
         self._queues: dict[str, QueueCounts] = {}
         self._jobs: dict[str, Change] = {}
         self._full, self._more = False, False
+        self._panels: set[str] = set()
 
     def begin(self, reading: Reading) -> None:
         """Tell everything that is known."""
         self._queues, self._jobs, self._full, self._more = {}, {}, True, False
+        self._panels = set()
         self.put(reading.queues.values(), reading.jobs.values())
 
-    def put(self, queues: Iterable[QueueCounts], jobs: Iterable[Change]) -> None:
-        """Keep what has changed until the client takes it."""
+    def put(self, queues: Iterable[QueueCounts], jobs: Iterable[Change], panels: Iterable[str] = ()) -> None:
+        """Keep what has changed until the client takes it. `panels` are pages that should be read anew."""
+        self._panels |= set(panels)
         self._queues |= {queue.name: queue for queue in queues}
         for job in sorted(jobs, key=lambda job: job.at):
             self._jobs.pop(job.id, None)
@@ -58,7 +63,7 @@ class View:
         while len(self._jobs) > MOST_JOBS:
             del self._jobs[next(iter(self._jobs))]
             self._more = True
-        if self._full or self._queues or self._jobs:
+        if self._full or self._queues or self._jobs or self._panels:
             self._wake()
 
     def take(self, zone: ZoneInfo) -> list[dict[str, Any]]:
@@ -72,6 +77,9 @@ class View:
         if jobs or full:
             told = [job_data(job, zone) for job in jobs.values()]
             found.append({"type": "jobs.changed", "full": full, "jobs": told, "more": more})
+        panels, self._panels = self._panels, set()
+        if panels:
+            found.append({"type": "panels.changed", "panels": sorted(panels)})
         return found
 
 
@@ -121,15 +129,19 @@ class Changes:
         before = self._reading or Reading()
         queues, lanes = await store.run(changes.queues(before.lanes))
         jobs = await store.run(changes.recent(changes.unfinished(before.jobs)))
-        first, self._reading = self._reading is None, Reading(queues, jobs, lanes)
+        marks = await store.run(changes.marks())
+        first, self._reading = self._reading is None, Reading(queues, jobs, lanes, marks)
         emptied = [QueueCounts(name) for name in before.queues if name not in queues]
         changed_queues = [queue for queue in queues.values() if queue != before.queues.get(queue.name)] + emptied
         changed_jobs = [job for job in jobs.values() if job != before.jobs.get(job.id)]
+        panels = {PANEL_OF.get(name, name) for name, mark in marks.items() if mark != before.marks.get(name)}
+        panels |= {"now", "queues"} if changed_queues else set()
+        panels |= {"now", "jobs"} if changed_jobs else set()
         for view in self._views:
             if first:
                 view.begin(self._reading)
             else:
-                view.put(changed_queues, changed_jobs)
+                view.put(changed_queues, changed_jobs, panels)
 
 
 def queue_data(queue: QueueCounts) -> dict[str, Any]:

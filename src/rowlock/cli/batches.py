@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rowlock.cli.acting import audited
 from rowlock.cli.options import LimitOption, grouped_options
 from rowlock.cli.output import printable, record, show, show_json, up_to, words
 from rowlock.cli.target import DataTarget
@@ -79,7 +80,7 @@ def cancel_batch(
 
     async def cancel(app: Rowlock) -> dict[str, object]:
         batch = await app.find_batch(batch_id)
-        await batch.cancel()
+        await audited(app, batch.cancel(), "batches.cancel", batch.id, name=batch.name)
         return record((await batch.refresh()).record)
 
     cancelled = target.run(cancel)

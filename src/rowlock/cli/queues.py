@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rowlock.cli.acting import actor
 from rowlock.cli.options import grouped_options
 from rowlock.cli.output import printable, show, show_json
 from rowlock.cli.target import DataTarget
@@ -30,9 +31,9 @@ def list_queues(target: DataTarget) -> None:
 @grouped_options
 def pause_queue(name: QueueName, target: DataTarget) -> None:
     """Start no more jobs from a queue; running jobs go on."""
-    from rowlock.store import workers
+    from rowlock.store import audit, workers
 
-    target.ask(workers.pause_queue(_checked(name)))
+    target.ask(audit.audited(workers.pause_queue(_checked(name)), actor(), "queues.pause", name))
     _say(target, name, True, f"{name} is paused")
 
 
@@ -40,9 +41,9 @@ def pause_queue(name: QueueName, target: DataTarget) -> None:
 @grouped_options
 def resume_queue(name: QueueName, target: DataTarget) -> None:
     """Start jobs of a paused queue again."""
-    from rowlock.store import workers
+    from rowlock.store import audit, workers
 
-    was_paused = target.ask(workers.resume_queue(_checked(name)))
+    was_paused = target.ask(audit.audited(workers.resume_queue(_checked(name)), actor(), "queues.resume", name))
     _say(target, name, False, f"{name} is resumed" if was_paused else f"{name} was not paused")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rowlock.cli.acting import audited
 from rowlock.cli.enqueue import read_values, split_pairs
 from rowlock.cli.failures import complain
 from rowlock.cli.options import LimitOption, grouped_options
@@ -129,7 +130,8 @@ def add_schedule(
 
     async def add(app: Rowlock) -> ScheduleRow:
         found = await task_named(app, target, task, source=source, defaults=defaults)
-        return await app.schedules.add(name, found, args=read_values(texts, found), **given)
+        adding = app.schedules.add(name, found, args=read_values(texts, found), **given)
+        return await audited(app, adding, "schedules.add", name)
 
     _say(target.run(add), target.as_json)
     if not target.code:
@@ -143,7 +145,7 @@ def remove_schedule(
     name: Name,
 ) -> None:
     """Delete a schedule that was added with `schedules add`, or one that is retired."""
-    target.run(lambda opened: opened.schedules.remove(name))
+    target.run(lambda opened: audited(opened, opened.schedules.remove(name), "schedules.remove", name))
     print(printable(f"{name} is removed"))
 
 
@@ -154,7 +156,7 @@ def run_schedule(
     name: Name,
 ) -> None:
     """Create a job of the schedule now, besides its ticks, and print the job's id."""
-    job = target.run(lambda opened: opened.schedules.run(name))
+    job = target.run(lambda opened: audited(opened, opened.schedules.run(name), "schedules.run", name))
     if target.as_json:
         show_json({"job_id": job.id, "schedule": name})
     else:
@@ -168,7 +170,8 @@ def pause_schedule(
     name: Name,
 ) -> None:
     """Stop firing ticks of a schedule until it is resumed."""
-    _say(target.run(lambda opened: opened.schedules.pause(name)), target.as_json)
+    paused = target.run(lambda opened: audited(opened, opened.schedules.pause(name), "schedules.pause", name))
+    _say(paused, target.as_json)
 
 
 @verbs.command("resume")
@@ -178,7 +181,8 @@ def resume_schedule(
     name: Name,
 ) -> None:
     """Fire ticks of a paused schedule again, from now on. A tick that was due before the pause fires now."""
-    _say(target.run(lambda opened: opened.schedules.resume(name)), target.as_json)
+    resumed = target.run(lambda opened: audited(opened, opened.schedules.resume(name), "schedules.resume", name))
+    _say(resumed, target.as_json)
 
 
 def _shown(row: ScheduleRow) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli import times
+from rowlock.cli.acting import audited
 from rowlock.cli.options import LimitOption, grouped_options
 from rowlock.cli.output import printable, show, show_json, up_to
 from rowlock.cli.target import DataTarget
@@ -93,7 +94,8 @@ def set_source(
         changes["factor"] = None if factor == "none" else _number(factor)
 
     def change(app: Rowlock) -> Awaitable[Source]:
-        return app.sources.reset(name) if reset and not changes else app.sources.set(name, afresh=reset, **changes)
+        done = app.sources.reset(name) if reset and not changes else app.sources.set(name, afresh=reset, **changes)
+        return audited(app, done, "sources.set", name, **changes)
 
     _say(target, change)
 
@@ -109,7 +111,7 @@ def pause_source(
 ) -> None:
     """Start no more jobs of a source or class; running jobs go on, waiting jobs stay queued."""
     seconds = None if duration is None else times.duration(duration, "--for")
-    _say(target, lambda app: app.sources.pause(name, seconds))
+    _say(target, lambda app: audited(app, app.sources.pause(name, seconds), "sources.pause", name, seconds=seconds))
 
 
 @verbs.command("resume")
@@ -119,7 +121,7 @@ def resume_source(
     name: SourceName,
 ) -> None:
     """Start jobs of a source or class again: ends its pause, lifts its block and closes its breaker."""
-    _say(target, lambda app: app.sources.resume(name))
+    _say(target, lambda app: audited(app, app.sources.resume(name), "sources.resume", name))
 
 
 def _whole(option: str, text: str) -> int | str | None:

@@ -87,6 +87,7 @@ class Client(Jobs):
         keep: float | timedelta | None = None,
         counted: bool = True,
         public: bool = False,
+        keep_logs: bool = False,
         rules: Mapping[type[BaseException], FailureRule] | None = None,
         runs_on: Literal["redis"] | None = None,
         request: Mapping[str, str | Mapping[str, str]] | None = None,

@@ -16,6 +16,7 @@ from rowlock.core.job import Claimed
 from rowlock.store.engines.engine import Session
 
 Report = Callable[[int | None, str | None, str | None], None]
+KeepLine = Callable[[str, str], None]  # level, message
 
 
 class Enqueues(Protocol):
@@ -40,6 +41,26 @@ class Told:
         yield
 
 
+class KeptLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose lines are also kept with the job, whatever the program's logging is set to."""
+
+    def __init__(self, logger: logging.Logger, extra: Mapping[str, object], keep: KeepLine) -> None:
+        super().__init__(logger, extra)
+        self._keep = keep
+
+    def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
+        """Log a line, and keep it."""
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        super().log(level, msg, *args, **kwargs)
+        if level >= logging.INFO:
+            record = logging.LogRecord("", level, "", 0, msg, args, None)
+            try:
+                text = record.getMessage()
+            except Exception as error:  # as logging itself: a wrong format must not end the attempt
+                text = f"{msg!r} {args!r}: {error}"
+            self._keep(logging.getLevelName(level), text)
+
+
 class Context:
     """The running attempt, as its handler sees it."""
 
@@ -51,12 +72,14 @@ class Context:
         report: Report | None = None,
         resources: Mapping[str, Any] | None = None,
         blocking: bool = False,
+        keep_line: KeepLine | None = None,
     ) -> None:
         self.job_id, self.task, self.attempt, self.token = job.id, job.task, job.attempt, job.token
         self.owner, self.source, self.queue, self.batch_id = job.owner, job.source, job.queue, job.batch_id
         self.resources: Mapping[str, Any] = resources or {}
         self.should_stop = False
         self._app, self._job, self._report, self._blocking = app, job, report, blocking
+        self._keep_line = keep_line
         self.own_transaction = AttemptTransaction(app, job)
         self._lost = False
         self.result_name: str | None = None  # set by result_file()
@@ -73,9 +96,13 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that carries the job's id, task, attempt and worker."""
+        """A logger that carries the job's id, task, attempt and worker. With `keep_logs=True`, the task's lines of
+        level INFO and above are also kept with the job, for its page in the dashboard."""
         extra = {"job_id": self.job_id, "task": self.task, "attempt": self.attempt, "worker": self._job.worker}
-        return logging.LoggerAdapter(logging.getLogger(f"rowlock.task.{self.task}"), extra)
+        logger = logging.getLogger(f"rowlock.task.{self.task}")
+        if self._keep_line is None:
+            return logging.LoggerAdapter(logger, extra)
+        return KeptLog(logger, extra, self._keep_line)
 
     def progress(self, percent: int | None = None, phase: str | None = None, message: str | None = None) -> Told:
         """Report progress (0–100). It is written at most four times a second; the latest report wins."""

@@ -141,10 +141,6 @@ class Plan:
             self._poll_at = -math.inf
         return not self.drained
 
-    def freed(self, source: str, now: float) -> None:
-        """An attempt of this source has ended, and its outcome is written."""
-        self.sources.freed(source, now)
-
     def _poll_now(self) -> None:
         self._poll_at, self._no_plain = -math.inf, (-math.inf, MAX_PRIORITY)
 

@@ -251,6 +251,7 @@ class TaskOptions(JobOptions):
     memory_mb: int | None = None
     counted: bool = True  # in the worker's summary line
     public: bool = False  # everybody with a token may create its jobs through the API
+    keep_logs: bool = False  # what handlers write to ctx.log is kept with the job
     rules: Mapping[type[BaseException], FailureRule] = field(default_factory=dict)
     runs_on: RunsOn | None = None  # "redis": published to workers in other processes, and not run here
     request: Request | None = None  # the fields of what is published; None: those of core/remote.py
@@ -290,6 +291,7 @@ def task_options(
     memory_mb: int | None = None,
     counted: bool = True,
     public: bool = False,
+    keep_logs: bool = False,
     rules: Mapping[type[BaseException], FailureRule] | None = None,
     runs_on: RunsOn | None = None,
     request: Mapping[str, Any] | None = None,
@@ -304,7 +306,7 @@ def task_options(
         given.setdefault("max_attempts", 1)
     if runs_in not in (None, "async", "thread", "process"):
         raise InvalidArguments(f"runs_in must be 'async', 'thread' or 'process', not {runs_in!r}")
-    for what, flag in (("counted", counted), ("public", public)):
+    for what, flag in (("counted", counted), ("public", public), ("keep_logs", keep_logs)):
         if not isinstance(flag, bool):
             raise InvalidArguments(f"{what} must be True or False, not {flag!r}")
     if memory_mb is not None and (not isinstance(memory_mb, int) or memory_mb < 16 or runs_in != "process"):
@@ -314,6 +316,7 @@ def task_options(
         memory_mb=memory_mb,
         counted=counted,
         public=public,
+        keep_logs=keep_logs,
         rules=_checked_rules({} if rules is None else rules),
         runs_on=runs_on,
         request=None if request is None else checked_request(request),

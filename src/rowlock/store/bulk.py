@@ -8,6 +8,7 @@ changes a bounded number of jobs, in one transaction with what it says in the au
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -69,6 +70,7 @@ class Done(NamedTuple):
     looked: int
     changed: int
     done: bool
+    answers: Mapping[str, int] = {}  # what became of the jobs that this call changed
 
 
 def with_states(action: str, wanted: JobFilter) -> JobFilter:
@@ -119,8 +121,9 @@ def remember(token_hash: str, action: str, prepared: Prepared, actor: Actor, wit
 
 
 @operation()
-def act(token_hash: str, actor: Actor, keep: Keep) -> Steps[Done | None]:
-    """Carry out a change for the next jobs; None when there is none of that token. Call it until it is done."""
+def act(token_hash: str, actor: Actor, keep: Keep, tries: int = 1) -> Steps[Done | None]:
+    """Carry out a change for the next jobs; None when there is none of that token. Call it until it is done. A job that
+    is retried gets `tries` more tries."""
     rows = yield Call("lock_preview", token_hash=token_hash)
     if not rows:
         return None
@@ -138,7 +141,8 @@ def act(token_hash: str, actor: Actor, keep: Keep) -> Steps[Done | None]:
         same = (yield Call("still_unchanged", asked=asked, unchanged_since=made_at)) if part else []
         ids, looked = [job.id for job in same], len(part)
         next_id = part[-1] if int(row.looked) + looked < len(chosen) else None
-    changed = len((yield from change(row.action, ids, keep))) if ids else 0
+    answers = Counter(((yield from change(row.action, ids, keep, tries)) if ids else {}).values())
+    changed = answers.total()
     audit_id = row.audit_id
     if audit_id is None:
         details = None if chosen is None else {"ids": chosen[:100]}
@@ -151,7 +155,7 @@ def act(token_hash: str, actor: Actor, keep: Keep) -> Steps[Done | None]:
     else:
         given = {"looked": looked, "changed": changed, "audit_id": audit_id}
         yield Call("advance_preview", token_hash=token_hash, next_id=next_id, **given)
-    return Done(row.action, int(row.looked) + looked, int(row.changed) + changed, next_id is None)
+    return Done(row.action, int(row.looked) + looked, int(row.changed) + changed, next_id is None, answers)
 
 
 @operation()

@@ -82,6 +82,12 @@ def recent(known: Collection[str]) -> Steps[dict[str, Change]]:
     return found
 
 
+@operation(read=True)
+def marks() -> Steps[dict[str, str | None]]:
+    """For each page of a dashboard but those about jobs and queues: a text that differs when it may have changed."""
+    return {row.panel: row.mark for row in (yield Call("panel_marks"))}
+
+
 def unfinished(jobs: Mapping[str, Change]) -> list[str]:
     """The ids of those jobs that have not finished: `known` for the next call of `recent`."""
     return [job.id for job in jobs.values() if job.state in LIVE]

@@ -25,6 +25,7 @@ from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
 from rowlock.store import jobs, leases
 from rowlock.worker.classify import ArgumentsMisfit, InvalidResult, Overran
+from rowlock.worker.job_lines import JobLines
 from rowlock.worker.running import Running
 
 NOTHING = Succeeded(None)
@@ -46,9 +47,10 @@ class Caller:
         report: Callable[[Running], Report],
         blocking: Blocking,
         overran: Callable[[Running], None],
+        lines: JobLines | None = None,
     ) -> None:
         self._app, self._resources = app, resources
-        self._report, self._blocking, self._overran = report, blocking, overran
+        self._report, self._blocking, self._overran, self._lines = report, blocking, overran, lines
 
     async def call(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
         """How the attempt ended, unless it raises. None when its own transaction has committed its success."""
@@ -61,7 +63,12 @@ class Caller:
         ctx = attempt.ctx
         if task.takes_context or app.middlewares or attempt.blocking:
             ctx = attempt.ctx = Context(
-                app, job, report=self._report(attempt), resources=self._resources, blocking=attempt.blocking
+                app,
+                job,
+                report=self._report(attempt),
+                resources=self._resources,
+                blocking=attempt.blocking,
+                keep_line=self._lines.keeper(job) if task.options.keep_logs and self._lines is not None else None,
             )
             ctx.own_transaction.enter()
         else:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, Protocol, TypeVar
@@ -104,6 +105,7 @@ class Claimer:
         self._wake = asyncio.Event()
         self._pauses, self._closed = 0, False
         self._lost_claims: list[str] = []
+        self._freed: Counter[str] = Counter()
 
     # --- what the pool tells
 
@@ -124,7 +126,7 @@ class Claimer:
 
     def freed(self, source: str) -> None:
         """An attempt of this source has ended, and its outcome is written."""
-        self.plan.freed(source, time.monotonic())
+        self._freed[source] += 1  # the plan is told in the next round, once for all attempts that have ended by then
         self._wake.set()
 
     def forgotten(self) -> None:
@@ -171,8 +173,10 @@ class Claimer:
         if self._pauses or self._closed:
             await self._sleep(PAUSE_SECONDS)
             return 0.0
-        slots = self._slots
-        action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), time.monotonic())
+        slots, now = self._slots, time.monotonic()
+        while self._freed:
+            self.plan.sources.freed(*self._freed.popitem(), now)
+        action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), now)
         if isinstance(action, Sleep):
             await self._sleep(action.until - time.monotonic())
             return 0.0

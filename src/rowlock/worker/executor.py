@@ -7,8 +7,8 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rowlock.client.client import Client
 from rowlock.client.tasks import Task
@@ -19,6 +19,7 @@ from rowlock.worker.batch_marks import BatchMarks
 from rowlock.worker.caller import Caller
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.classify import NotRegistered, end_of, stopped
+from rowlock.worker.job_lines import JobLines
 from rowlock.worker.processes.children import Children, Quarantine
 from rowlock.worker.processes.places import NotImportable
 from rowlock.worker.processes.spawned import NotStarted
@@ -31,9 +32,11 @@ from rowlock.worker.stopping import Stopping
 from rowlock.worker.suspects import Suspects
 from rowlock.worker.threads import Threads
 
+if TYPE_CHECKING:
+    from rowlock.signals.traces import Traces
+
 log = logging.getLogger("rowlock.worker")
 
-IDLE_SECONDS = 3600.0  # between rounds for which no job has arrived
 ALONE_SECONDS = 0.02  # between looks at whether all other attempts have returned
 
 
@@ -52,23 +55,27 @@ class Executor:
         stopping: Stopping,
         progress: ProgressBook,
         batches: BatchMarks,
+        lines: JobLines | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._settled, self._progress, self._batches = settler, settled, progress, batches
-        self._context = contextvars.copy_context()
+        self._context, self._traces = contextvars.copy_context(), traces
+        slots.start_waiting = self.start_waiting
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
         self._children, self._quarantine = Children(app, slots.size), Quarantine(app)
         self._caller = Caller(
-            app, resources, report=progress.reporter, blocking=self._threads.call, overran=stopping.overran
+            app,
+            resources,
+            report=progress.reporter,
+            lines=lines,
+            blocking=self._threads.call,
+            overran=stopping.overran,
         )
 
-    async def round(self) -> float:
-        """Jobs were claimed: start as many as there are free slots. Returns the delay before the next round."""
-        self._start_waiting()
-        return IDLE_SECONDS
-
-    def _start_waiting(self) -> None:
+    def start_waiting(self) -> None:
+        """Start as many of the claimed jobs as there are free slots."""
         slots, create_task = self._slots, asyncio.get_running_loop().create_task
         unstarted, size = slots.unstarted, slots.size
         while not slots.closed and slots.occupied < size:
@@ -93,11 +100,14 @@ class Executor:
         """Run one claimed job from lookup to outcome. Never raises: every error becomes an outcome."""
         attempt.begun = True
         running_job.set(attempt.job)
+        span = None if self._traces is None else self._begin_span(self._traces, attempt)
         try:
             end = await self._run(attempt) if attempt.reason is None else stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
         attempt.ended = True
+        if span is not None:
+            span(end)
         try:
             if end is None:
                 self._settled_itself(attempt)
@@ -105,6 +115,24 @@ class Executor:
                 self._settler.settle(attempt, end)
         finally:
             self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
+
+    def _begin_span(self, traces: Traces, attempt: Running) -> Callable[[AttemptEnd | None], None] | None:
+        """Start the attempt's span; follow-ups and a child process belong to it. Returns what ends it. Span processors
+        are the user's code: one that raises costs the span and not the job."""
+        try:
+            span = traces.started(attempt.job)
+            attempt.job = attempt.job._replace(traceparent=traces.name(span) or attempt.job.traceparent)
+        except Exception:
+            log.exception("Job %s runs without a span", attempt.job.id, extra=job_fields(attempt.job))
+            return None
+
+        def end_span(end: AttemptEnd | None) -> None:
+            try:
+                traces.ended(span, end)
+            except Exception:
+                log.exception("the span of job %s could not be ended", attempt.job.id, extra=job_fields(attempt.job))
+
+        return end_span
 
     def _settled_itself(self, attempt: Running) -> None:
         self._settled.by_itself(attempt)
@@ -146,7 +174,7 @@ class Executor:
         if attempt.job.losses:
             self._suspects.returned(attempt)
         if slots.unstarted or slots.suspects:
-            self._start_waiting()
+            self.start_waiting()
         self._claimer.returned(time.monotonic() - attempt.started, len(slots.unstarted))
 
     async def close(self) -> None:

@@ -3,8 +3,8 @@ shutdown read them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 from rowlock.core.job import Claimed
@@ -21,7 +21,7 @@ class Slots:
         self.unstarted: deque[Running] = deque()  # claimed, and to be started in this order
         self.suspects: deque[Running] = deque()  # claimed, and waiting for the quarantine child
         self.occupied = 0  # slots with an attempt that has not returned
-        self.arrived = asyncio.Event()  # set when jobs were claimed
+        self.start_waiting: Callable[[], None] = _nothing  # of the executor, which sets it: start what was claimed
         self.closed = False  # nothing more is started
 
     @property
@@ -45,9 +45,9 @@ class Slots:
         for job in claimed:
             attempt = held[job.id] = Running(job, sent)
             unstarted.append(attempt)
-        self.arrived.set()
         with suppress(Exception):  # a logging filter is user code
             self.watcher.claimed(claimed, sent)
+        self.start_waiting()  # here, not in a task that waits for news: that would delay each job by a turn of the loop
 
     def holds(self, attempt: Running) -> bool:
         """Whether this attempt, and not a later one of its job, holds the job's lease here."""
@@ -58,3 +58,7 @@ class Slots:
         if held := self.holds(attempt):
             del self.held[attempt.job.id]
         return held
+
+
+def _nothing() -> None:
+    """Nobody starts jobs here."""

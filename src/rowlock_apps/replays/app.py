@@ -19,6 +19,8 @@ class Replays(Rowlock):
         migrations = Migrations("replays", HERE / "migrations")
         super().__init__(database, config=config or HERE / "config.yaml", migrations=migrations)
         self.include_router(routes_of(self))
+        if (HERE / "static" / "index.html").exists():  # built from ui/src/replays: `make ui` in a checkout
+            self.serve_pages(HERE / "static")
         tasks.register(self)
 
     def configure(self, settings: Any, folder: str | None = None) -> None:

@@ -160,7 +160,7 @@ async def delete_replay(tx: Session, replay_id: str) -> None:
 
 
 async def add_export(tx: Session, job_id: str, replay_id: str, owner: str, job_type: str) -> None:
-    """Write down which replay a new job exports, and forget jobs of this replay that retention has removed."""
+    """Write down which replay a job exports, and forget jobs of this replay that retention has removed."""
     await tx.execute(
         """
         DELETE FROM replays_exports
@@ -169,7 +169,10 @@ async def add_export(tx: Session, job_id: str, replay_id: str, owner: str, job_t
         replay_id,
     )
     await tx.execute(
-        "INSERT INTO replays_exports (job_id, replay_id, owner_user_id, job_type) VALUES ($1, $2, $3, $4)",
+        """
+        INSERT INTO replays_exports (job_id, replay_id, owner_user_id, job_type) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (job_id) DO NOTHING
+        """,
         *(job_id, replay_id, owner, job_type),
     )
 

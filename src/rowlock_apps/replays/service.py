@@ -114,9 +114,9 @@ async def delete_replay(app: Rowlock, owner: str, replay_id: str) -> None:
 
 
 async def create_export(app: Rowlock, owner: str, replay_id: str, job_type: str) -> str:
-    """Create a job that exports a replay, and answer its id. The job and its link to the replay are written in one
-    transaction; from there on the outputPath is worked out and the request published by Rowlock's bridge, if the
-    settings have a Redis."""
+    """Create a job that exports a replay, and answer its id; while such a job is unfinished, answer that one. The job
+    and its link to the replay are written in one transaction. If the settings have a Redis, Rowlock's bridge works out
+    the outputPath and publishes the request."""
     head = _found(await records.find_replay(app, owner, _id(replay_id, REPLAY)), REPLAY)
     check(head.frame_count, head.duration_ms)
     path = input_path(app, replay_id)
@@ -126,7 +126,7 @@ async def create_export(app: Rowlock, owner: str, replay_id: str, job_type: str)
     async with app.transaction() as tx:
         await _hold_replay(tx, owner, replay_id)
         arguments = {"replayId": replay_id, "inputPath": str(path), "durationMs": head.duration_ms}
-        job = await app.get_task(job_type).using(owner=owner).enqueue(**arguments)
+        job = await app.get_task(job_type).using(owner=owner, key=replay_id, unique="until_done").enqueue(**arguments)
         await records.add_export(tx, job.id, replay_id, owner, job_type)
         return job.id
 

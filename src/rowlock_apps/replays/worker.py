@@ -198,6 +198,8 @@ class Worker:
             finally:
                 self._job = None
                 beats.cancel()
+            if told.changed.is_set():
+                await told.send()  # the last progress stays with the job
             return {
                 "status": "SUCCEEDED",
                 "resultUri": str(request.target),

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -137,6 +138,19 @@ async def test_a_job_whose_replay_makes_no_sense_fails_with_a_code(api: Api, ana
             job = await ended(api, ana, made.id)
             assert (job["status"], job["errorCode"]) == ("FAILED", code), job
     assert await _files(api) == []
+
+
+def test_a_full_disk_is_told_before_there_is_a_job() -> None:
+    """The replay is written to a file for the worker first; a process that may write no more stands for a full disk."""
+    script = (
+        "import resource, tempfile, pathlib, os; from rowlock_apps.replays.service import write_input\n"
+        "folder = tempfile.mkdtemp(); resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "try: write_input(pathlib.Path(folder, 'a.json'), 'x' * 1000)\n"
+        "except Exception as error: print(error.code, os.listdir(folder))\n"
+        "os.rmdir(folder)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "EXPORTS_FULL []\n"
 
 
 def test_without_any_ffmpeg_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,15 @@
 """S3.34: the routes of replays and matches that do not concern jobs: create, list, read, delete, each for its owner."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from api.conftest import Api
 from apps.replays.replays import ask_export, create, replay
+from support.remote import until
 
 
 async def test_a_replay_is_created_listed_read_and_deleted(api: Api, ana: str) -> None:
@@ -112,6 +115,22 @@ async def test_an_export_job_is_created_by_the_replay_routes_alone(api: Api, ana
         assert (status, body["code"]) == (404, "TASK_NOT_FOUND")
 
 
+async def test_a_second_request_for_an_export_that_is_not_finished_is_answered_with_the_first_job(
+    api: Api, ana: str
+) -> None:
+    """S3.11: a double click makes one job."""
+    replay_id, other = await create(api, ana), await create(api, ana)
+    first = await ask_export(api, ana, replay_id)
+    both = await asyncio.gather(*(ask_export(api, ana, replay_id) for _ in range(5)))
+    assert both == [first] * 5
+    assert await ask_export(api, ana, replay_id, "thumbnail") != first
+    assert await ask_export(api, ana, other) != first
+    await api.ask("POST", f"/api/jobs/{first}/cancel", ana)
+    second = await ask_export(api, ana, replay_id)
+    assert second != first
+    assert len((await api.ask("GET", "/api/jobs", ana))[1]["items"]) == 4
+
+
 async def test_a_replay_is_not_deleted_while_it_is_exported(api: Api, ana: str) -> None:
     replay_id = await create(api, ana)
     job_id = await ask_export(api, ana, replay_id)
@@ -121,6 +140,35 @@ async def test_a_replay_is_not_deleted_while_it_is_exported(api: Api, ana: str) 
     assert (await api.ask("DELETE", f"/api/replays/{replay_id}", ana))[0] == 204
     assert (await api.ask("GET", f"/api/jobs/{job_id}", ana))[1]["status"] == "CANCELLED"
     assert list((api.app.results.path / ".inputs").iterdir()) == [], "the replay's file goes with the replay"
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+async def test_of_an_export_and_a_delete_at_the_same_moment_the_second_sees_the_first(
+    api: Api, ana: str, url: str
+) -> None:
+    """Neither is a job left without its replay, nor is a replay deleted under its job."""
+    replay_id = await create(api, ana)
+    other = psycopg.connect(url)
+    other.execute("UPDATE replays_replays SET title = title")  # what both do first
+    with other, psycopg.connect(url, autocommit=True) as watcher:
+        asked = asyncio.create_task(api.ask("POST", f"/api/replays/{replay_id}/exports/mp4", ana))
+        await _waiting_for_a_lock(watcher, 1)
+        deleting = asyncio.create_task(api.ask("DELETE", f"/api/replays/{replay_id}", ana))
+        await _waiting_for_a_lock(watcher, 2)
+        other.commit()
+        answers = {(await asked)[0], (await deleting)[0]}
+    jobs = (await api.ask("GET", "/api/jobs", ana))[1]["items"]
+    left = (await api.ask("GET", f"/api/replays/{replay_id}", ana))[0]
+    assert (answers, len(jobs), left) in [({202, 409}, 1, 200), ({404, 204}, 0, 404)]
+
+
+async def _waiting_for_a_lock(watcher: psycopg.Connection[Any], number: int) -> None:
+    def waiting() -> bool:
+        sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        row = watcher.execute(sql).fetchone()
+        return row is not None and row[0] >= number
+
+    await until(waiting)
 
 
 NONSENSE: list[tuple[dict[str, Any], str]] = [

@@ -25,9 +25,10 @@ async def rows(app: Replays) -> dict[str, dict[str, Any]]:
 async def test_the_view_has_the_columns_and_words_of_the_document(far_api: Api, remote: Remote) -> None:
     """S3.17, S3.18, S3.19: QUEUED until a worker has answered, RUNNING, SUCCEEDED, FAILED, CANCELLED."""
     token = await far_api.token("ana")
-    replay_id = await create(far_api, token)
+    replays = [await create(far_api, token) for _ in range(5)]
     queued, running, succeeded, failed, cancelled = [
-        await ask_export(far_api, token, replay_id, kind) for kind in ("mp4", "thumbnail", "mp4", "mp4", "mp4")
+        await ask_export(far_api, token, replay_id, kind)
+        for replay_id, kind in zip(replays, ("mp4", "thumbnail", "mp4", "mp4", "mp4"), strict=True)
     ]
     for job_id in (queued, running, succeeded, failed, cancelled):
         await remote.request(job_id)
@@ -50,7 +51,7 @@ async def test_the_view_has_the_columns_and_words_of_the_document(far_api: Api, 
         cancelled: "CANCELLED",
     }
     assert {row["owner_user_id"] for row in found.values()} == {"ana"}
-    assert {row["target_replay_id"] for row in found.values()} == {replay_id}
+    assert [found[job_id]["target_replay_id"] for job_id in (queued, running, succeeded)] == replays[:3]
     assert [found[job_id]["job_type"] for job_id in (queued, running)] == ["REPLAY_MP4", "REPLAY_THUMBNAIL"]
     assert (found[queued]["progress"], found[queued]["started_at"], found[queued]["ended_at"]) == (0, None, None)
     assert found[running]["progress"] == 40

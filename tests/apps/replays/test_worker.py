@@ -13,9 +13,13 @@ import psutil
 import pytest
 
 from api.conftest import Api
-from apps.replays.media import is_mp4, is_png, sleeping_ffmpeg, wait_until_gone
+from apps.replays.media import fake_ffmpeg, is_mp4, is_png, sleeping_ffmpeg, wait_until_gone
 from apps.replays.replays import ask_export, create, ended, replay
 from rowlock.cli.main import execute
+from rowlock_apps.replays import encoder
+from rowlock_apps.replays.app import Replays
+from rowlock_apps.replays.output import written_once
+from rowlock_apps.replays.worker import settings_of
 from support.redis_server import RedisServer
 from support.remote import Remote, until, until_state
 
@@ -42,6 +46,19 @@ def start(remote: Remote) -> Iterator[Start]:
     for process in started:
         process.kill()
         process.wait(10)
+
+
+def test_the_settings_choose_whether_exports_run_here_or_behind_redis(tmp_path: Path) -> None:
+    """Also settings that come later, as those of a command with --config do."""
+    (tmp_path / "far.yaml").write_text("redis: {url: 'redis://127.0.0.1:1/0'}")
+    far, near = Replays(config=tmp_path / "far.yaml"), Replays()
+    assert sorted(far.registry.elsewhere()) == ["REPLAY_MP4", "REPLAY_THUMBNAIL"]
+    assert near.registry.elsewhere() == {}
+    here, there = near.settings, far.settings
+    near.configure(there)
+    far.configure(here)
+    assert sorted(near.registry.elsewhere()) == ["REPLAY_MP4", "REPLAY_THUMBNAIL"]
+    assert far.registry.elsewhere() == {}
 
 
 def test_the_worker_imports_neither_rowlock_nor_a_database_driver() -> None:
@@ -184,3 +201,52 @@ async def test_the_request_of_a_killed_worker_is_done_by_another_one(
     assert (await ended(far_api, token, job_id))["status"] == "SUCCEEDED"
     for pid in pids():  # a real encoder ends when nobody sends pictures any more
         os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_a_worker_that_is_at_work_for_long_keeps_its_request_and_finds_streams_that_vanished(
+    far_api: Api, remote: Remote, start: Start, tmp_path: Path
+) -> None:
+    """Another worker would take the request over after 0.8 s without a beat; the encoder takes longer. Then Redis loses
+    the stream with its group, and the next request is done all the same."""
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    real = encoder.program()
+    fake_ffmpeg(tmp_path, f'echo x >> {begun}; while [ ! -e {go} ]; do sleep 0.02; done; exec {real} "$@"')
+    quick = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "TAKEOVER_MS": "800"}
+    workers = [start(**quick), start(**quick)]
+    token = await far_api.token("ana")
+    job_id = await ask_export(far_api, token, await create(far_api, token))
+    beats = lambda: remote.redis.xlen(remote.key("job.progress"))  # noqa: E731
+    await until(lambda: begun.exists())
+    seen = beats()
+    await until(lambda: beats() >= seen + 4)  # they come every 0.45 s: twice the time of a takeover
+    go.touch()
+    assert (await ended(far_api, token, job_id))["status"] == "SUCCEEDED"
+    assert begun.read_text() == "x\n", "one worker has encoded it, once"
+
+    remote.redis.delete(remote.key("job.requests"))
+    job_id = await ask_export(far_api, token, await create(far_api, token), "thumbnail")
+    assert (await ended(far_api, token, job_id))["status"] == "SUCCEEDED"
+    for worker in workers:
+        worker.send_signal(signal.SIGTERM)
+    assert [worker.wait(30) for worker in workers] == [0, 0]
+
+
+async def test_a_file_that_appears_at_the_output_path_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """Two workers may do one request at the same time."""
+    target = tmp_path / "job/1-00c0ffee/replay.mp4"
+    async with written_once(target) as partial:
+        partial.write_bytes(b"mine")
+        target.write_bytes(b"theirs")
+    assert target.read_bytes() == b"theirs"
+    assert os.listdir(target.parent) == ["replay.mp4"]
+
+
+def test_the_worker_says_which_variable_is_wrong() -> None:
+    for changes, words in (
+        ({"JOBS_EXPORT_PATH": ""}, "JOBS_EXPORT_PATH is not set"),
+        ({"BEAT_MS": "often"}, "BEAT_MS"),
+        ({"TAKEOVER_MS": "-1"}, "TAKEOVER_MS"),
+    ):
+        with pytest.raises(SystemExit, match=words):
+            settings_of({"JOBS_EXPORT_PATH": "/tmp/exports"} | changes)

@@ -138,6 +138,7 @@ async def test_under_every_fault_at_once_nothing_is_lost_and_every_job_has_one_o
     effects = sorted(job for (job,) in race.query("SELECT job FROM effects"))
     expected = sorted(str(job) for (job,) in race.query("SELECT id FROM {t}jobs WHERE task = 'effect'"))
     assert effects == expected
+    race.check_numbers()
     print(
         f"{len(rows)} jobs, {len(strangers)} not accepted, {sum(r.losses for r in rows.values())} losses; {chaos.done}"
     )

@@ -43,6 +43,7 @@ async def test_kill_9_of_random_workers_loses_nothing_and_uses_no_try(race: Race
     race.judge()
     lost = [attempt for attempt in race.attempts() if attempt[2] == "lost"]
     assert lost, "no job was running when its worker was killed: the test did not bite"
+    race.check_numbers()
 
 
 async def kept_at_work(race: Race, pid: str) -> bool:

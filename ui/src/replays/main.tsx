@@ -1,4 +1,6 @@
 import { render } from "preact";
 import "../shared/base.css";
+import "./style.css";
+import { App } from "./app.tsx";
 
-render(<main>Replays</main>, document.getElementById("page")!);
+render(<App />, document.getElementById("page")!);

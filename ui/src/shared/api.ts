@@ -1,4 +1,13 @@
-// Requests to the job API of this server. The session cookie says who asks; it is never readable here.
+// Requests to the job API of this server. The session cookie says who asks; it is never readable here. What changes
+// something also carries the session's CSRF token, which another site cannot know.
+import { read, write } from "./json.ts";
+
+let csrf: string | null = null;
+
+/** Send this CSRF token from now on: `csrf` of the session. */
+export function useCsrf(token: string | null): void {
+  csrf = token;
+}
 
 /** What the server answered instead of what was asked for (problem details). */
 export class Problem extends Error {
@@ -43,6 +52,7 @@ interface Options {
 
 async function ask<T>(method: string, path: string, { body, query, signal }: Options): Promise<T> {
   const headers: Record<string, string> = { Accept: "application/json" };
+  if (csrf !== null && method !== "GET") headers["X-Rowlock-CSRF"] = csrf;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer: Response;
   try {
@@ -50,7 +60,7 @@ async function ask<T>(method: string, path: string, { body, query, signal }: Opt
       method,
       headers,
       credentials: "same-origin",
-      ...(body !== undefined && { body: JSON.stringify(body) }),
+      ...(body !== undefined && { body: write(body) }),
       ...(signal && { signal }),
     });
   } catch (error) {
@@ -65,7 +75,7 @@ async function ask<T>(method: string, path: string, { body, query, signal }: Opt
 
 function parse(text: string): unknown {
   try {
-    return text === "" ? undefined : JSON.parse(text);
+    return text === "" ? undefined : read(text);
   } catch {
     return undefined;
   }

@@ -68,7 +68,7 @@ async def carry_out_change(service: Serving, actor: Acting, body: ActShape) -> d
     done = await service.run(bulk.act(tokens.hash_of(body.token), actor, service.client.keep))
     if done is None:
         raise Refusal("NOT_FOUND", "this change was never previewed, is done, or was previewed too long ago")
-    return plain(done, service.zone)  # type: ignore[no-any-return]
+    return {"action": done.action, "looked": done.looked, "changed": done.changed, "done": done.done}
 
 
 @router.post("/jobs/{jobId}/retry", responses=REFUSED)

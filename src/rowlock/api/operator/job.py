@@ -112,7 +112,6 @@ def _part(
 
 
 def _attempt(one: Attempt, service: Service) -> dict[str, Any]:
-    message, _, rest = (one.error_message or "").partition("\n")
     return {
         "attempt": one.attempt,
         "outcome": one.outcome,
@@ -120,8 +119,8 @@ def _attempt(one: Attempt, service: Service) -> dict[str, Any]:
         "startedAt": plain(one.started_at, service.zone),
         "endedAt": plain(one.finished_at, service.zone),
         "errorCode": one.error_code,
-        "errorMessage": message if one.error_message is not None else None,
-        "traceback": getattr(one, "traceback", None) or rest or None,
+        "errorMessage": one.error_message,
+        "traceback": one.traceback,
     }
 
 

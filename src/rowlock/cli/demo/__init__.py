@@ -1,1 +1,2 @@
-"""`rowlock demo`: the verb (`command`), its jobs (`load`, `tasks`) and what it shows (`screen`)."""
+"""`rowlock demo`: the verb (`command`), its jobs (`load`, `tasks`), what it shows (`screen`) and its end on a terminal
+(`dashboard`)."""

@@ -29,20 +29,37 @@ def demo(
             metavar="[NAME]", help="engine, or a sample system: bookmarks, stickers, cronjobs, coins, replays"
         ),
     ] = ENGINE,
-    once: Annotated[bool, typer.Option("--once", help="Print plain lines instead of a live display")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print plain lines instead of a live display, and end without the dashboard")
+    ] = False,
     database: DatabaseOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Watch a worker run jobs of every kind, or watch a sample system that is built on Rowlock."""
     play = _engine(config) if name == ENGINE else _system(name, config)
     silence_logs()
+    live = on_terminal() and not once
     with _database(database) as url:
-        mistakes = play(url, on_terminal() and not once)
+        mistakes = play(url, live)
         _say_what_next(name, url, kept=database is not None)
+        if live:
+            _show_dashboard(name, url, config)
     for mistake in mistakes:
         complain(mistake)
     if mistakes:
         raise typer.Exit(FAILED)
+
+
+def _show_dashboard(name: str, url: str, config: str | None) -> None:
+    """Serve the dashboard until Ctrl-C, if what it needs is installed."""
+    try:
+        from rowlock.cli.demo.dashboard import show
+    except ImportError:
+        print('dashboard  needs more packages: pip install "rowlock[api]"')
+        return
+    from rowlock.cli.demo.tasks import QUEUE
+
+    show(url, config, [QUEUE] if name == ENGINE else None)
 
 
 def _engine(config: str | None) -> Play:

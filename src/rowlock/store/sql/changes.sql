@@ -31,6 +31,30 @@ SELECT queue, 'running', count(*) FROM {t}jobs_live WHERE state = 'running' GROU
 UNION ALL
 SELECT name, 'paused', 1 FROM {t}queues WHERE paused_at IS NOT NULL;
 
+-- name: panel_marks
+-- For each page of a dashboard, a text that differs when what it shows may have changed. Pages about jobs and queues need
+-- none: the statements around this one tell them what has changed.
+SELECT 'audit' AS panel, CAST(coalesce((SELECT max(id) FROM {t}audit), 0) AS text) AS mark
+UNION ALL
+SELECT 'failures', CAST((SELECT max(finished_at) FROM {t}attempts) AS text)
+UNION ALL
+SELECT 'logs', CAST((SELECT max(at) FROM {t}job_logs) AS text)
+UNION ALL
+SELECT 'workers', count(*) || ':' || sum(running) || ':' || sum(CASE WHEN expires_at > {now} THEN 1 ELSE 0 END) || ':'
+       || max(CAST(started_at AS text))
+FROM {t}workers
+UNION ALL
+SELECT 'schedules', count(*) || ':' || count(paused_at) || ':' || count(retired_at) || ':' || count(problem) || ':'
+       || coalesce(max(CAST(last_tick AS text)), '') || ':' || coalesce(max(CAST(last_job AS text)), '')
+FROM {t}schedules
+UNION ALL
+SELECT 'sources', count(*) || ':' || count(paused_until) || ':' || count(opened_at) || ':'
+       || coalesce(max(CAST(last_failure_at AS text)), '') || ':' || coalesce(sum(coalesce(concurrency, 0)), 0)
+FROM {t}sources
+UNION ALL
+SELECT 'batches', (SELECT CAST(id AS text) FROM {t}batches ORDER BY id DESC LIMIT 1) || ':'
+       || (SELECT count(*) FROM {t}batches WHERE finished_at IS NULL);
+
 -- part: change_columns
 -- What an operator is told of a job.
 CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,

@@ -1,0 +1,319 @@
+"""The dashboard in a real browser, over a real server and a real worker, on each engine."""
+
+import re
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from rowlock.store import tokens
+from support.browser import OpenWindow
+from support.dashboard_world import LINKS, World, until, world
+from support.server import PostgresDatabases
+from support.stores import ENGINES
+
+expect.set_options(timeout=30_000)  # for a busy machine; a correct page needs less than a second
+PHONE = {"viewport": {"width": 390, "height": 844}}
+VIEWS = {  # each with something that only the database could have told
+    "now": "queues are fine",
+    "jobs?state=running": "films.export",
+    "queues": "films",
+    "failures": "SMTP_550",
+    "workers": "films.export",
+    "schedules": "nightly",
+    "sources": "domain:a0.example",
+    "batches": "import 7",
+    "charts": "Ends of jobs",
+    "feed": "What operators did",
+    "new/links.enrich": "Fetch a page and note its title.",
+}
+
+
+ONE_ENGINE = pytest.mark.parametrize("shop_url", ["sqlite"], indirect=True)  # what the browser does is the same on both
+HOSTILE = Path(__file__).with_name("hostile.txt").read_text("utf-8").splitlines()
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def shop_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A migrated database for all tests of this module on an engine."""
+    if request.param == "sqlite":
+        file = tmp_path_factory.mktemp("shop") / "jobs.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), file)
+        yield f"sqlite:///{file}"
+        return
+    server: PostgresDatabases = request.getfixturevalue("postgres_server")
+    name = f"rowlock_shop_{uuid.uuid4().hex[:12]}"
+    yield server.create_database(name, template=request.getfixturevalue("template"))
+    server.drop_database(name)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shop(shop_url: str) -> AsyncIterator[World]:
+    """One system for all tests of this module on an engine. A test changes only jobs that it has made."""
+    async with world(shop_url) as made:
+        yield made
+
+
+async def show(page: Page, view: str) -> None:
+    """Go to a view by its address, as a bookmark would."""
+    await page.evaluate("(hash) => { location.hash = hash; }", f"#/{view}")
+
+
+async def confirm(page: Page, button: str) -> None:
+    """Press the button of the open dialog, and wait until it has done its work."""
+    await page.get_by_role("dialog").get_by_role("button", name=button).click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+async def live(page: Page) -> None:
+    await expect(page.locator(".live")).to_have_text("live")
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", {}), ("dark", PHONE)], ids=["light", "dark phone"])
+async def test_each_view_shows_what_is_in_the_database_to_everybody(
+    shop: World, window: OpenWindow, scheme: str, size: dict[str, Any]
+) -> None:
+    async with window(await shop.login(), color_scheme=scheme, **size) as shown:
+        await live(shown.page)
+        for view, text in {**VIEWS, f"job/{shop.jobs['dead']}": "no such mailbox"}.items():
+            await show(shown.page, view)
+            await expect(shown.page.locator("main")).to_contain_text(text)
+            await expect(shown.page.locator(".loading")).to_have_count(0)
+            assert (view, await shown.overflowing()) == (view, [])
+            if shop.engine == "sqlite":  # the page is the same on both
+                assert (view, await shown.axe()) == (view, [])
+
+
+async def test_numbers_are_those_of_the_database(shop: World, window: OpenWindow) -> None:
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        await show(page, "jobs?task=links.enrich")
+        await expect(page.locator(".chips")).to_contain_text(re.compile(rf"succeeded\s*{LINKS}"))
+        await expect(page.locator("table.jobs tbody tr")).to_have_count(LINKS + 1)
+        await show(page, "batches")
+        await expect(page.locator("main tbody")).to_contain_text(f"{LINKS} / {LINKS}")
+        await show(page, f"job/{shop.jobs['running']}")
+        await expect(page.locator("main")).to_contain_text("40 % drawing frame 12")
+        await expect(page.locator(".explain")).to_contain_text("has run attempt 1 since")
+        await expect(page.get_by_label("Log lines")).to_contain_text("drawing 30 frames")
+        await show(page, f"job/{shop.jobs['queued']}")
+        await expect(page.locator(".explain")).to_contain_text("waits for its time")
+        await show(page, f"job/{shop.jobs['succeeded']}")
+        await expect(page.get_by_role("link", name="import 7")).to_be_visible()
+        await expect(page.get_by_role("link", name="links.report")).to_be_visible()
+
+
+async def test_a_change_is_seen_without_a_reload(shop: World, window: OpenWindow) -> None:
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        tag = f"t{uuid.uuid4().hex[:8]}"
+        await show(page, f"jobs?tag={tag}")
+        await expect(page.locator("main")).to_contain_text("No job matches this filter")
+        await live(page)
+        job = await shop.tasks["mail.send"].using(tags=[tag]).enqueue(to="new@example.com")
+        await expect(page.locator(f"tr[data-id='{job.id}']")).to_contain_text("dead")
+        await page.context.set_offline(True)
+        shown.expect("ERR_INTERNET_DISCONNECTED")
+        await show(page, "queues")
+        await expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+        await page.context.set_offline(False)
+        await page.get_by_role("button", name="Try again").click()
+        await expect(page.locator("main tbody")).to_contain_text("films")
+
+
+async def test_each_action_does_what_it_says_and_is_in_the_audit(shop: World, window: OpenWindow) -> None:
+    app = shop.app
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        await live(page)
+
+        await show(page, "new/films.export")
+        await page.get_by_label("frames").fill("7")
+        await page.get_by_role("button", name="Enqueue").click()
+        await expect(page.locator(".job-line")).to_contain_text("running")
+        film = page.url.rpartition("/")[2]
+        assert (await app.job(film)).args == {"frames": 7}
+
+        await page.get_by_role("button", name="Cancel").click()
+        await confirm(page, "Cancel 1")
+        await until(app, film, "cancelled")
+        await expect(page.locator(".job-line")).to_contain_text("cancelled")
+
+        await page.get_by_role("button", name="Retry").click()
+        await confirm(page, "Retry 1")
+        await until(app, film, "running")
+        await app.cancel(film)
+        await until(app, film, "cancelled")
+
+        await page.get_by_role("link", name="Run again").click()
+        await expect(page.get_by_label("as JSON")).to_have_value(re.compile(r'"frames": 7'))
+        await page.get_by_label("as JSON").fill('{"frames": 8}')
+        await page.get_by_role("button", name="Enqueue").click()
+        await expect(page.locator("pre").first).to_contain_text('"frames": 8')
+        again = page.url.rpartition("/")[2]
+        assert again != film
+        await app.cancel(again)
+
+        await show(page, "queues")
+        await page.get_by_role("button", name="Pause coins").click()
+        await confirm(page, "Pause")
+        await expect(page.get_by_role("button", name="Resume coins")).to_be_visible()
+        await page.get_by_role("button", name="Resume coins").click()
+        await confirm(page, "Resume")
+
+        await show(page, "schedules")
+        await page.get_by_role("button", name="Pause nightly").click()
+        await confirm(page, "Pause")
+        await expect(page.get_by_role("button", name="Resume nightly")).to_be_visible()
+        await page.get_by_role("button", name="Resume nightly").click()
+        await confirm(page, "Resume")
+        await page.get_by_role("button", name="Run now nightly").click()
+        await confirm(page, "Run now")
+        await expect(page.locator("h1")).to_have_text("nightly")
+
+        await show(page, "sources")
+        await page.get_by_role("button", name="Pause domain:a1.example").click()
+        await confirm(page, "Pause")
+        await expect(page.get_by_role("button", name="Resume domain:a1.example")).to_be_visible()
+        await page.get_by_role("button", name="Resume domain:a1.example").click()
+        await confirm(page, "Resume")
+
+        await show(page, "feed")
+        told = page.get_by_label("What operators did")
+        for action in ("cancel", "retry", "queue", "schedule", "source"):
+            await expect(told).to_contain_text(action)
+
+
+async def test_an_action_on_a_filter_counts_first_and_changes_nothing_else(shop: World, window: OpenWindow) -> None:
+    app, tag = shop.app, f"t{uuid.uuid4().hex[:8]}"
+    send = shop.tasks["mail.send"]
+    made = [await send.using(tags=[tag], delay=3600).enqueue(to=f"{n}@example.com") for n in range(5)]
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        await show(page, f"jobs?tag={tag}")
+        await expect(page.locator("table.jobs tbody tr")).to_have_count(5)
+        for row in (0, 1):
+            await page.locator("table.jobs tbody input").nth(row).check()
+        await page.get_by_role("button", name="Run 2 now").click()
+        await confirm(page, "Run now 2")
+        await expect(page.locator(".chips")).to_contain_text(re.compile(r"dead\s*2"))
+        await page.get_by_role("button", name="Cancel all").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("3 jobs")
+        await page.get_by_role("button", name="Leave it").click()
+        assert sorted([(await app.job(job.id)).state for job in made]) == ["dead"] * 2 + ["queued"] * 3
+        await page.get_by_role("button", name="Cancel all").click()
+        await confirm(page, "Cancel 3")
+        await expect(page.get_by_role("status").filter(has_text="3 jobs cancelled")).to_be_visible()
+        assert sorted([(await app.job(job.id)).state for job in made]) == ["cancelled"] * 3 + ["dead"] * 2
+    assert (await app.job(shop.jobs["queued"])).state == "queued"
+    assert (await app.job(shop.jobs["running"])).state == "running"
+
+
+@ONE_ENGINE
+async def test_the_keyboard_is_enough(shop: World, window: OpenWindow) -> None:
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        await live(page)
+        for keys, view in (("gq", "queues"), ("gj", "jobs"), ("f", "jobs?state=dead")):
+            for key in keys:
+                await page.keyboard.press(key)
+            await page.wait_for_url(f"**/#/{view}")
+        await expect(page.locator(".list-status")).to_contain_text("with this filter")
+        await page.keyboard.press("/")
+        await expect(page.get_by_label("Filter", exact=True)).to_be_focused()
+        await page.keyboard.press("Control+a")
+        await page.keyboard.type("task:coins.fetch")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/#/jobs?task=coins.fetch")
+        await expect(page.locator(f"tr[data-id='{shop.jobs['retryable']}']")).to_be_visible()
+        await page.locator("h1").focus()
+        await page.keyboard.press("j")
+        await page.keyboard.press("x")
+        await expect(page.locator("tr.selected")).to_have_count(1)
+        await page.keyboard.press("c")
+        await expect(page.get_by_role("dialog")).to_contain_text("1 job")
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"**/#/job/{shop.jobs['retryable']}")
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog")).to_contain_text("Shortcuts")
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        line = f"12:00:01 ERROR worker: Job {shop.jobs['dead']} (mail.send) failed, now dead"
+        await page.keyboard.press("Control+k")
+        await expect(page.get_by_role("combobox", name="Job id")).to_be_focused()
+        await page.keyboard.type(line)
+        await expect(page.get_by_role("dialog").get_by_role("option").first).to_contain_text("mail.send")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"**/#/job/{shop.jobs['dead']}")
+
+
+@ONE_ENGINE
+async def test_a_reader_sees_everything_and_can_change_nothing(shop: World, window: OpenWindow) -> None:
+    async with window(await shop.login(scope="operator:read")) as shown:
+        page = shown.page
+        await expect(page.locator(".top")).to_contain_text("Read-only")
+        assert "once" not in page.url  # the secret is gone from the address
+        for view in ("jobs", "queues", "schedules", "sources", f"job/{shop.jobs['dead']}"):
+            await show(page, view)
+            await expect(page.locator("main h1")).to_be_visible()
+            await expect(page.locator(".loading")).to_have_count(0)
+            verbs = re.compile(r"^(Retry|Cancel|Delete|Pause|Resume|Run)")
+            assert await page.locator("main").get_by_role("button", name=verbs).count() == 0
+
+
+@ONE_ENGINE
+async def test_strangers_get_the_login_and_a_token_opens_a_session(shop: World, window: OpenWindow) -> None:
+    secret = tokens.new_secret()
+    await (await shop.app.store()).run(tokens.create(secret, None, "operator", None))
+    async with window(shop.url) as shown:
+        shown.expect("status of 401")
+        page = shown.page
+        await page.get_by_label("Login link or token").fill("rowlock_wrong")
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.get_by_role("alert")).to_contain_text("not valid")
+        assert await shown.axe() == []
+        await page.get_by_label("Login link or token").fill(secret)
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.locator("h1")).to_have_text("Now")
+        assert secret not in await page.evaluate(
+            "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"
+        )
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page.get_by_label("Login link or token")).to_be_visible()
+
+
+async def test_it_works_under_a_prefix(sqlite_url: str, window: OpenWindow) -> None:
+    async with world(sqlite_url, **{"api.base_path": "/tools/rowlock"}) as made:
+        async with window(await made.login()) as shown:
+            await live(shown.page)
+            await show(shown.page, "queues")
+            await expect(shown.page.locator("main tbody")).to_contain_text("films")
+
+
+@ONE_ENGINE
+async def test_hostile_text_in_every_field_runs_nothing(shop: World, window: OpenWindow) -> None:
+    assert len(HOSTILE) >= 40
+    ids = await shop.hostile(HOSTILE)
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        await page.evaluate("window.ran = 0")
+        await live(page)
+        views = [view.partition("?")[0].partition("/")[0] for view in VIEWS]
+        for view in [*views, "jobs?state=dead", *(f"job/{job_id}" for job_id in ids)]:
+            await show(page, view)
+            await expect(page.locator("main h1")).to_be_visible()
+            await expect(page.locator(".loading")).to_have_count(0)
+        for text in HOSTILE[:3]:  # also what somebody types or opens
+            await show(page, f"jobs?queue={text}")
+            await show(page, f"job/{text}")
+            await show(page, text)
+        shown.expect("status of (404|422)")
+        assert await page.evaluate("window.ran") == 0
+        assert await page.locator("main img, main iframe, main script, main object, main embed").count() == 0

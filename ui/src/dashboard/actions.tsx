@@ -1,0 +1,105 @@
+// Retry, cancel, run now, delete: of one job, of some, of everything that matches a filter. First a preview with the
+// number of jobs, then, after a confirmation, as many requests as it takes.
+import { useEffect, useState } from "preact/hooks";
+import { post } from "../shared/api.ts";
+import { count, plural } from "./format.ts";
+import { Dialog } from "./parts/dialogs.tsx";
+import { State } from "./parts/bits.tsx";
+import { useShell } from "./store.ts";
+import type { Action, Count, JobRow, State as JobState } from "./types.ts";
+import type { Filter } from "./filter.ts";
+
+export type Target = { ids: string[] } | { filter: Filter };
+
+interface Preview {
+  token: string;
+  count: Count;
+  states: Partial<Record<JobState, number>>;
+  sample: JobRow[];
+}
+interface Step {
+  looked: number;
+  changed: number;
+  done: boolean;
+}
+
+export const WORDS: Record<Action, { verb: string; past: string; says: string }> = {
+  retry: { verb: "Retry", past: "retried", says: "They are queued again, with at least one more attempt." },
+  cancel: { verb: "Cancel", past: "cancelled", says: "Waiting jobs end at once; running ones are asked to stop." },
+  runNow: { verb: "Run now", past: "made due", says: "They no longer wait for their time." },
+  delete: { verb: "Delete", past: "deleted", says: "They and their results are removed. This cannot be undone." },
+};
+
+/** The dialog of an action: what it would do, and then how far it is. */
+export function ActionDialog({ action, target, close, done }: { action: Action; target: Target; close: () => void; done: () => void }) {
+  const { tell } = useShell();
+  const [preview, setPreview] = useState<Preview | string | null>(null);
+  const [step, setStep] = useState<Step | null>(null);
+  const words = WORDS[action];
+  useEffect(() => {
+    post<Preview>("api/operator/jobs/preview", { action, ...target }).then(setPreview, (error: Error) => setPreview(error.message));
+  }, []);
+
+  async function run(token: string): Promise<void> {
+    try {
+      let now: Step = { looked: 0, changed: 0, done: false };
+      setStep(now);
+      while (!now.done) {
+        now = await post<Step>("api/operator/jobs/act", { token });
+        setStep(now);
+      }
+      const left = now.looked - now.changed;
+      const rest = left > 0 ? ` ${plural(left, "job")} had changed meanwhile and ${left === 1 ? "was" : "were"} left alone.` : "";
+      tell(`${plural(now.changed, "job")} ${words.past}.${rest}`);
+    } catch (error) {
+      tell(error instanceof Error ? error.message : String(error), "failed");
+    }
+    done();
+    close();
+  }
+
+  const ready = preview !== null && typeof preview !== "string";
+  const none = ready && preview.count.count === 0;
+  return (
+    <Dialog title={`${words.verb}: ${ready ? `${count(preview.count)} ${preview.count.count === 1 ? "job" : "jobs"}` : "…"}`} close={close}>
+      {preview === null && <p class="quiet">Counting…</p>}
+      {typeof preview === "string" && <p class="bad-text">{preview}</p>}
+      {none && <p>None of these jobs is in a state in which it can be {words.past}.</p>}
+      {ready && !none && <Summary preview={preview} says={words.says} />}
+      {step && <progress class="progress" value={ready ? Math.min(step.looked, preview.count.count) : 0} max={ready ? preview.count.count : 1} aria-label="Progress of the action" />}
+      <div class="dialog-buttons">
+        <button type="button" onClick={close}>{none || typeof preview === "string" ? "Close" : "Leave it"}</button>
+        {ready && !none && (
+          <button type="button" class={action === "retry" || action === "runNow" ? "main" : "main danger-main"} disabled={step !== null} onClick={() => void run(preview.token)}>
+            {words.verb} {count(preview.count)}
+          </button>
+        )}
+      </div>
+    </Dialog>
+  );
+}
+
+function Summary({ preview, says }: { preview: Preview; says: string }) {
+  return (
+    <>
+      <p>{says}</p>
+      <ul class="inline-list">
+        {Object.entries(preview.states).map(([state, size]) => (
+          <li key={state}><State state={state as JobState} /> {count({ count: size, exact: preview.count.exact })}</li>
+        ))}
+      </ul>
+      <ul class="sample" aria-label="Some of them">
+        {preview.sample.map((job) => (
+          <li key={job.jobId}><code>{job.jobId}</code> {job.task}</li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+/** The action that a view has open, and how to open one. */
+export function useAction(done: () => void): [(action: Action, target: Target) => void, preact.JSX.Element | null] {
+  const [open, setOpen] = useState<{ action: Action; target: Target } | null>(null);
+  const dialog = open && <ActionDialog {...open} close={() => setOpen(null)} done={done} />;
+  return [(action, target) => setOpen({ action, target }), dialog];
+}

@@ -1,0 +1,56 @@
+// Who is here: an operator sees the dashboard, anybody else the login.
+import { useEffect, useState } from "preact/hooks";
+import { get, post, Problem, remove, useCsrf } from "../shared/api.ts";
+import { stopLive } from "./live.ts";
+import { Login } from "./login.tsx";
+import { Page } from "./page.tsx";
+import type { Session } from "./types.ts";
+
+const ONCE = /^#once=(.+)$/;
+
+export function App() {
+  const [session, setSession] = useState<Session | null | undefined>(undefined);
+  const [said, setSaid] = useState("");
+
+  function enter(found: Session): void {
+    if (!found.scope.startsWith("operator")) {
+      setSaid("This login is for one owner's jobs. The dashboard needs an operator's.");
+      setSession(null);
+      return;
+    }
+    useCsrf(found.csrf);
+    setSession(found);
+  }
+
+  async function open(): Promise<void> {
+    const once = ONCE.exec(location.hash)?.[1];
+    // A link is used up by this request: take it out of the address, the history and the reach of a reload.
+    if (once) history.replaceState(null, "", location.pathname);
+    try {
+      enter(once ? await post<Session>("api/session", { once: decodeURIComponent(once) }) : await get<Session>("api/session"));
+    } catch (error) {
+      if (error instanceof Problem && (once || error.status !== 401)) setSaid(error.message);
+      setSession(null);
+    }
+  }
+
+  async function logOut(): Promise<void> {
+    stopLive();
+    await remove("api/session").catch(() => undefined);
+    useCsrf(null);
+    setSession(null);
+  }
+
+  useEffect(() => {
+    void open();
+    const onHash = (): void => {
+      if (ONCE.test(location.hash)) void open();
+    };
+    window.addEventListener("hashchange", onHash);
+    return () => window.removeEventListener("hashchange", onHash);
+  }, []);
+
+  if (session === undefined) return <p class="loading">Reading…</p>;
+  if (session === null) return <Login said={said} enter={enter} />;
+  return <Page session={session} logOut={() => void logOut()} />;
+}

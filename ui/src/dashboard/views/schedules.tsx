@@ -1,0 +1,111 @@
+// Schedules: the rule in words, when it fires next, and what became of the last ticks.
+import { post } from "../../shared/api.ts";
+import { clock } from "../../shared/time.ts";
+import { Dots } from "../charts/small.tsx";
+import { useData } from "../data.ts";
+import { Ago, Empty, Head } from "../parts/bits.tsx";
+import { Icon } from "../parts/icon.tsx";
+import { Loaded } from "../parts/loaded.tsx";
+import { go, link, type Route } from "../router.ts";
+import { useShell } from "../store.ts";
+import type { Page, Tick } from "../types.ts";
+
+interface Schedule {
+  id: string;
+  task: string;
+  rule: string;
+  zone: string;
+  pausedAt: string | null;
+  problem: string | null;
+  words: string;
+  next: string[];
+  ticks: Tick[];
+}
+
+export function Schedules({ route }: { route: Route }) {
+  const data = useData<Page<Schedule>>("api/operator/schedules", { limit: 200 }, ["schedules"]);
+  return (
+    <>
+      <Head title="Schedules" />
+      <Loaded data={data}>
+        {({ items }) => items.length === 0 ? (
+          <Empty title="There is no schedule"><p>Add one with <code>@app.schedule</code> in your code, or:</p><pre>rowlock schedules add nightly TASK --cron "0 3 * * *"</pre></Empty>
+        ) : (
+          <table class="list">
+            <thead>
+              <tr>
+                <th scope="col">Schedule</th><th scope="col" class="wide">Rule</th><th scope="col">Next</th>
+                <th scope="col" class="wide">Last ticks</th><th scope="col"><span class="off-screen">Actions</span></th>
+              </tr>
+            </thead>
+            <tbody>{items.map((schedule) => <Row key={schedule.id} schedule={schedule} named={route.query["name"] === schedule.id} reload={data.reload} />)}</tbody>
+          </table>
+        )}
+      </Loaded>
+    </>
+  );
+}
+
+function Row({ schedule, named, reload }: { schedule: Schedule; named: boolean; reload: () => void }) {
+  const { session, ask } = useShell();
+  const path = `api/operator/schedules/${encodeURIComponent(schedule.id)}`;
+  const paused = schedule.pausedAt !== null;
+  const missed = schedule.ticks.filter(({ what }) => what === "missed").length;
+  function run(): void {
+    ask({
+      title: `Run ${schedule.id} now?`, text: `A job of ${schedule.task} is enqueued beside its ticks.`, button: "Run now",
+      act: async () => {
+        const { jobId } = await post<{ jobId: string }>(`${path}/run`);
+        go(link("job", jobId));
+        return `Schedule ${schedule.id} was run.`;
+      },
+    });
+  }
+  function change(): void {
+    const verb = paused ? "resume" : "pause";
+    ask({
+      title: `${paused ? "Resume" : "Pause"} ${schedule.id}?`,
+      text: paused ? "It fires again from its next tick." : "Its ticks fire no more jobs until it is resumed.",
+      button: paused ? "Resume" : "Pause",
+      act: async () => {
+        await post(`${path}/${verb}`);
+        reload();
+        return `Schedule ${schedule.id} is ${paused ? "on again" : "paused"}.`;
+      },
+    });
+  }
+  return (
+    <tr class={named ? "named" : undefined}>
+      <th scope="row">
+        <a data-row href={link("jobs", "", { schedule: schedule.id })}>{schedule.id}</a>
+        {paused && <span class="badge warn"><Icon name="pause" />paused</span>}
+        <span class="below quiet">{schedule.task}</span>
+        <span class="narrow quiet">{schedule.words}</span>
+        {schedule.problem && <span class="below bad-text">{schedule.problem}</span>}
+      </th>
+      <td class="wide">{schedule.words}<span class="below quiet"><code>{schedule.rule}</code> {schedule.zone}</span></td>
+      <td>
+        {paused || !schedule.next[0] ? "–" : <Ago at={schedule.next[0]} />}
+        {!paused && schedule.next.slice(0, 3).map((at) => (
+          <span key={at} class="below quiet wide-block">{clock(at, schedule.zone)}{differs(at, schedule.zone) && ` (${clock(at, undefined, false)} here)`}</span>
+        ))}
+      </td>
+      <td class="wide">
+        {schedule.ticks.length === 0 ? <span class="quiet">none yet</span> : <Dots ticks={schedule.ticks} label={`Last ${schedule.ticks.length} ticks of ${schedule.id}: ${missed} missed`} />}
+        {missed > 0 && <span class="below warn-text">{missed} missed</span>}
+      </td>
+      <td class="row-actions">
+        {session.mayChange && (
+          <>
+            <button type="button" onClick={run}>Run now<span class="off-screen"> {schedule.id}</span></button>
+            <button type="button" onClick={change}>{paused ? "Resume" : "Pause"}<span class="off-screen"> {schedule.id}</span></button>
+          </>
+        )}
+      </td>
+    </tr>
+  );
+}
+
+function differs(at: string, zone: string): boolean {
+  return clock(at, zone) !== clock(at);
+}
