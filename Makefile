@@ -20,7 +20,7 @@ GRAPHILE := bench/systems/graphile
 # The generator of API clients that the docs show has a venv of its own: it needs an older typer than we do.
 CLIENT := $(VENV)/client
 
-.PHONY: help demo test soak path ui bench bench-full bench-compare bench-tools lint format wheel clean
+.PHONY: help demo test soak path ui images bench bench-full bench-compare bench-tools lint format wheel clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demo"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench   measure against other queues (up to 15 minutes)   make bench-full   the same, an hour"
 	@echo "make bench-compare ARGS=REV   this tree against an earlier commit, in the same minutes"
 	@echo "make ui      build the dashboard and the other pages, if their sources in ui/ have changed"
+	@echo "make images  take the pictures of the dashboard in docs/images (three minutes)"
 	@echo "make lint    ruff, mypy, import layers, tsc   make format   let ruff rewrite"
 	@echo "make wheel   build dist/*.whl                 make clean    remove what make made"
 
@@ -40,6 +41,9 @@ demo: $(VENV)/.core
 
 ui: $(VENV)/.dev
 	$(BIN)/python ui/build.py
+
+images: ui
+	cd tests && ../$(BIN)/python -m support.dashboard_images ../docs/images
 
 test: lint ui
 	$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder $(ARGS)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rowlock.api.caller import Caller
     from rowlock.api.server import Server
     from rowlock.bridge.bridge import Bridge
+    from rowlock.signals.traces import Traces
     from rowlock.store.tokens import Scope
     from rowlock.worker.dispatcher import Dispatcher
     from rowlock.worker.lease import Lease
@@ -130,6 +131,13 @@ class Rowlock(Client):
         its checks: Host and Origin headers, size of the body, token, rate limits. On a path that both have, yours is
         served."""
         self.routers.append(router)
+
+    def _make_traces(self) -> Traces:
+        try:
+            from rowlock.signals.traces import Traces
+        except ImportError as error:
+            raise ConfigError('traces need a library: pip install "rowlock[otel]"') from error
+        return Traces()
 
     def add_own_tasks(self) -> None:
         """The task that delivers webhooks, where they are enabled: one more task costs each claim a look."""

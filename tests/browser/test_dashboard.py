@@ -17,6 +17,7 @@ from support.dashboard_world import LINKS, World, until, world
 from support.server import PostgresDatabases
 from support.stores import ENGINES
 
+expect.set_options(timeout=30_000)  # for a busy machine; a correct page needs less than a second
 PHONE = {"viewport": {"width": 390, "height": 844}}
 VIEWS = {  # each with something that only the database could have told
     "now": "queues are fine",
@@ -99,6 +100,7 @@ async def test_numbers_are_those_of_the_database(shop: World, window: OpenWindow
         await show(page, f"job/{shop.jobs['running']}")
         await expect(page.locator("main")).to_contain_text("40 % drawing frame 12")
         await expect(page.locator(".explain")).to_contain_text("has run attempt 1 since")
+        await expect(page.get_by_label("Log lines")).to_contain_text("drawing 30 frames")
         await show(page, f"job/{shop.jobs['queued']}")
         await expect(page.locator(".explain")).to_contain_text("waits for its time")
         await show(page, f"job/{shop.jobs['succeeded']}")
@@ -257,6 +259,7 @@ async def test_a_reader_sees_everything_and_can_change_nothing(shop: World, wind
     async with window(await shop.login(scope="operator:read")) as shown:
         page = shown.page
         await expect(page.locator(".top")).to_contain_text("Read-only")
+        assert "once" not in page.url  # the secret is gone from the address
         for view in ("jobs", "queues", "schedules", "sources", f"job/{shop.jobs['dead']}"):
             await show(page, view)
             await expect(page.locator("main h1")).to_be_visible()

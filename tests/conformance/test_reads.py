@@ -14,7 +14,7 @@ from rowlock.core.job import Job
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.policy import fixed
 from rowlock.core.states import State
-from rowlock.store import reads, workers
+from rowlock.store import look, reads, workers
 from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.engines.queries import bind, compile_query, load
 from rowlock.store.reads import JobFilter
@@ -165,7 +165,7 @@ async def test_lists_ids_and_counts_mean_the_same_filter(rig: Rig) -> None:
         wanted = JobFilter(states=tuple(states), owner=owner, **other)
         right = [job for job in reversed(jobs) if fits(job, wanted)]
         assert await rig.store.run(reads.list_jobs(wanted, 1_000)) == right, wanted
-        assert await rig.store.run(reads.ids_of(wanted, 1_000)) == [job.id for job in reversed(right)], wanted
+        assert await rig.store.run(look.page(wanted, 1_000)) == ([job.id for job in right], None), wanted
         assert await rig.store.run(reads.count(wanted)) == len(right), wanted
 
 
@@ -178,7 +178,7 @@ async def test_lists_ids_and_counts_mean_the_same_filter(rig: Rig) -> None:
         JobFilter(owner="ana", states=(State.DEAD, State.CANCELLED)),
     ],
 )
-async def test_pages_and_batches_show_every_job_once(rig: Rig, wanted: JobFilter) -> None:
+async def test_pages_show_every_job_once(rig: Rig, wanted: JobFilter) -> None:
     await zoo(rig)
     right = [job.id for job in await everything(rig) if fits(job, wanted)]
     assert len(right) > 5
@@ -187,10 +187,6 @@ async def test_pages_and_batches_show_every_job_once(rig: Rig, wanted: JobFilter
         assert len(page) <= 5
         pages += [job.id for job in page]
     assert pages == right[::-1]
-    batches: list[str] = []
-    while batch := await rig.store.run(reads.ids_of(wanted, 4, batches[-1] if batches else None)):
-        batches += batch
-    assert batches == right
 
 
 async def test_a_filters_values_are_values_and_nothing_else(rig: Rig) -> None:
@@ -199,7 +195,7 @@ async def test_a_filters_values_are_values_and_nothing_else(rig: Rig) -> None:
     for text, name in itertools.product(HOSTILE, ("task", "queue", "owner", "source", "tag")):
         wanted = replace(JobFilter(), **{name: text})
         assert await rig.store.run(reads.list_jobs(wanted, 10)) == [], text
-        assert await rig.store.run(reads.ids_of(replace(wanted, states=(State.DEAD,)), 10)) == [], text
+        assert await rig.store.run(look.page(replace(wanted, states=(State.DEAD,)), 10)) == ([], None), text
         assert await rig.store.run(reads.count(wanted)) == 0, text
     assert await rig.everything() == before
 
@@ -224,7 +220,7 @@ async def test_what_cannot_be_meant_is_refused(rig: Rig) -> None:
 
 async def plan(rig: Rig, statement: str, wanted: JobFilter) -> str:
     query = load(rig.store.engine)[statement]
-    params = {"id": reads.LAST_ID if "list" in statement else numbered(0), "n": 50, **reads.params(wanted)}
+    params = {"id": reads.LAST_ID, "low": numbered(0), "n": 50, "skip": 999, **reads.params(wanted)}
     async with rig.store.transaction() as tx:
         words = {"postgres": "EXPLAIN", "sqlite": "EXPLAIN QUERY PLAN"}[rig.store.engine]
         return "\n".join(str(row[-1]) for row in await tx.fetch(f"{words} {query.sql}", *bind(query, params, None)))
@@ -247,12 +243,17 @@ async def test_lists_walk_an_index_past_100_000_finished_jobs(filling: Rig, anal
             "jobs_finished_default_owner_state_id_idx",
         ),
     }
-    for (path, wanted), names in indexes.items():
-        for verb in ("list", "ids"):
-            text = await plan(rig, f"{verb}_{path}", wanted)
-            assert any(f"{name} " in text for name in names), text
-            assert "Seq Scan on jobs_finished" not in text, text
-            assert "SCAN j\n" not in text, text
+    looked = ("finished", "finished_dead", "finished_owner", "finished_owner_dead")
+    statements = [
+        (statement, wanted, names)
+        for index, ((path, wanted), names) in zip(looked, indexes.items(), strict=True)
+        for statement in (f"list_{path}", f"edge_{index}", f"look_{index}")
+    ]
+    for statement, wanted, names in statements:
+        text = await plan(rig, statement, wanted)
+        assert any(f"{name} " in text for name in names), (statement, text)
+        assert "Seq Scan on jobs_finished" not in text, (statement, text)
+        assert "SCAN j\n" not in text, (statement, text)
     newest = [job_id for job_id, *_ in reversed(rows)]
     assert [job.id for job in await rig.store.run(reads.list_jobs(JobFilter(), 50))] == newest[:50]
     assert await rig.store.run(reads.count(JobFilter())) == 10_000
@@ -310,7 +311,7 @@ async def test_stats_of_a_long_line_say_that_they_are_not_exact(rig: Rig, monkey
     await rig.enqueue_many(60)
     stats = await rig.store.run(reads.stats())
     assert (stats.exact, stats.queues[0].queued) == (False, 210)
-    await rig.cancel(*await rig.store.run(reads.ids_of(JobFilter(), 210)))
+    await rig.cancel(*await rig.store.run(reads.newest_ids(JobFilter(), 210)))
     await rig.enqueue_many(401, delay=60)
     stats = await rig.store.run(reads.stats())
     assert (stats.exact, stats.queues[0].waiting) == (False, 400)

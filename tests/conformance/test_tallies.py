@@ -78,7 +78,7 @@ async def test_hours_and_totals_keep_what_minutes_forget(rig: Rig, store: Store,
     await store.run(tallies.forget())
     seconds = await rig.fetch("SELECT DISTINCT seconds FROM {t}rollups")
     by_hour: Counter[str] = Counter()
-    for numbers in (await store.run(tallies.by_time(began - timedelta(hours=1)))).values():
+    for numbers in (await store.run(tallies.by_time(began - timedelta(hours=1), seconds=3600))).values():
         by_hour.update(numbers)
     expected: Counter[str] = Counter()
     for (_, _, what), number in whole.items():

@@ -136,7 +136,7 @@ class Worker:
             self.ends.remove(over)
             self.table.running[over[1]] -= 1
             self.table.running_of_class[class_of(over[1])] -= 1
-            self.plan.sources.freed(over[1], self.now)
+            self.plan.sources.freed(over[1], 1, self.now)
 
 
 def closed(count: int, priority: int = 0, task: str = "a") -> Table:
@@ -219,7 +219,7 @@ def full(source: str = "api:x") -> SeenSources:
 
 def test_a_look_that_began_before_an_attempt_ended_does_not_close_its_source() -> None:
     sources = full()
-    sources.freed("api:x", 1.05)
+    sources.freed("api:x", 1, 1.05)
     sources.saw(sources.ranges(), [seen("api:x", concurrency=1, running=1)], 1.0, 1.1)
     assert sources.has_open(1.1)
     sources.saw(sources.ranges(), [seen("api:x", concurrency=1, running=1)], 1.2, 1.3)
@@ -228,12 +228,27 @@ def test_a_look_that_began_before_an_attempt_ended_does_not_close_its_source() -
 
 def test_a_claim_that_began_before_an_attempt_ended_does_not_close_its_source() -> None:
     sources = full()
-    sources.freed("api:x", 1.05)
+    sources.freed("api:x", 1, 1.05)
     sources.took([], Taken([]), 1.0, 1.1)
     gates = {"api:x": OPEN._replace(concurrency=1, running=1)}
     left = {("default", "a", 0, "api:x")}
     sources.took([seen("api:x")], Taken([NOBODY], False, left, gates), 1.0, 1.1)
     assert sources.has_open(1.1)
+
+
+@pytest.mark.parametrize("ended", [1, 2])
+def test_a_full_source_has_a_turn_of_as_many_jobs_as_attempts_of_it_have_ended(ended: int) -> None:
+    """Else a claim would name twice as many sources as it needs."""
+    sources, heads = (
+        SeenSources([("default", "a")], 5.0),
+        [seen(f"api:{n}", concurrency=2, running=2) for n in range(80)],
+    )
+    sources.saw(sources.ranges(), heads, 0.0, 0.0)
+    for head in heads:
+        sources.freed(head.source, ended, 1.0)
+    turns = sources.turns(64, 1.0)
+    assert turns is not None
+    assert len(turns.heads) == 64 / ended
 
 
 def test_a_full_class_opens_when_an_attempt_of_any_of_its_sources_ends() -> None:
@@ -243,7 +258,7 @@ def test_a_full_class_opens_when_an_attempt_of_any_of_its_sources_ends() -> None
         sources.ranges(), [seen("api:x", **gate), seen("api:y", **gate), seen("web:z", concurrency=0)], 0.0, 0.0
     )
     assert not sources.has_open(0.0)
-    sources.freed("api:x", 1.05)
+    sources.freed("api:x", 1, 1.05)
     sources.saw(sources.ranges(), [seen("api:x", **gate), seen("api:y", **gate)], 1.0, 1.1)
     assert {head.source for head in sources.turns(9, 1.1).heads} == {"api:x", "api:y"}
 

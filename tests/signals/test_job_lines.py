@@ -12,7 +12,7 @@ import pytest
 
 from rowlock import Context, JobDead, JobFields, Permanent, Rowlock
 from rowlock.cli.logs import JsonLines, TextLines
-from support.contract_tasks import WAIT, working
+from support.contract_tasks import WAIT, until, working
 
 CANARY = "canary-7f3a"
 FIELDS = ("job_id", "task", "attempt", "worker")
@@ -187,7 +187,7 @@ async def test_an_attempt_does_not_see_the_context_variables_of_the_one_before_i
         seen.append(color.get())
         color.set("red")
 
-    async with working(app, pool_size=1):
-        jobs = await paint.enqueue_many([{}] * 5)
-        await asyncio.gather(*[job.wait(timeout=WAIT) for job in jobs])
-    assert seen == ["none"] * 5
+    await paint.enqueue_many([{}] * 400)  # so many that jobs are claimed ahead: they start when another one returns
+    async with working(app, pool_size=2):
+        await until(lambda: len(seen) == 400)
+    assert seen == ["none"] * 400

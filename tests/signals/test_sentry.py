@@ -1,10 +1,7 @@
 """Sentry: every failed attempt arrives, grouped, and with nothing of the job's data."""
 
 import asyncio
-import gzip
-import http.server
 import json
-import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -16,44 +13,9 @@ from sentry_sdk.transport import Transport
 from rowlock import ConfigError, Permanent, Rowlock, fixed
 from rowlock.core.config import load_settings
 from support.contract_tasks import WAIT, working
+from support.sentry_receiver import Receiver
 
 CANARY = "c4n4ry-9d1e"
-
-
-class Receiver:
-    """A Sentry on the loopback that keeps what it is sent."""
-
-    def __init__(self) -> None:
-        self.raw: list[bytes] = []
-        kept = self.raw
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                kept.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
-                self.send_response(200)
-                self.send_header("Content-Length", "2")
-                self.end_headers()
-                self.wfile.write(b"{}")
-
-            def log_message(self, *_: Any) -> None: ...
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.dsn = f"http://key@127.0.0.1:{self._server.server_port}/1"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        envelopes = [Envelope.deserialize(body) for body in self.raw]
-        return [dict(event) for each in envelopes if (event := each.get_event()) is not None]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(body.decode() for body in self.raw)
 
 
 @pytest.fixture
@@ -153,8 +115,8 @@ async def test_nothing_of_a_job_s_data_is_sent(
         except KeyError as error:
             error.add_note(f"with {inner}")
             text = (
-                f"GET https://ana:{CANARY}@a.example/p?q={CANARY}#{CANARY} by {CANARY}@mail.example"
-                f" Cookie: sid={CANARY}"
+                f"GET https://ana:{CANARY}@a.example/p?q={CANARY}#{CANARY} by {CANARY}@mail.example "
+                f"and ana.b@post.example Cookie: sid={CANARY}"
             )
             failure = RuntimeError(text)
             failure.request = local  # type: ignore[attr-defined]
@@ -170,6 +132,7 @@ async def test_nothing_of_a_job_s_data_is_sent(
     assert "https://a.example/p" in receiver.text
     assert receiver.text.count(CANARY) == 0
     assert "12345678" not in receiver.text
+    assert "post.example" not in receiver.text, "addresses of people"
 
 
 class Kept(Transport):

@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -183,3 +185,35 @@ def test_the_reference_page_lists_every_metric_with_its_kind_labels_and_place() 
         for m in METRICS.values()
     ]
     assert rows == wanted
+
+
+def test_each_of_several_processes_has_a_port_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("from rowlock import Rowlock\n\napp = Rowlock('sqlite:///shop.db')\n")
+    port = next(port for port in iter(free_port, None) if port < 65_000 and _is_free(port + 1))
+    command = [
+        sys.executable,
+        "-m",
+        "rowlock",
+        "worker",
+        "--app",
+        "shop",
+        "--processes",
+        "2",
+        "--metrics-port",
+        str(port),
+    ]
+    log = tmp_path / "log"
+    with log.open("w") as stream, subprocess.Popen(command, cwd=tmp_path, stdout=stream, stderr=stream) as supervisor:
+        try:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and log.read_text().count("Metrics at http://127.0.0.1:") < 2:
+                time.sleep(0.05)
+            assert [get(each, "/livez") for each in (port, port + 1)] == [(200, "ok\n")] * 2, log.read_text()
+        finally:
+            supervisor.terminate()
+            assert supervisor.wait(timeout=60) == 0, log.read_text()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) != 0

@@ -65,7 +65,7 @@ def add_tasks(app: Rowlock) -> dict[str, Task]:
     @app.task("links.report", queue="links")
     async def report(finished: dict[str, Any]) -> None: ...
 
-    @app.task("films.export", queue="films", timeout=600)
+    @app.task("films.export", queue="films", timeout=600, keep_logs=True)
     async def export(ctx: Context, frames: int) -> None:
         """Draw a film; it runs until somebody cancels it."""
         ctx.log.info("drawing %d frames", frames)
@@ -81,7 +81,7 @@ def add_tasks(app: Rowlock) -> dict[str, Task]:
     async def fetch(market: str) -> None:
         raise ConnectionError(f"{market} hung up")
 
-    @app.task("hostile", queue="<img src=x onerror=window.ran++>")
+    @app.task("hostile", queue="<img src=x onerror=window.ran++>", keep_logs=True)
     async def hostile(ctx: Context, text: str, fails: bool) -> dict[str, str]:
         ctx.log.warning("%s", text)
         await ctx.progress(10, phase=text, message=text)
@@ -96,13 +96,13 @@ def add_tasks(app: Rowlock) -> dict[str, Task]:
 
 
 @asynccontextmanager
-async def world(url: str, **settings: Any) -> AsyncIterator[World]:
+async def world(url: str, queues: list[str] = QUEUES, **settings: Any) -> AsyncIterator[World]:
     """The system, for as long as the block lasts."""
     flags = {"database": url, "api.port": 0, "worker.poll_interval_seconds": 0.2, **settings}
     app = Rowlock(settings=load_settings(env={}, flags=flags))
     tasks = add_tasks(app)
     await app.migrate()
-    async with app, app.worker(queues=QUEUES, pool_size=4, shutdown_timeout_seconds=0.5):
+    async with app, app.worker(queues=queues, pool_size=4, shutdown_timeout_seconds=0.5):
         jobs = await fill(app, tasks)
         async with app.dispatcher(), serving(app) as server:
             yield World(app, "http://{}:{}{}".format(*server.address, app.settings.api.base_path), jobs, tasks)

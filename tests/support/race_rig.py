@@ -275,7 +275,7 @@ class Race:
         )
         outcomes = self.query("SELECT outcome, count(*) FROM {t}attempts GROUP BY 1")
         rows.update({f"attempt.{outcome}": int(number) for outcome, number in outcomes})
-        for table in ("counters", "rollups"):
+        for table in ("counters", "rollups WHERE seconds = 60", "rollups WHERE seconds = 3600"):
             summed = f"SELECT what, number FROM {{t}}{table} UNION ALL SELECT what, number FROM {{t}}tallies"
             told = Counter(
                 {what: int(n) for what, n in self.query(f"SELECT what, sum(number) FROM ({summed}) c GROUP BY 1")}

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 
 from rowlock.bridge.listener import Listener
 from rowlock.bridge.messages import CANCELS, PROGRESS, REQUESTS, RESULTS
+from rowlock.bridge.meter import BridgeMeter
 from rowlock.bridge.publisher import Publisher
 from rowlock.bridge.streams import REFUSED, TROUBLE, Streams, Trouble
 from rowlock.client.client import Client
@@ -25,7 +26,7 @@ from rowlock.store import tasks as stored_tasks
 from rowlock.store.engines.engine import Store, Wakeups
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.heartbeat import boottime
-from rowlock.worker.lifecycle import signals
+from rowlock.worker.lifecycle import metrics_shown, signals
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import Registration, worker_id
 from rowlock.worker.sweeper import Sweeper
@@ -55,6 +56,7 @@ class Bridge:
         self.streams = Streams(app.settings.redis, self.id)
         self.in_touch_since = boottime()  # since when every heartbeat of this bridge has reached the database
         self._wakeups: Wakeups | None = None
+        self._meter = BridgeMeter(app, self.streams)
         self._started = False
 
     # --- start
@@ -119,6 +121,9 @@ class Bridge:
         self._loops.start("sweep", self.sweeper.round)
         self._loops.start("trim", self._trim)
         self._loops.start("cancel", self._cancel)
+        if self.app.metered or self._worker.metrics_port is not None:
+            self._loops.start("measure", self._meter.round)
+            self.app.meters.append(self._meter.samples)
         log.info("Bridge started: %s, Redis at %s, tasks %s", self.id, self.streams.place, ", ".join(self._tasks))
 
     # --- run
@@ -197,6 +202,8 @@ class Bridge:
         log.info("Bridge stopped: %s", self.id)
 
     async def _close(self) -> None:
+        if self._meter.samples in self.app.meters:
+            self.app.meters.remove(self._meter.samples)
         await self._loops.stop_all()
         try:
             await self._registration.remove(self._store)
@@ -220,7 +227,7 @@ async def bridging(app: Client) -> AsyncIterator[Bridge]:
 
 async def run_bridge(app: Client) -> None:
     """Run a bridge until a stop signal."""
-    with signals() as stopper:
+    with signals() as stopper, metrics_shown(app):
         async with bridging(app) as bridge:
             stopper.service.ready()
             working = asyncio.ensure_future(bridge.join())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.overview import Overview
 
+T = TypeVar("T")
 LATELY_SECONDS = 300.0
 
 
@@ -83,11 +84,12 @@ async def _live(app: Rowlock, every: float) -> None:
     found: Overview | None = None
     before: Overview | None = None
     trouble = ""
-    with _keys(leave), _resizes(draw), Live(console=console, screen=True, auto_refresh=False) as live:
+    with _keys(leave), _signals(leave, draw), Live(console=console, screen=True, auto_refresh=False) as live:
         while not leave.is_set():
             if not draw.is_set():  # a resized window is drawn again with what is known
                 try:
-                    before, found, trouble = found, await store.run(overview()), ""
+                    now = await _unless(leave, store.run(overview()))
+                    before, found, trouble = found, now or found, ""
                 except StoreError as error:
                     trouble = str(error).partition("\n")[0]
             draw.clear()
@@ -98,6 +100,18 @@ async def _live(app: Rowlock, every: float) -> None:
             elif trouble:
                 live.update(Text(trouble, style="red"), refresh=True)
             await _first(every, leave, draw)
+
+
+async def _unless(leave: asyncio.Event, reading: Coroutine[Any, Any, T]) -> T | None:
+    """What a read answers; None if the user leaves before: a database that hangs must not hold them."""
+    task, leaving = asyncio.ensure_future(reading), asyncio.ensure_future(leave.wait())
+    await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    leaving.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return None
 
 
 async def _first(seconds: float, *events: asyncio.Event) -> None:
@@ -135,11 +149,14 @@ def _keys(leave: asyncio.Event) -> Iterator[None]:
 
 
 @contextmanager
-def _resizes(draw: asyncio.Event) -> Iterator[None]:
-    """Draw again when the window changes its size."""
+def _signals(leave: asyncio.Event, draw: asyncio.Event) -> Iterator[None]:
+    """Leave by Ctrl-C and stop signals, without cutting anything off; draw again when the window changes its size."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGWINCH, draw.set)
+    handlers = {signal.SIGINT: leave, signal.SIGTERM: leave, signal.SIGHUP: leave, signal.SIGWINCH: draw}
+    for number, event in handlers.items():
+        loop.add_signal_handler(number, event.set)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGWINCH)
+        for number in handlers:
+            loop.remove_signal_handler(number)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from rowlock.client.portal import Portal
 from rowlock.client.results import ResultFolder, Results
@@ -17,6 +17,7 @@ from rowlock.client.transactions import joined, joining
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import ResultSettings, Settings
 from rowlock.core.errors import ConfigError, InvalidArguments
+from rowlock.core.job import NewJob
 from rowlock.core.policy import DAY
 from rowlock.store import jobs
 from rowlock.store.app_schema import Migrations, prepare
@@ -26,6 +27,12 @@ from rowlock.store.engines.opening import open_store
 from rowlock.store.engines.operation import Operation
 
 T = TypeVar("T")
+
+
+class Sending(Protocol):
+    """Makes a span of each enqueue."""
+
+    def sending(self, new: NewJob, count: int) -> AbstractContextManager[NewJob]: ...
 
 
 class Database:
@@ -49,6 +56,7 @@ class Database:
         self.migrations = migrations
         self._stores = Stores(self._open)
         self._portal = Portal()
+        self._traces: Sending | None = None
 
     # --- settings
 
@@ -97,6 +105,18 @@ class Database:
                 " results.path; take results.url away"
             )
         return found
+
+    @property
+    def traces(self) -> Sending | None:
+        """What makes a span of each enqueue; None while traces are off."""
+        if not self.settings.traces.enabled:
+            return None
+        if self._traces is None:
+            self._traces = self._make_traces()
+        return self._traces
+
+    def _make_traces(self) -> Sending:
+        raise NotImplementedError("only Rowlock, which knows the signals, can make spans")
 
     # --- opening and closing
 

@@ -21,6 +21,15 @@ async def enqueue_one(
     app: Database, row: NewRow, new: NewJob, result: Result, connection: Any = None, under: LeaseKey | None = None
 ) -> JobHandle[Any]:
     """Make one job. `row` has an id only if the caller chose one; `under` is the lease of the attempt that makes it."""
+    if (traces := app.traces) is None:
+        return await _enqueue_one(app, row, new, result, connection, under)
+    with traces.sending(new, 1) as traced:
+        return await _enqueue_one(app, row, traced, result, connection, under)
+
+
+async def _enqueue_one(
+    app: Database, row: NewRow, new: NewJob, result: Result, connection: Any, under: LeaseKey | None
+) -> JobHandle[Any]:
     steps = _one(app, row, new, result, under, joins=connection is None)
     try:
         op = next(steps)
@@ -38,6 +47,13 @@ def enqueue_one_sync(app: Database, row: NewRow, new: NewJob, result: Result, co
                 "inside a transaction of the app, await enqueue(): its connection is not this thread's"
             )
         return app.run_sync(enqueue_one(app, row, new, result))
+    if (traces := app.traces) is None:
+        return _enqueue_on(app, row, new, result, connection)
+    with traces.sending(new, 1) as traced:
+        return _enqueue_on(app, row, traced, result, connection)
+
+
+def _enqueue_on(app: Database, row: NewRow, new: NewJob, result: Result, connection: Any) -> JobHandle[Any]:
     steps = _one(app, row, new, result, None, joins=False)
     try:
         op = next(steps)
@@ -76,6 +92,15 @@ async def enqueue_many(
     """Make many jobs that share their options, all or none, in the order given."""
     if not rows:
         return []
+    if (traces := app.traces) is None:
+        return await _enqueue_many(app, rows, new, result, connection)
+    with traces.sending(new, len(rows)) as traced:
+        return await _enqueue_many(app, rows, traced, result, connection)
+
+
+async def _enqueue_many(
+    app: Database, rows: list[NewRow], new: NewJob, result: Result, connection: Any
+) -> list[JobHandle[Any]]:
     if new.unique is None and new.batch_id is None and all(row.source == new.source for row in rows):
         plain = [(new_id(), row.args) for row in rows]
         await app.perform(jobs.enqueue(plain, new), connection)

@@ -87,7 +87,7 @@ class _Known:
 
     group: str  # its class
     gate: Gate
-    room: int = 0  # jobs that it lets start, as far as is known
+    room: int = 0  # jobs that it lets start, as far as is known: a claim counts again
     heads: dict[HeadName, int] = field(default_factory=dict)  # -> the survey that showed it last
     open: bool = False
     opens_at: float = math.inf  # of a closed one; inf: when a slot of it is freed, or an operator opens it
@@ -138,13 +138,15 @@ class SeenSources:
     def _next_without(self) -> float:
         return self._looked + FRESH_SECONDS
 
-    def freed(self, source: str, now: float) -> None:
-        """An attempt of this source has ended, and its outcome is written."""
+    def freed(self, source: str, attempts: int, now: float) -> None:
+        """Attempts of this source have ended, and their outcomes are written."""
         group = class_of(source)
         self._freed[source] = self._freed[group] = now
         self._order.full_classes.discard(group)
-        known = self._known.get(source)
-        if known is not None and not known.open and known.opens_at == math.inf:
+        if (known := self._known.get(source)) is None:
+            return
+        known.room += attempts
+        if not known.open and known.opens_at == math.inf:
             self._open(known)
 
     # --- asked

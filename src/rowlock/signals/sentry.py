@@ -30,10 +30,6 @@ FLUSH_SECONDS = 2.0
 BREADCRUMBS = 20  # of the last jobs that turned dead, with each event
 SHORTEST_SECRET = 4  # characters of an argument's value that is taken out of messages
 MOST_VALUES = 1_000  # of one job's arguments that are looked for
-ALLOWED = (
-    *("event_id", "timestamp", "platform", "level", "logger", "sdk", "release", "environment", "server_name"),
-    *("transaction", "fingerprint", "exception", "tags", "contexts", "breadcrumbs"),
-)
 
 
 class Sentry(Watcher):
@@ -95,15 +91,7 @@ def _client(settings: SentrySettings) -> sentry_sdk.Client:
         auto_session_tracking=False,
         include_local_variables=False,
         include_source_context=False,
-        before_send=_only_allowed,
     )
-
-
-def _only_allowed(event: Any, hint: Any) -> Any:
-    """Drop what event processors of the program have added."""
-    kept = {key: event[key] for key in ALLOWED if key in event}
-    kept["contexts"] = {"job": event["contexts"]["job"]}
-    return kept
 
 
 def event_of(job: Claimed, transition: Transition, code: str) -> Any:

@@ -153,8 +153,14 @@ def act(token_hash: str, actor: Actor, keep: Keep, tries: int = 1) -> Steps[Done
     if next_id is None:
         yield Call("remove_preview", token_hash=token_hash)
     else:
-        given = {"looked": looked, "changed": changed, "audit_id": audit_id}
-        yield Call("advance_preview", token_hash=token_hash, next_id=next_id, **given)
+        yield Call(
+            "advance_preview",
+            token_hash=token_hash,
+            next_id=next_id,
+            looked=looked,
+            changed=changed,
+            audit_id=audit_id,
+        )
     return Done(row.action, int(row.looked) + looked, int(row.changed) + changed, next_id is None, answers)
 
 

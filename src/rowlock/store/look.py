@@ -22,7 +22,8 @@ from rowlock.store.reads import COUNT_LIMIT, LAST_ID, JobFilter, params
 
 FIRST_LOOK = 1_000  # rows that are read first: enough for a page of most filters
 LOOK = 20_000  # rows that one statement may read
-LOOKS = 5  # looks through each index that one count may take
+SPARSE_LOOK = 5_000  # the same through an index whose rows lie far apart in the table
+LOOKS = 3  # looks through each index that one count may take
 LEAST_PREFIX = 4  # characters of an id
 
 
@@ -92,7 +93,7 @@ def _through(
 ) -> Steps[tuple[list[str], str | None]]:
     """What fits in a bounded look through one index, and where that ended; None at the end of the index."""
     found, at = list[str](), start
-    for size in (FIRST_LOOK, LOOK):
+    for size in (FIRST_LOOK, _size(index)):
         edge = yield Call(f"edge_{index}", **wanted | {"id": at, "low": low, "skip": size - 1})
         floor = edge[0].id if edge else low
         rows = yield Call(f"look_{index}", **wanted | {"id": at, "low": floor, "n": limit - len(found)})
@@ -114,7 +115,7 @@ def count(
     for index, given in _indexes(filter, apart=True):
         at, low = (within or Ids()).high, (within or Ids()).low
         for _ in range(looks):
-            edge = yield Call(f"edge_{index}", **given | {"id": at, "low": low, "skip": LOOK - 1})
+            edge = yield Call(f"edge_{index}", **given | {"id": at, "low": low, "skip": _size(index) - 1})
             floor = edge[0].id if edge else low
             for row in (yield Call(f"by_state_{index}", **given | {"id": at, "low": floor})):
                 found[State(row.state)] += int(row.number)
@@ -126,6 +127,11 @@ def count(
         else:
             inexact |= _of(index, wanted)  # there is more than was looked at
     return {state: Counted(min(found[state], limit), state not in inexact and found[state] < limit) for state in wanted}
+
+
+def _size(index: str) -> int:
+    """How many rows one look through an index reads."""
+    return LOOK if index in ("live", "finished") else min(LOOK, SPARSE_LOOK)
 
 
 def _of(index: str, wanted: Sequence[State]) -> set[State]:

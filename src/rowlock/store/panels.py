@@ -18,7 +18,7 @@ from rowlock.store.sources import Source
 from rowlock.store.times import moment
 
 MOST_RUNNING = 2_000
-MOST_FAILURES = 10_000
+MOST_FAILURES = 5_000
 PARTS = 24  # of the time that a failure's trend shows
 TICKS = 30
 STRIP_SECONDS = 3600.0

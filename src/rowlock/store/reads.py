@@ -19,7 +19,6 @@ from rowlock.core.remote import UNREAD
 from rowlock.core.states import FINAL, State
 from rowlock.store import aside
 from rowlock.store.aside import Aside
-from rowlock.store.claim import NO_ID
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.engines.queries import JOB_COLUMNS, JOB_TIMES
 from rowlock.store.ids import valid_id
@@ -200,14 +199,6 @@ def list_jobs(filter: JobFilter, limit: int, before_id: str | None = None) -> St
 
 
 @operation(read=True)
-def ids_of(filter: JobFilter, limit: int, after_id: str | None = None) -> Steps[list[str]]:
-    """Ids of the jobs that match, oldest first, for changing them in batches: pass a batch's last id as `after_id`."""
-    path = _path(filter)
-    rows = yield Call(f"ids_{path}", id=_id(after_id, NO_ID), n=max(limit, 0), **params(filter))
-    return [row.id for row in rows]
-
-
-@operation(read=True)
 def count(filter: JobFilter, limit: int = COUNT_LIMIT) -> Steps[int]:
     """How many jobs match. Exact below `limit`; the result `limit` means that many or more."""
     path = _path(filter)
@@ -329,6 +320,12 @@ def live_queues() -> Steps[LiveQueues]:
         workers=len(workers),
         slots=sum(row.pool_size for row in workers if isinstance(row.pool_size, int)),
     )
+
+
+@operation(read=True)
+def queues() -> Steps[LiveQueues]:
+    """`live_queues` as an operation."""
+    return (yield from live_queues())
 
 
 @operation(read=True)

@@ -94,34 +94,34 @@ def _empty() -> list[int]:
 
 @operation(read=True)
 def by_time(
-    since: datetime, queue: str | None = None, task: str | None = None
+    since: datetime, queue: str | None = None, task: str | None = None, seconds: int = 60
 ) -> Steps[dict[datetime, dict[str, int]]]:
-    """For each minute since a moment in which something was counted: how many of what. What is older than a day is told
-    by hours."""
+    """For each minute (`seconds` is 60) or hour (3600) since a moment in which something was counted: how many of what.
+    What was counted just now is told by minutes in either case."""
     found: dict[datetime, dict[str, int]] = {}
-    for row in (yield Call("ends_by_time", since=since, queue=queue, task=task)):
+    for row in (yield Call("ends_by_time", seconds=seconds, since=since, queue=queue, task=task)):
         found.setdefault(moment(row.at), {})[row.what] = int(row.number)
     return found
 
 
 @operation(read=True)
 def by_queue(since: datetime) -> Steps[dict[str, dict[datetime, dict[str, int]]]]:
-    """The same of each queue."""
+    """The same of each queue, by minutes."""
     found: dict[str, dict[datetime, dict[str, int]]] = {}
-    for row in (yield Call("ends_by_queue", since=since)):
+    for row in (yield Call("ends_by_queue", seconds=60, since=since)):
         found.setdefault(row.queue, {}).setdefault(moment(row.at), {})[row.what] = int(row.number)
     return found
 
 
 @operation(read=True)
 def heat(
-    what: str, since: datetime, queue: str | None = None, task: str | None = None
+    what: str, since: datetime, queue: str | None = None, task: str | None = None, seconds: int = 60
 ) -> Steps[dict[datetime, list[int]]]:
     """For each minute (or hour, as above) since a moment: in each bucket, how many attempts ran that long (`what` is
     "run"), or how many jobs that succeeded waited ("wait")."""
     statement = "runs_by_time" if what == "run" else "waits_by_time"
     found = defaultdict[datetime, list[int]](_empty)
-    for row in (yield Call(statement, since=since, queue=queue, task=task)):
+    for row in (yield Call(statement, seconds=seconds, since=since, queue=queue, task=task)):
         found[moment(row.at)][row.bucket] += int(row.number)
     return dict(found)
 
@@ -130,7 +130,7 @@ def heat(
 def spread(since: datetime) -> Steps[dict[str, tuple[list[int], list[int]]]]:
     """For each queue, how long the jobs that succeeded since a moment ran and waited, in buckets."""
     found: dict[str, tuple[list[int], list[int]]] = {}
-    for row in (yield Call("spread_by_queue", since=since)):
+    for row in (yield Call("spread_by_queue", seconds=60, since=since)):
         for counts, bucket in zip(
             found.setdefault(row.queue, (_empty(), _empty())), (row.run_bucket, row.wait_bucket), strict=True
         ):
@@ -165,12 +165,13 @@ def waiting() -> Steps[bool]:
 
 @operation(repeatable=True)
 def sum_up() -> Steps[bool]:
-    """Add what triggers have counted to the minutes and the totals; answers whether there may be more. If another
+    """Add what triggers have counted to minutes, hours and totals; answers whether there may be more. If another
     process is at it, nothing is done."""
     if (yield from dialect()).many_writers:
         (lock,) = yield Call("sum_up_lock")
         return bool(lock.mine) and (yield Call("sum_up", n=AT_ONCE))[0].moved == AT_ONCE
     yield Call("sum_up_minutes")
+    yield Call("sum_up_hours")
     yield Call("sum_up_totals")
     yield Call("sum_up_remove")
     return False
@@ -178,12 +179,9 @@ def sum_up() -> Steps[bool]:
 
 @operation(repeatable=True)
 def forget() -> Steps[None]:
-    """Add old minutes to their hours, and forget old hours and samples. The totals stay."""
-    if (yield from dialect()).many_writers and not (yield Call("sum_up_lock"))[0].mine:
-        return
-    yield Call("sum_up_hours", ago=-MINUTE_SECONDS)
-    yield Call("forget_minutes", ago=-MINUTE_SECONDS)
-    yield Call("forget_hours", ago=-HOUR_SECONDS)
+    """Forget old minutes, hours and samples. The totals stay."""
+    yield Call("forget_rollups", seconds=60, ago=-MINUTE_SECONDS)
+    yield Call("forget_rollups", seconds=3600, ago=-HOUR_SECONDS)
     yield Call("forget_samples", ago=-HOUR_SECONDS)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, Protocol, TypeVar
@@ -104,7 +105,7 @@ class Claimer:
         self._wake = asyncio.Event()
         self._pauses, self._closed = 0, False
         self._lost_claims: list[str] = []
-        self._freed: set[str] = set()
+        self._freed: Counter[str] = Counter()
 
     # --- what the pool tells
 
@@ -125,7 +126,7 @@ class Claimer:
 
     def freed(self, source: str) -> None:
         """An attempt of this source has ended, and its outcome is written."""
-        self._freed.add(source)  # the plan is told in the next round: once, also if many attempts have ended by then
+        self._freed[source] += 1  # the plan is told in the next round, once for all attempts that have ended by then
         self._wake.set()
 
     def forgotten(self) -> None:
@@ -174,7 +175,7 @@ class Claimer:
             return 0.0
         slots, now = self._slots, time.monotonic()
         while self._freed:
-            self.plan.sources.freed(self._freed.pop(), now)
+            self.plan.sources.freed(*self._freed.popitem(), now)
         action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), now)
         if isinstance(action, Sleep):
             await self._sleep(action.until - time.monotonic())

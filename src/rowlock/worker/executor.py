@@ -7,8 +7,8 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rowlock.client.client import Client
 from rowlock.client.tasks import Task
@@ -32,6 +32,9 @@ from rowlock.worker.stopping import Stopping
 from rowlock.worker.suspects import Suspects
 from rowlock.worker.threads import Threads
 
+if TYPE_CHECKING:
+    from rowlock.signals.traces import Traces
+
 log = logging.getLogger("rowlock.worker")
 
 ALONE_SECONDS = 0.02  # between looks at whether all other attempts have returned
@@ -53,10 +56,11 @@ class Executor:
         progress: ProgressBook,
         batches: BatchMarks,
         lines: JobLines | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._settled, self._progress, self._batches = settler, settled, progress, batches
-        self._context = contextvars.copy_context()
+        self._context, self._traces = contextvars.copy_context(), traces
         slots.start_waiting = self.start_waiting
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
@@ -96,11 +100,14 @@ class Executor:
         """Run one claimed job from lookup to outcome. Never raises: every error becomes an outcome."""
         attempt.begun = True
         running_job.set(attempt.job)
+        span = None if self._traces is None else self._begin_span(self._traces, attempt)
         try:
             end = await self._run(attempt) if attempt.reason is None else stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
         attempt.ended = True
+        if span is not None:
+            span(end)
         try:
             if end is None:
                 self._settled_itself(attempt)
@@ -108,6 +115,24 @@ class Executor:
                 self._settler.settle(attempt, end)
         finally:
             self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
+
+    def _begin_span(self, traces: Traces, attempt: Running) -> Callable[[AttemptEnd | None], None] | None:
+        """Start the attempt's span; follow-ups and a child process belong to it. Returns what ends it. Span processors
+        are the user's code: one that raises costs the span and not the job."""
+        try:
+            span = traces.started(attempt.job)
+            attempt.job = attempt.job._replace(traceparent=traces.name(span) or attempt.job.traceparent)
+        except Exception:
+            log.exception("Job %s runs without a span", attempt.job.id, extra=job_fields(attempt.job))
+            return None
+
+        def end_span(end: AttemptEnd | None) -> None:
+            try:
+                traces.ended(span, end)
+            except Exception:
+                log.exception("the span of job %s could not be ended", attempt.job.id, extra=job_fields(attempt.job))
+
+        return end_span
 
     def _settled_itself(self, attempt: Running) -> None:
         self._settled.by_itself(attempt)

@@ -79,8 +79,8 @@ class Heart:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread that beats runs."""
-        return self._thread.is_alive()
+        """Whether the thread that beats runs, or has not been started yet."""
+        return self._thread.ident is None or self._thread.is_alive()
 
     @property
     def beat_age(self) -> float:

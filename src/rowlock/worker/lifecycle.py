@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rowlock.signals.endpoint import Answers, Endpoint
+from rowlock.signals.meters import check_installed, shown
 from rowlock.worker.dispatcher import Dispatcher
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.stop_signals import Terminal, on_stop_signals, stop_signals
@@ -68,6 +70,23 @@ async def run_worker(app: Client, **changes: Any) -> None:
         await serve(WorkerPool(app, **changes), stopper)
 
 
+@contextmanager
+def metrics_shown(app: Client) -> Iterator[None]:
+    """Show the numbers of a process without a worker on the metrics port, if the settings give one."""
+    settings = app.settings.worker
+    if settings.metrics_port is None:
+        yield
+        return
+    check_installed()
+    answers = Answers(lambda accept: shown(app.meters, accept), live=lambda: None, ready=lambda: None)
+    endpoint = Endpoint(settings.metrics_host, settings.metrics_port, answers)
+    endpoint.start()
+    try:
+        yield
+    finally:
+        endpoint.close()
+
+
 @asynccontextmanager
 async def dispatching(app: Client) -> AsyncIterator[Dispatcher]:
     """A dispatcher for as long as the block lasts."""
@@ -81,7 +100,7 @@ async def dispatching(app: Client) -> AsyncIterator[Dispatcher]:
 
 async def run_dispatcher(app: Client) -> None:
     """Run a dispatcher until a signal stops it."""
-    with signals() as stopper:
+    with signals() as stopper, metrics_shown(app):
         async with dispatching(app) as dispatcher:
             stopper.service.ready()
             firing = asyncio.ensure_future(dispatcher.join())

@@ -11,20 +11,19 @@ import logging
 import multiprocessing
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, cast
 
 from rowlock.client.client import Client
-from rowlock.core.config import SentrySettings, change_worker
-from rowlock.core.errors import ConfigError, NotAllowed, StoreError
+from rowlock.core.config import change_worker
+from rowlock.core.errors import NotAllowed, StoreError
 from rowlock.signals.endpoint import Answers, Endpoint
-from rowlock.signals.logs import JobLog
 from rowlock.signals.meters import TimedStore, WorkerMeter, check_installed, shown
-from rowlock.signals.watchers import Watcher, Watchers
 from rowlock.store import leases, retention
 from rowlock.store import tasks as stored_tasks
 from rowlock.store.engines.engine import Store, Wakeups
+from rowlock.worker import listeners
 from rowlock.worker.alerts import alerts_of
 from rowlock.worker.batch_marks import BatchMarks
 from rowlock.worker.claimer import Claimer
@@ -113,15 +112,9 @@ class WorkerPool:
         app, settings, store = self.app, self.settings, self._store
         tasks = app.registry.here()
         in_process = [name for name, task in tasks.items() if task.runs_in == "process"]
-        uncounted = frozenset(name for name, task in tasks.items() if not task.options.counted)
-        watchers: list[Watcher] = [JobLog(self.id, uncounted)]
-        meter = WorkerMeter() if settings.metrics_port is not None or app.metered else None
+        self._watcher, meter, traces, batch_spans = listeners.choose(app, settings, self.id)
         if meter is not None:
-            watchers.append(meter)
             store = cast(Store, TimedStore(store, meter))
-        if app.settings.sentry.wanted:
-            watchers.append(_sentry(app.settings.sentry))
-        self._watcher = Watchers(*watchers)
         self._loops = Loops(store.outage)
         self.slots = Slots(self.id, settings.pool_size, self._watcher)
         self._claimer = Claimer(
@@ -136,13 +129,11 @@ class WorkerPool:
         )
         self._settled = Settled(self.slots, self._claimer, self._watcher)
         progress, self._lines = ProgressBook(store), JobLines(store)
-        self.settler = Settler(
-            store,
-            app.keep,
-            before=progress.flush,
-            answered=self._settled.by_settler,
-            flushed=self._claimer.settled,
-        )
+        before: Callable[[list[str]], Awaitable[None]] = progress.flush
+        flushed = self._claimer.settled
+        if batch_spans is not None:
+            before, flushed = batch_spans.settling(before, flushed)
+        self.settler = Settler(store, app.keep, before=before, answered=self._settled.by_settler, flushed=flushed)
         self._stops = Stopping(self.slots, self.settler)
         self._progress_writer = ProgressWriter(progress, self._stops)
         self.heart = Heart(
@@ -166,15 +157,20 @@ class WorkerPool:
             progress=progress,
             lines=self._lines,
             batches=self._batches,
+            traces=traces,
         )
         self.sweeper = Sweeper(store, settings, app.keep, self.heart, self._settled.by_sweeper)
         if meter is not None:
             self._show(meter)
 
+    def _away(self) -> str | None:
+        """Why this worker takes no jobs, if it does not."""
+        return "stopping" if self._stopping else None if self._started else "starting"
+
     def _show(self, meter: WorkerMeter) -> None:
         """Let this process show its numbers, on a port of its own if the settings give one."""
         settings, meters = self.settings, self.app.meters
-        vitals = meter.gauges = Vitals(self.slots, self.heart, settings.lease_seconds, lambda: self._stopping)
+        vitals = meter.gauges = Vitals(self.slots, self.heart, settings.lease_seconds, self._away)
         meters.append(meter.samples)
         self._exits.callback(meters.remove, meter.samples)
         if settings.metrics_port is not None:
@@ -315,11 +311,3 @@ class WorkerPool:
             await self._registration.remove(self._store)
         except StoreError as error:
             log.warning("could not sign off: %s", error)
-
-
-def _sentry(settings: SentrySettings) -> Watcher:
-    try:
-        from rowlock.signals.sentry import Sentry
-    except ImportError as error:
-        raise ConfigError('sentry needs a library: pip install "rowlock[sentry]"') from error
-    return Sentry(settings)

@@ -13,8 +13,8 @@ BLOCKED_SECONDS = 10.0  # an event loop that has not turned for this long is tak
 class Vitals:
     """Slots, heartbeat and event loop of one worker."""
 
-    def __init__(self, slots: Slots, heart: Heart, lease: float, stopping: Callable[[], bool]) -> None:
-        self._slots, self._heart, self._lease, self._stopping = slots, heart, lease, stopping
+    def __init__(self, slots: Slots, heart: Heart, lease: float, away: Callable[[], str | None]) -> None:
+        self._slots, self._heart, self._lease, self._away = slots, heart, lease, away
 
     def slots(self) -> tuple[int, int]:
         """Busy slots and free ones."""
@@ -37,8 +37,8 @@ class Vitals:
 
     def ready(self) -> str | None:
         """Why the worker takes no jobs; None if it does."""
-        if self._stopping():
-            return "stopping"
+        if (away := self._away()) is not None:
+            return away
         if (age := self.heartbeat_age()) > self._lease:
             return f"the database has not been reached for {age:.0f} s"
         return self.live()

@@ -1,5 +1,5 @@
 """`rowlock demo replays`: two users with replays export them and watch the progress. One export is cancelled, and what
-nobody may have is refused. On a terminal the page stays open until Ctrl-C."""
+nobody may have is refused. On a terminal the page then stays open until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any
 from rowlock_apps.replays import samples, service
 from rowlock_apps.replays.app import Replays
 from rowlock_apps.replays.demo_user import User, logged_in
+from rowlock_apps.replays.replay import LONGEST_MS
 from rowlock_apps.stage import Stage, stage
 
 LONGEST_SECONDS = 60.0
-TO_CANCEL_MS = 5 * 60 * 1000  # a replay whose export takes long enough to be cancelled
+TO_CANCEL_MS = LONGEST_MS  # a replay whose export takes long enough to be cancelled
 FINAL = {"job.completed": "SUCCEEDED", "job.failed": "FAILED", "job.cancelled": "CANCELLED"}
 
 
@@ -140,12 +141,12 @@ def made_for_demo(database: str, exports: str) -> Replays:
 
 
 async def stay_open(app: Replays, base: str) -> None:
-    """Leave the page to the reader of the terminal."""
-    print("\nThe page is open. Each of these links logs in one browser, once, within ten minutes:")
-    for owner in ("ana", "bob"):
-        print(f"  {owner}   {await app.login_link(owner, base_url=base)}")
-    print("Ctrl-C ends the demo.", flush=True)
+    """Leave the page to the reader of the terminal. The command then goes on with the operators' dashboard."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    print("\nThe page is open. Each of these links logs in one browser, once, within ten minutes:")
+    for owner in ("ana", "bob"):
+        print(f"  {owner}   {await app.login_link(owner, base_url=base)}")
+    print("Ctrl-C closes the page and goes on to the operators' dashboard.", flush=True)
     await stopped.wait()

@@ -48,18 +48,22 @@ def test_the_demo_ends_well_and_leaves_nothing_behind() -> None:
 
 
 def test_on_a_terminal_the_demo_prints_a_login_link_for_each_user_and_stays_until_ctrl_c() -> None:
+    """The first Ctrl-C closes the users' page, the second one the operators' dashboard."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         here, there = pty.openpty()
         process = subprocess.Popen(COMMAND, cwd=folder, env=environment(folder), stdout=there, stderr=there)
         os.close(there)
         said = ""
         try:
-            while "Ctrl-C ends the demo." not in said and (part := _read(here)):
+            while "goes on to the operators' dashboard" not in said and (part := _read(here)):
                 said += part
             links = re.findall(r"(ana|bob)\s+(http://127\.0\.0\.1:\d+)/#once=\S+", said)
             assert [name for name, _ in links] == ["ana", "bob"], said
             with urllib.request.urlopen(f"{links[0][1]}/readyz", timeout=30) as answer:
                 assert answer.status == 200
+            process.send_signal(signal.SIGINT)
+            while "Ctrl-C ends the demo" not in said and (part := _read(here)):
+                said += part
             process.send_signal(signal.SIGINT)
             while part := _read(here):
                 said += part

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,10 +59,7 @@ def block(language: str, having: str) -> str:
 
 
 def test_the_readme_takes_a_newcomer_to_a_video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands as they are printed, on another port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = str(found.getsockname()[1])
+    """The commands as they are printed, on a port that is free."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/rowlock").write_text(f'#!/bin/sh\nexec {sys.executable} -m rowlock "$@"\n')
     (tmp_path / "bin/rowlock").chmod(0o755)
@@ -74,8 +70,9 @@ def test_the_readme_takes_a_newcomer_to_a_video(tmp_path: Path, monkeypatch: pyt
     cli = Cli(tmp_path, None)
     try:
         (command, *_) = re.findall(r"rowlock (up .*?)\s+#", block("sh", "pip install"))
-        up = cli.start(*command.split(), "--port", port)
+        up = cli.start(*command.split(), "--port", "0")
         up.wait_for("API at")
+        (port,) = re.findall(r"API at http://127\.0\.0\.1:(\d+)", up.log)
         script = "set -e\n" + block("bash", "curl").replace("8321", port)
         done = subprocess.run(
             ["bash", "-c", script], cwd=tmp_path, env=cli.env, capture_output=True, text=True, timeout=90, check=False

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, between, clock, duration } from "./time.ts";
+import { ago, between, clock, duration, roughly } from "./time.ts";
 
 test("durations are written in the two largest units", () => {
   const cases: [number, string][] = [
@@ -17,6 +17,7 @@ test("a moment is told from now, in one unit", () => {
   assert.equal(ago("2026-11-17T11:59:48Z", now), "12 s ago");
   assert.equal(ago("2026-11-17T12:03:00Z", now), "in 3 min");
   assert.equal(ago("2026-11-15T11:00:00Z", now), "2 d ago");
+  assert.deepEqual([3.9, 132, 7300, 90_000].map(roughly), ["3 s", "2 min", "2 h", "1 d"]);
 });
 
 test("a moment is shown in the zone that is asked for", () => {

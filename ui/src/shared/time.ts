@@ -23,11 +23,12 @@ function pair(large: number, largeUnit: string, small: number, smallUnit: string
 export function ago(moment: string | Date, now: Date): string {
   const seconds = (now.getTime() - new Date(moment).getTime()) / 1000;
   if (Math.abs(seconds) < 1) return "just now";
-  const size = one(Math.abs(seconds));
+  const size = roughly(Math.abs(seconds));
   return seconds > 0 ? `${size} ago` : `in ${size}`;
 }
 
-function one(seconds: number): string {
+/** Seconds in one unit, rounded down: "12 s", "3 min". */
+export function roughly(seconds: number): string {
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
   if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h`;

@@ -30,6 +30,7 @@ class Window:
         # Beyond a day the numbers are kept by hours.
         fitting = (step for step in STEPS if minutes * 60 / step <= MOST_POINTS)
         self.step = STEPS[-1] if minutes > 24 * 60 else next(fitting, STEPS[-1])
+        self.kept = 3600 if self.step == 3600 else 60  # the numbers to read
         last = minute_of(datetime.now(UTC))
         self._last = last - timedelta(seconds=last.timestamp() % self.step)
         number = max(1, -(-minutes * 60 // self.step))
@@ -52,7 +53,7 @@ class Window:
 async def throughput(service: Serving, minutes: Minutes = 60, queue: Text = None, task: Text = None) -> dict[str, Any]:
     """How many jobs ended and attempts failed, in each step of time."""
     window = Window(minutes)
-    minutes_ = await service.look(tallies.by_time(window.since, queue, task))
+    minutes_ = await service.look(tallies.by_time(window.since, queue, task, window.kept))
     found = window.gathered(minutes_)
     points = []
     for at in window.moments:
@@ -97,7 +98,7 @@ async def heat(
 ) -> dict[str, Any]:
     """How many attempts ran, or jobs waited, for how long, in each step of time."""
     window = Window(minutes)
-    minutes_ = await service.look(tallies.heat(what, window.since, queue, task))
+    minutes_ = await service.look(tallies.heat(what, window.since, queue, task, window.kept))
     found = window.gathered(minutes_)
     cells = [{"at": plain(at, service.zone), "counts": _summed(found.get(at, []))} for at in window.moments]
     return {"stepSeconds": window.step, "bounds": list(BOUNDS), "cells": cells}

@@ -75,7 +75,7 @@ async def find_job(
 @router.get("/names")
 async def known_names(service: Serving) -> dict[str, Any]:
     """Names that a filter may have, for suggestions."""
-    stats = await service.look(reads.stats())
+    stats = await service.look(reads.queues())
     return {
         "queues": [queue.name for queue in stats.queues],
         "tasks": await service.look(tasks.names()),

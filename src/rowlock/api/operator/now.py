@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from rowlock.api.operator.common import operator_router, plain, record
 from rowlock.api.service import Service, Serving
-from rowlock.store import reads, schedules, sources, tallies, workers
+from rowlock.store import aside, reads, schedules, sources, tallies, workers
 from rowlock.store.explain import unknown_tasks
-from rowlock.store.reads import QueueStats, Stats
+from rowlock.store.reads import LiveQueues, QueueStats
 from rowlock.store.schedules import ScheduleRow
 from rowlock.store.sources import Source
 from rowlock.store.workers import Worker
@@ -43,7 +43,8 @@ async def stats(service: Serving) -> dict[str, Any]:
 async def now(service: Serving) -> dict[str, Any]:
     """How everything stands: a sentence, what is wrong, and the numbers of the last minutes."""
     at = datetime.now(UTC)
-    stats_, listed = await service.look(reads.stats()), await service.look(workers.workers())
+    stats_, listed = await service.look(reads.queues()), await service.look(workers.workers())
+    left_alone = await service.look(aside.listed(reads.ASIDE_SHOWN))
     unknown = await _unknown(service)
     known_sources = await service.look(sources.sources(MOST_LISTED))
     known_schedules = await service.look(schedules.schedules(MOST_LISTED))
@@ -53,7 +54,7 @@ async def now(service: Serving) -> dict[str, Any]:
         *_of_sources(known_sources, at),
         *_of_schedules(known_schedules),
         *(Problem("unknown_task", f"No worker knows the task {one['task']}.", "jobs", one["task"]) for one in unknown),
-        *([Problem("set_aside", f"{len(stats_.set_aside)} jobs are set aside.", "jobs")] if stats_.set_aside else []),
+        *([Problem("set_aside", f"{len(left_alone)} jobs are set aside.", "jobs")] if left_alone else []),
     ]
     minutes = await service.look(tallies.by_time(minute_of(at) - timedelta(minutes=MINUTES - 1)))
     whole = [
@@ -134,7 +135,7 @@ def sentence(queues: Sequence[QueueStats], problems: Sequence[Problem]) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _of_queues(stats_: Stats, listed: Sequence[Worker]) -> Iterator[Problem]:
+def _of_queues(stats_: LiveQueues, listed: Sequence[Worker]) -> Iterator[Problem]:
     served = {queue for worker in listed if worker.alive for queue in worker.queues}
     for queue in stats_.queues:
         age = queue.oldest_ready_seconds or 0.0

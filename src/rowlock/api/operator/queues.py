@@ -18,7 +18,7 @@ router = operator_router()
 @router.get("/queues")
 async def queues(service: Serving) -> Rows:
     """Queues: how many jobs wait and run in each, the slots that serve it, and its last minutes."""
-    stats = await service.look(reads.stats())
+    stats = await service.look(reads.queues())
     last = minute_of(datetime.now(UTC))
     ends = await service.look(tallies.by_queue(last - timedelta(minutes=MINUTES - 1)))
     spread = await service.look(tallies.spread(last - timedelta(minutes=59)))

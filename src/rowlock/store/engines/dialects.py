@@ -103,6 +103,7 @@ POSTGRES = Dialect(
             *_alias(x)
         ),
         "by_name": lambda _: "",
+        "indexed_by": lambda _: "",
         "one_source": lambda x: (
             "LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = {1} LIMIT 1) {0} ON TRUE".format(*_alias(x))
         ),
@@ -149,6 +150,7 @@ SQLITE = Dialect(
         "one_job": lambda x: "JOIN rowlock_jobs_live {0} ON {0}.id = {1}".format(*_alias(x)),
         "one_source": lambda x: "LEFT JOIN rowlock_sources {0}{{by_name()}} ON {0}.name = {1}".format(*_alias(x)),
         # Statistics from when there were two sources would make it read all of twenty thousand.
+        "indexed_by": lambda name: f" INDEXED BY {name}",
         "by_name": lambda _: " INDEXED BY sqlite_autoindex_rowlock_sources_1",
         "holds": lambda x: "instr({}, {}) > 0".format(*_alias(x)),
         "contains": lambda x: (

@@ -36,6 +36,7 @@ Tokens, all of them:
     {class(x)}               the class of a source: what stands before its colon
     {one_job(a, x)}          joins the job with the id x as `a`
     {by_name()}              after the table `sources`: find rows by their names, whatever the statistics say
+    {indexed_by(i)}          after a table: take the index i, whatever the statistics say (SQLite alone)
     {one_source(a, x)}       joins the source or class with the name x as `a`, if there is one
     {gate}                   how the source `named` stands, as core.source.Gate, from its row `s` and its class's `c`
     {claimed}                the columns of core.job.Claimed, but for its token and worker

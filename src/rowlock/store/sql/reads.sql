@@ -1,8 +1,8 @@
 -- What people and programs ask about jobs, in the order of store/reads.py and store/explain.py.
 --
--- Lists, ids and counts have four statements each, one for each way into a million finished rows: by id, by state
--- (dead and cancelled jobs have an index, and so have running ones), by owner, and by owner and state. A branch of a state that was not
--- asked for starts with a FALSE parameter and costs nothing. Lists and ids are pages in opposite directions.
+-- Lists and counts have four statements each, one for each way into a million finished rows: by id, by state (dead and
+-- cancelled jobs have an index, and so have running ones), by owner, and by owner and state. A branch of a state that was
+-- not asked for starts with a FALSE parameter and costs nothing.
 
 -- name: read_job
 -- One job, live or finished.
@@ -73,109 +73,93 @@ ORDER BY attempt;
       AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
                        ELSE CAST(:cancelled AS boolean) END
 
--- part: page_all(past | order)
+-- part: page_all
 -- The first :n jobs past :id, whatever their state.
 SELECT id FROM (
-    SELECT j.id FROM {t}jobs_live j WHERE j.id {past} :id AND {filter} ORDER BY j.id {order} LIMIT :n) live
+    SELECT j.id FROM {t}jobs_live j WHERE j.id < :id AND {filter} ORDER BY j.id DESC LIMIT :n) live
 UNION ALL
 SELECT id FROM (
-    SELECT j.id FROM {t}jobs_finished j WHERE j.id {past} :id AND {filter} ORDER BY j.id {order} LIMIT :n) finished
-ORDER BY id {order}
+    SELECT j.id FROM {t}jobs_finished j WHERE j.id < :id AND {filter} ORDER BY j.id DESC LIMIT :n) finished
+ORDER BY id DESC
 LIMIT :n
 
--- part: page_in_states(past | order)
+-- part: page_in_states
 -- The first :n jobs past :id in the states that are TRUE.
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_live j
-    WHERE {part:running} AND j.id {past} :id AND {filter}
-    ORDER BY j.id {order} LIMIT :n) running
+    WHERE {part:running} AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) running
 UNION ALL
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_live j
-    WHERE {part:waiting} AND j.id {past} :id AND {filter}
-    ORDER BY j.id {order} LIMIT :n) waiting
+    WHERE {part:waiting} AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) waiting
 UNION ALL
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_finished j
-    WHERE {part:succeeded} AND j.id {past} :id AND {filter}
-    ORDER BY j.id {order} LIMIT :n) succeeded
+    WHERE {part:succeeded} AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) succeeded
 UNION ALL
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_finished j
-    WHERE {part:dead} AND j.id {past} :id AND {filter}
-    ORDER BY j.id {order} LIMIT :n) dead
+    WHERE {part:dead} AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) dead
 UNION ALL
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_finished j
-    WHERE {part:cancelled} AND j.id {past} :id AND {filter}
-    ORDER BY j.id {order} LIMIT :n) cancelled
-ORDER BY id {order}
+    WHERE {part:cancelled} AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) cancelled
+ORDER BY id DESC
 LIMIT :n
 
--- part: page_of_owner(past | order)
+-- part: page_of_owner
 -- The first :n jobs of an owner past :id in the states that are TRUE.
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_live j
-    WHERE j.owner = :owner AND j.id {past} :id AND {filter} AND {part:live_state}
-    ORDER BY j.id {order} LIMIT :n) live
+    WHERE j.owner = :owner AND j.id < :id AND {filter} AND {part:live_state}
+    ORDER BY j.id DESC LIMIT :n) live
 UNION ALL
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_finished j
-    WHERE j.owner = :owner AND j.id {past} :id AND {filter} AND {part:finished_state}
-    ORDER BY j.id {order} LIMIT :n) finished
-ORDER BY id {order}
+    WHERE j.owner = :owner AND j.id < :id AND {filter} AND {part:finished_state}
+    ORDER BY j.id DESC LIMIT :n) finished
+ORDER BY id DESC
 LIMIT :n
 
--- part: page_of_owner_in_trouble(past | order)
+-- part: page_of_owner_in_trouble
 -- The first :n jobs of an owner past :id that run, are dead or are cancelled, if that state is TRUE.
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_live j
-    WHERE {part:running} AND j.owner = :owner AND j.id {past} :id AND {filter}
-    ORDER BY j.id {order} LIMIT :n) running
+    WHERE {part:running} AND j.owner = :owner AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) running
 UNION ALL
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_finished j
-    WHERE {part:dead} AND j.owner = :owner AND j.id {past} :id AND {filter}
-    ORDER BY j.id {order} LIMIT :n) dead
+    WHERE {part:dead} AND j.owner = :owner AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) dead
 UNION ALL
 SELECT id FROM (
     SELECT j.id FROM {t}jobs_finished j
-    WHERE {part:cancelled} AND j.owner = :owner AND j.id {past} :id AND {filter}
-    ORDER BY j.id {order} LIMIT :n) cancelled
-ORDER BY id {order}
+    WHERE {part:cancelled} AND j.owner = :owner AND j.id < :id AND {filter}
+    ORDER BY j.id DESC LIMIT :n) cancelled
+ORDER BY id DESC
 LIMIT :n
 
 -- name: list_all
 -- The newest jobs before :id, whatever their state.
-{part:page_all(< | DESC)};
+{part:page_all};
 
 -- name: list_in_states
 -- The newest jobs before :id in the states that are TRUE.
-{part:page_in_states(< | DESC)};
+{part:page_in_states};
 
 -- name: list_of_owner
 -- The newest jobs of an owner before :id in the states that are TRUE.
-{part:page_of_owner(< | DESC)};
+{part:page_of_owner};
 
 -- name: list_of_owner_in_trouble
 -- The newest jobs of an owner before :id that run, are dead or are cancelled, if that state is TRUE.
-{part:page_of_owner_in_trouble(< | DESC)};
-
--- name: ids_all
--- The oldest jobs after :id, whatever their state.
-{part:page_all(> | ASC)};
-
--- name: ids_in_states
--- The oldest jobs after :id in the states that are TRUE.
-{part:page_in_states(> | ASC)};
-
--- name: ids_of_owner
--- The oldest jobs of an owner after :id in the states that are TRUE.
-{part:page_of_owner(> | ASC)};
-
--- name: ids_of_owner_in_trouble
--- The oldest jobs of an owner after :id that run, are dead or are cancelled, if that state is TRUE.
-{part:page_of_owner_in_trouble(> | ASC)};
+{part:page_of_owner_in_trouble};
 
 -- name: count_all
 -- How many jobs there are, up to :n.

@@ -30,11 +30,11 @@ GROUP BY queue, task, run_bucket, wait_bucket
 ORDER BY queue, task;
 
 -- part: window(columns)
--- What was counted since :since, of one queue or task if it is given: old numbers by hours, the others by minutes.
+-- What was counted since :since, of one queue or task if it is given, by minutes or by hours. What is not summed up yet is told by minutes.
 SELECT {columns}, {part:summed}
 FROM (
     SELECT r.at, r.queue, r.task, r.what, {part:bucketed} FROM {t}rollups r
-    WHERE r.seconds IN (60, 3600) AND r.at >= :since
+    WHERE r.seconds = :seconds AND r.at >= :since
     UNION ALL
     SELECT y.at, y.queue, y.task, y.what, {part:bucketed} FROM {t}tallies y
     WHERE y.at >= :since) counted
@@ -79,7 +79,7 @@ SELECT 1 AS found FROM {t}tallies LIMIT 1;
 SELECT pg_try_advisory_xact_lock(hashtext('rowlock.tallies')) AS mine;
 
 -- name: sum_up [postgres]
--- Move up to :n tallies into the minutes and the totals.
+-- Move up to :n tallies into the minutes, the hours and the totals.
 WITH taken AS (
     DELETE FROM rowlock.tallies
     WHERE ctid = ANY(ARRAY(SELECT y.ctid FROM rowlock.tallies y LIMIT :n FOR UPDATE SKIP LOCKED))
@@ -89,6 +89,14 @@ WITH taken AS (
     SELECT 60, at, queue, task, what, run_bucket, wait_bucket, {part:summed}
     FROM taken
     GROUP BY at, queue, task, what, run_bucket, wait_bucket
+    ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
+    SET number = r.number + excluded.number, run_seconds = r.run_seconds + excluded.run_seconds,
+        wait_seconds = r.wait_seconds + excluded.wait_seconds
+), hours AS (
+    INSERT INTO rowlock.rollups AS r
+    SELECT 3600, {hour(at)}, queue, task, what, run_bucket, wait_bucket, {part:summed}
+    FROM taken
+    GROUP BY {hour(at)}, queue, task, what, run_bucket, wait_bucket
     ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
     SET number = r.number + excluded.number, run_seconds = r.run_seconds + excluded.run_seconds,
         wait_seconds = r.wait_seconds + excluded.wait_seconds
@@ -111,6 +119,15 @@ ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
 SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
     wait_seconds = wait_seconds + excluded.wait_seconds;
 
+-- name: sum_up_hours [sqlite]
+-- Add them to the hours.
+INSERT INTO rowlock_rollups
+SELECT 3600, {hour(at)}, queue, task, what, run_bucket, wait_bucket, {part:summed} FROM rowlock_tallies WHERE TRUE
+GROUP BY {hour(at)}, queue, task, what, run_bucket, wait_bucket
+ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
+SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
+    wait_seconds = wait_seconds + excluded.wait_seconds;
+
 -- name: sum_up_totals [sqlite]
 -- Add them to the totals.
 INSERT INTO rowlock_counters
@@ -124,28 +141,9 @@ SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_
 -- They are summed up.
 DELETE FROM rowlock_tallies;
 
--- part: old_minutes
--- The minutes that began more than -:ago seconds ago.
-{t}rollups r WHERE r.seconds = 60 AND r.at < {after(:ago)}
-
--- name: sum_up_hours
--- Add old minutes to their hours.
-INSERT INTO {t}rollups
-SELECT 3600, {hour(r.at)}, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket,
-       sum(r.number), sum(r.run_seconds), sum(r.wait_seconds)
-FROM {part:old_minutes}
-GROUP BY {hour(r.at)}, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket
-ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
-SET number = {t}rollups.number + excluded.number, run_seconds = {t}rollups.run_seconds + excluded.run_seconds,
-    wait_seconds = {t}rollups.wait_seconds + excluded.wait_seconds;
-
--- name: forget_minutes
--- They are in their hours.
-DELETE FROM {t}rollups WHERE seconds = 60 AND at < {after(:ago)};
-
--- name: forget_hours
--- Hours that began more than -:ago seconds ago; the totals keep their numbers.
-DELETE FROM {t}rollups WHERE seconds = 3600 AND at < {after(:ago)};
+-- name: forget_rollups
+-- Minutes (:seconds is 60) or hours (3600) that began more than -:ago seconds ago.
+DELETE FROM {t}rollups WHERE seconds = :seconds AND at < {after(:ago)};
 
 -- name: begin_sample
 -- The row of the process that samples the queues in this minute; none if another one has.

@@ -202,6 +202,10 @@ class Host:
         try:
             caller = self._callers.get(app) or await self._open(app)
             self._leftovers.before_job()
+            if app.settings.traces.enabled:
+                from rowlock.signals.traces import continue_trace
+
+                continue_trace(running.job.traceparent)
             with memory_limit(task.options.memory_mb):
                 return await caller.call(running, task)
         except BaseException as error:

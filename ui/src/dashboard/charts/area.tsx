@@ -1,5 +1,5 @@
 // Waiting jobs of each queue over time, stacked: is it getting worse?
-import { clock, duration } from "../../shared/time.ts";
+import { clock, duration, roughly } from "../../shared/time.ts";
 import { Axes, scales } from "./axis.tsx";
 import { Figure, Legend, useWidth } from "./figure.tsx";
 
@@ -58,7 +58,7 @@ export function AgeLines({ queues, stepSeconds }: { queues: Depth[]; stepSeconds
     <Figure title="Age of the oldest waiting job" table={{ head: ["At", "Queue", "Oldest"], rows }}>
       <div ref={box} class="chart">
         <svg width={width} height={HEIGHT} role="img" aria-label={`Age of the oldest waiting job, at most ${duration(top)}`}>
-          <Axes scale={scale} width={width} height={HEIGHT} label={duration} />
+          <Axes scale={scale} width={width} height={HEIGHT} label={(value) => (value < 600 ? `${value} s` : roughly(value))} />
           {queues.map(({ name, points }, index) => (
             <polyline key={name} class={`line series-${index % 6}`} points={points.map(({ at, oldestSeconds }) => `${scale.x(at).toFixed(1)},${scale.y(oldestSeconds ?? 0).toFixed(1)}`).join(" ")}>
               <title>{name}</title>

@@ -1,6 +1,6 @@
 // Small pieces that every view uses.
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { copy } from "../../shared/copy.ts";
 import { ago, clock } from "../../shared/time.ts";
 import { shortId } from "../format.ts";
@@ -78,10 +78,16 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
+/** The head of a view. If the focus went away with the view before, it goes on here, so that a screen reader tells where
+ * the reader is. */
 export function Head({ title, children }: { title: ComponentChildren; children?: ComponentChildren }) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    if (document.activeElement === document.body) heading.current?.focus({ preventScroll: true });
+  }, []);
   return (
     <header class="head">
-      <h1 tabIndex={-1}>{title}</h1>
+      <h1 ref={heading} tabIndex={-1}>{title}</h1>
       <div class="head-actions">{children}</div>
     </header>
   );

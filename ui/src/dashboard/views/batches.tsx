@@ -50,7 +50,7 @@ function All() {
               {items.map((batch) => (
                 <tr key={batch.id}>
                   <th scope="row"><a data-row href={link("batches", batch.id)}>{batch.name}</a><span class="below quiet">{batch.state}{batch.owner ? ` · ${batch.owner}` : ""}</span></th>
-                  <td><Bar batch={batch} /></td>
+                  <td class="one-line"><Bar batch={batch} /></td>
                   <td class="number wide">{number(batch.processed)} / {number(batch.total)}</td>
                   <td class="number wide">{number(batch.dead)}</td>
                   <td class="number"><Ago at={batch.createdAt} /></td>

@@ -1,7 +1,7 @@
 // How it stands, in one sentence; then the numbers, each a link to what it counts.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { duration } from "../../shared/time.ts";
+import { roughly } from "../../shared/time.ts";
 import { Bars } from "../charts/bars.tsx";
 import { useData } from "../data.ts";
 import { count, number, percent, rate } from "../format.ts";
@@ -32,7 +32,7 @@ function Stand({ now }: { now: Now }) {
           {count(now.waiting)}
         </Number>
         <Number title="oldest waits" to={link("jobs", "", { state: "queued", queue: now.oldestQueue })} note={now.oldestQueue ? `in ${now.oldestQueue}` : "nothing waits"}>
-          {now.oldestSeconds === null ? "–" : duration(now.oldestSeconds)}
+          {now.oldestSeconds === null ? "–" : roughly(now.oldestSeconds)}
         </Number>
         <Number title="running" to={link("jobs", "", { state: "running" })} note={`${number(now.workers.busy)} of ${number(now.workers.slots)} slots`}>
           {number(now.running)}

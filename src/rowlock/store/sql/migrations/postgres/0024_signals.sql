@@ -82,13 +82,22 @@ ORDER BY coalesce(heartbeat_at, locked_at);
 -- time, stands in a paused queue or belongs to a closed source is counted. Numbers stop at 10,000 of each kind.
 CREATE VIEW rowlock.backlog AS
 WITH RECURSIVE
--- Queues with ready jobs that have no source: a loose scan of the claim index, one probe for each queue.
-plain_queues (queue) AS (
-    (SELECT j.queue FROM rowlock.jobs_live j WHERE j.ready AND j.source IS NULL ORDER BY j.queue LIMIT 1)
+-- The first ready job without a source of each (queue, task, priority): a loose scan of the claim index.
+lanes (queue, task, priority, run_after, nth) AS (
+    (SELECT j.queue, j.task, j.priority, j.run_after, 1
+     FROM rowlock.jobs_live j WHERE j.ready AND j.source IS NULL
+     ORDER BY j.queue, j.task, j.priority, j.id LIMIT 1)
     UNION ALL
-    SELECT (SELECT j.queue FROM rowlock.jobs_live j
-            WHERE j.ready AND j.source IS NULL AND j.queue > q.queue ORDER BY j.queue LIMIT 1)
-    FROM plain_queues q WHERE q.queue IS NOT NULL
+    SELECT j.queue, j.task, j.priority, j.run_after, l.nth + 1
+    FROM lanes l
+    CROSS JOIN LATERAL (
+        SELECT n.queue, n.task, n.priority, n.run_after
+        FROM rowlock.jobs_live n
+        WHERE n.ready AND n.source IS NULL
+          AND (n.queue, n.task, n.priority, n.id)
+              > (l.queue, l.task, l.priority, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+        ORDER BY n.queue, n.task, n.priority, n.id LIMIT 1) j
+    WHERE l.nth < 10000
 ),
 -- The first ready job of each (queue, task, priority, source): a loose scan of the index of jobs with a source.
 heads (queue, task, priority, source, run_after, nth) AS (
@@ -115,16 +124,14 @@ due AS (
       AND NOT EXISTS (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id)
     ORDER BY j.run_after LIMIT 10000
 ),
--- Jobs without a source, by queue.
+-- Jobs without a source, by queue: counted off the index, up to 10,000.
 plain AS (
     SELECT q.queue,
            (SELECT count(*) FROM (
                 SELECT 1 FROM rowlock.jobs_live j WHERE j.ready AND j.source IS NULL AND j.queue = q.queue
                 ORDER BY j.task, j.priority, j.id LIMIT 10000) first) AS number,
-           (SELECT min(first.run_after) FROM (
-                SELECT j.run_after FROM rowlock.jobs_live j WHERE j.ready AND j.source IS NULL AND j.queue = q.queue
-                ORDER BY j.task, j.priority, j.id LIMIT 10000) first) AS oldest
-    FROM plain_queues q WHERE q.queue IS NOT NULL
+           q.oldest
+    FROM (SELECT queue, min(run_after) AS oldest FROM lanes GROUP BY queue) q
     UNION ALL
     SELECT queue, count(*), min(run_after) FROM due WHERE source IS NULL GROUP BY queue
 ),

@@ -97,17 +97,25 @@ ORDER BY time_since_heartbeat DESC;
 -- time, stands in a paused queue or belongs to a closed source is counted. Numbers stop at 10,000 of each kind.
 CREATE VIEW rowlock_backlog AS
 WITH RECURSIVE
--- Queues with ready jobs that have no source: a loose scan of the claim index, one probe for each queue.
-plain_queues (queue) AS (
+-- The first ready job without a source of each (queue, task, priority): a loose scan of the claim index. A unary plus
+-- hides that a column is one: else SQLite walks over all rows that equal a part of the key.
+lanes (queue, task, priority, run_after, nth) AS (
     SELECT * FROM (
-        SELECT j.queue FROM rowlock_jobs_live j WHERE j.ready AND j.source IS NULL ORDER BY j.queue LIMIT 1)
+        SELECT j.queue, j.task, j.priority, j.run_after, 1
+        FROM rowlock_jobs_live j WHERE j.ready AND j.source IS NULL
+        ORDER BY j.queue, j.task, j.priority, j.id LIMIT 1)
     UNION ALL
-    SELECT (SELECT j.queue FROM rowlock_jobs_live j
-            WHERE j.ready AND j.source IS NULL AND j.queue > q.queue ORDER BY j.queue LIMIT 1)
-    FROM plain_queues q WHERE q.queue IS NOT NULL
+    SELECT j.queue, j.task, j.priority, j.run_after, l.nth + 1
+    FROM lanes l
+    JOIN rowlock_jobs_live j ON j.id = (
+        SELECT n.id FROM rowlock_jobs_live n
+        WHERE n.ready AND n.source IS NULL
+          AND (n.queue, n.task, n.priority, n.id)
+              > (+l.queue, +l.task, +l.priority, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+        ORDER BY n.queue, n.task, n.priority, n.id LIMIT 1)
+    WHERE l.nth < 10000
 ),
--- The first ready job of each (queue, task, priority, source): a loose scan of the index of jobs with a source. A unary
--- plus hides that a column is one: else SQLite walks over all rows that equal a part of the key.
+-- The first ready job of each (queue, task, priority, source): a loose scan of the index of jobs with a source.
 heads (queue, task, priority, source, run_after, nth) AS (
     SELECT * FROM (
         SELECT j.queue, j.task, j.priority, j.source, j.run_after, 1
@@ -132,16 +140,14 @@ due AS (
       AND NOT EXISTS (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id)
     ORDER BY j.run_after LIMIT 10000
 ),
--- Jobs without a source, by queue.
+-- Jobs without a source, by queue: counted off the index, up to 10,000.
 plain AS (
     SELECT q.queue,
            (SELECT count(*) FROM (
                 SELECT 1 FROM rowlock_jobs_live j WHERE j.ready AND j.source IS NULL AND j.queue = q.queue
                 ORDER BY j.task, j.priority, j.id LIMIT 10000)) AS number,
-           (SELECT min(run_after) FROM (
-                SELECT j.run_after FROM rowlock_jobs_live j WHERE j.ready AND j.source IS NULL AND j.queue = q.queue
-                ORDER BY j.task, j.priority, j.id LIMIT 10000)) AS oldest
-    FROM plain_queues q WHERE q.queue IS NOT NULL
+           q.oldest
+    FROM (SELECT queue, min(run_after) AS oldest FROM lanes GROUP BY queue) q
     UNION ALL
     SELECT queue, count(*), min(run_after) FROM due WHERE source IS NULL GROUP BY queue
 ),

@@ -1,0 +1,24 @@
+"""The numbers of a bridge, as Prometheus reads them."""
+
+from rowlock import Rowlock
+from rowlock.bridge.bridge import bridging
+from rowlock.signals.families import METRICS
+from rowlock.signals.meters import shown
+from signals.scraping import names, values
+from support.contract_tasks import until
+from support.remote import Remote
+
+
+async def test_a_bridge_tells_its_lag_and_its_dead_letters(app: Rowlock, remote: Remote) -> None:
+    app.metered = True
+    async with bridging(app) as bridge:
+        job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
+        await remote.request(job.id)
+        remote.say("job.results", jobId=job.id, status="WEIRD")
+        await remote.all_read()
+        await bridge._meter.round()
+        text = shown(app.meters, "")[0].decode()
+        await until(lambda: values(shown(app.meters, "")[0].decode(), "rowlock_deadletter_entries") == {(): 1})
+    assert names(text) == {metric.name for metric in METRICS.values() if metric.place == "bridge"}
+    assert values(text, "rowlock_bridge_lag_entries")["job.results",] == 0
+    assert app.meters == [], "a bridge that has stopped has no numbers"
