@@ -16,6 +16,7 @@ import pytest
 
 from api.conftest import Api
 from rowlock import Context, Permanent, Rowlock
+from rowlock.api.results import _digest
 from rowlock.client.results import PARTIAL, OutsideOfFolder, ResultFolder
 from rowlock.store import leases
 from rowlock.worker.result_files import YOUNG_SECONDS, ResultTidy
@@ -131,6 +132,7 @@ RANGES = {
     "first bytes": ("bytes=0-9", 206, CONTENT[:10]),
     "from the middle on": (f"bytes={SIZE - 5}-", 206, CONTENT[-5:]),
     "last bytes": ("bytes=-7", 206, CONTENT[-7:]),
+    "more last bytes than there are": (f"bytes=-{SIZE * 2}", 200, CONTENT),
     "more than there is": (f"bytes=10-{SIZE * 2}", 206, CONTENT[10:]),
     "all": (f"bytes=0-{SIZE - 1}", 200, CONTENT),
     "several": ("bytes=0-1,5-6", 200, CONTENT),
@@ -156,6 +158,22 @@ async def test_a_range_outside_of_the_file_is_refused(files: Api, wanted: str) -
     status, problem, headers = await files.ask("GET", f"/api/jobs/{job['jobId']}/result", ana, Range=wanted)
     assert (status, problem["code"]) == (416, "RANGE_NOT_SATISFIABLE")
     assert headers["content-range"] == f"bytes */{SIZE}"
+
+
+@pytest.mark.parametrize(
+    ("checksum", "digest"),
+    [
+        (f"sha256:{'0a' * 32}", base64.b64encode(b"\n" * 32).decode()),
+        ("0A" * 32, base64.b64encode(b"\n" * 32).decode()),
+        (None, None),
+        ("", None),
+        (f"md5:{'0a' * 32}", None),
+        (f"sha256:{'0a' * 31}", None),
+        (f"sha256:{'0g' * 32}", None),
+    ],
+)
+def test_a_digest_is_sent_of_a_sha_256_checksum_alone(checksum: str | None, digest: str | None) -> None:
+    assert _digest(checksum) == digest
 
 
 async def test_ten_thousand_ranges_are_answered_at_once(files: Api) -> None:

@@ -1,9 +1,12 @@
 """Who may watch, and for how long: tickets, tokens that end, and clients that do not read."""
 
 import asyncio
+import contextlib
 import gc
 import json
+from collections.abc import AsyncIterator
 
+import aiohttp
 import psutil
 import pytest
 
@@ -84,33 +87,41 @@ async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) 
                 await asyncio.sleep(0.05)
 
 
-async def test_a_stream_whose_client_does_not_read_is_closed(serve: Serve) -> None:
-    async with serve(idle_seconds=1) as api:
-        ana = await api.token()
-        service = next(one for one in gc.get_objects() if isinstance(one, Service) and one.client is api.app)
-        async with api.http.get(f"{api.url}/api/events", headers={"Authorization": f"Bearer {ana}"}) as answer:
-            await answer.content.readline()
-            assert answer.connection is not None
-            assert answer.connection.transport is not None
-            answer.connection.transport.pause_reading()  # type: ignore[attr-defined]
-            async with asyncio.timeout(60):
-                while service.feed._watchers:  # the server has noticed when nobody watches any more
-                    await write_events(api, 500)
-                    await asyncio.sleep(0.1)
-        assert not service._connections
+async def test_a_stream_whose_client_does_not_read_is_cut_off(serve: Serve) -> None:
+    async with serve(idle_seconds=1) as api, stream_of(api, await api.token()) as (answer, service):
+        (watcher,) = service.feed._watchers
+        async with asyncio.timeout(90):
+            while service._connections:
+                await send_events(api, service, 300)  # with more at once `resync` would end the stream
+                while service._connections and watcher._pending:
+                    await asyncio.sleep(0.02)
+        with pytest.raises(aiohttp.ClientError):  # the stream has no end
+            await answer.read()
 
 
 async def test_a_stream_whose_client_reads_slowly_stays_open(serve: Serve) -> None:
-    async with serve(idle_seconds=1) as api:
-        ana = await api.token()
-        service = next(one for one in gc.get_objects() if isinstance(one, Service) and one.client is api.app)
-        async with api.http.get(f"{api.url}/api/events", headers={"Authorization": f"Bearer {ana}"}) as answer:
-            await answer.content.readline()
-            for _ in range(15):  # three times as long as a client may take nothing
-                await write_events(api, 200)
-                await answer.content.read(20_000)
-                await asyncio.sleep(0.2)
-            assert len(service.feed._watchers) == 1
+    async with serve(idle_seconds=3) as api, stream_of(api, await api.token()) as (answer, service):
+        (watcher,) = service.feed._watchers
+        with contextlib.suppress(TimeoutError):
+            while True:
+                await send_events(api, service, 300)
+                async with asyncio.timeout(1):  # the server waits for the client
+                    while watcher._pending:
+                        await asyncio.sleep(0.02)
+        for _ in range(20):  # twice as long as a client may take nothing
+            await answer.content.read(300_000)
+            await asyncio.sleep(0.3)
+        assert service.feed._watchers == {watcher}
+
+
+@contextlib.asynccontextmanager
+async def stream_of(api: Api, token: str) -> AsyncIterator[tuple[aiohttp.ClientResponse, Service]]:
+    """The stream of all events, of which the client reads its beginning and then only what the test reads."""
+    service = next(one for one in gc.get_objects() if isinstance(one, Service) and one.client is api.app)
+    headers = {"Authorization": f"Bearer {token}"}
+    async with api.http.get(f"{api.url}/api/events", headers=headers, read_bufsize=1000) as answer:
+        await answer.content.readline()
+        yield answer, service
 
 
 async def test_a_client_that_does_not_read_costs_little_memory_and_holds_nobody_up(serve: Serve) -> None:
@@ -131,6 +142,16 @@ async def test_a_client_that_does_not_read_costs_little_memory_and_holds_nobody_
             assert (await reads.next())["jobId"] == job_id
             gc.collect()
             assert psutil.Process().memory_info().rss - before < 10_000_000
+
+
+async def send_events(api: Api, service: Service, number: int) -> None:
+    """Write events, and wait until the server has read them."""
+    reader = service.feed._reader
+    assert reader is not None
+    wanted = reader.newest + number
+    await write_events(api, number)
+    while service.feed._watchers and reader.newest < wanted:
+        await asyncio.sleep(0.02)
 
 
 def stall(socket: Socket) -> None:

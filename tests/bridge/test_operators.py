@@ -13,8 +13,12 @@ from rowlock.bridge.bridge import Bridge, bridging
 from rowlock.bridge.letters import letters, republish
 from rowlock.bridge.numbers import numbers
 from rowlock.bridge.streams import opened_streams
+from rowlock.cli.checks import work
 from rowlock.cli.main import execute
 from rowlock.core.errors import ConfigError, NotAllowed
+from rowlock.core.job import NewJob
+from rowlock.store import jobs
+from rowlock.store.ids import new_id
 from support.redis_server import RedisServer
 from support.remote import Remote, until_state, with_tasks
 
@@ -158,3 +162,24 @@ async def until_said(caplog: pytest.LogCaptureFixture, text: str) -> None:
     from support.remote import until
 
     await until(lambda: text in caplog.text)
+
+
+async def test_jobs_that_nobody_publishes_are_told_by_explain_and_doctor(settings: Callable[..., Any]) -> None:
+    """Who enqueues without the app's code cannot know that no bridge has a Redis."""
+    async with with_tasks(Rowlock(settings=settings(redis__url=None))) as app:
+        with pytest.raises(ConfigError, match="no Redis is configured"):
+            await app.get_task("REPLAY_MP4").enqueue(replayId=1)
+        store, job_id = await app.store(), new_id()
+
+        @app.task("here")
+        async def here() -> None: ...
+
+        async with app.worker():
+            await store.run(jobs.enqueue([(job_id, '{"replayId": 1}')], NewJob("REPLAY_MP4")))
+            why = await app.explain(job_id)
+            assert "knows its task 'REPLAY_MP4'" in why.text
+            told = [finding for finding in await work(store) if finding.level == "fail"]
+            assert [finding.text for finding in told] == [
+                "no worker of 'default' has the task 'REPLAY_MP4'; jobs waiting: 1"
+            ]
+            assert (await app.job(job_id)).state == "queued"

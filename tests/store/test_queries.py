@@ -258,7 +258,8 @@ async def test_rows_have_the_same_columns_by_name_on_both_engines(
         "promote",
         "succeed",
     }  # SQLite reads in a second statement
-    both = (named.keys() & sqlite.keys() & postgres.keys()) - answers_once
+    not_read = {"outbox_sent"}  # PostgreSQL answers with the setting that it changes
+    both = (named.keys() & sqlite.keys() & postgres.keys()) - answers_once - not_read
     assert {name: (sqlite[name], postgres[name]) for name in both if sqlite[name] != postgres[name]} == {}
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rowlock import Context, Permanent, Rowlock, fixed
+from rowlock import Context, Permanent, Retry, Rowlock, fixed
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
 
@@ -79,7 +79,7 @@ def add_tasks(app: Rowlock) -> dict[str, Task]:
 
     @app.task("coins.fetch", queue="coins", max_attempts=5, backoff=fixed(hours=1))
     async def fetch(market: str) -> None:
-        raise ConnectionError(f"{market} hung up")
+        raise Retry(f"{market} hung up", after=3600, code="MARKET_GONE")  # an error without lines of this file
 
     @app.task("hostile", queue="<img src=x onerror=window.ran++>", keep_logs=True)
     async def hostile(ctx: Context, text: str, fails: bool) -> dict[str, str]:

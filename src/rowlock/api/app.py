@@ -1,4 +1,4 @@
-"""The ASGI application: routes behind the gate. It can be served alone, or mounted in another application."""
+"""The ASGI application: all routes, behind the checks in gate.py. Serve it alone, or mount it in another app."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DESCRIPTION = "Create jobs, watch them and get their results. Each token sees th
 
 
 def build(client: Client, authenticate: Authenticate | None = None, *, alone: bool = False) -> FastAPI:
-    """The API over the jobs of an app. `authenticate` says whose request it is, in place of tokens. `alone` means that
-    no other application stands in front of it, so that the Host header is checked here."""
+    """The job API of an app. `authenticate` replaces tokens: it returns the owner who sent a request. `alone` means
+    that the API is not mounted in another application, so the Host header is checked here."""
     settings = client.settings.api
     _check_webhooks(client)
     client.metered = True  # a worker in this process shows its numbers here, too
@@ -47,11 +47,11 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         version=VERSION,
         description=DESCRIPTION,
         openapi_url="/api/openapi.json",
-        docs_url=None,  # its page would load scripts from elsewhere
+        docs_url=None,  # the Swagger page would load scripts from another server
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,  # what a generated client calls its functions
+        generate_unique_id_function=lambda route: route.name,  # generated clients name their functions after it
     )
     app.state.service = service
     for router in client.routers:  # first: on a path that both have, the app's own route is served
@@ -94,7 +94,7 @@ def authenticator(client: Client, authenticate: Authenticate | None = None) -> A
 
 
 def _check_webhooks(client: Client) -> None:
-    """Webhooks that nobody could deliver are not accepted."""
+    """Refuse to start with webhooks enabled while the packages that deliver them are missing."""
     if client.settings.api.webhooks.enabled and not all(map(find_spec, ("aiohttp", "standardwebhooks"))):
         raise ConfigError('api.webhooks needs more packages: pip install "rowlock[webhooks]"')
 

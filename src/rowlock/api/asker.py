@@ -1,4 +1,4 @@
-"""Who asks, and what they may do."""
+"""The sender of a request: who it is, and what they may do."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rowlock.store.tokens import Scope, Token
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks, and what they may do."""
+    """The sender of a request, and what they may do."""
 
     owner: Owner
     scope: Scope = "jobs"
-    token_id: str | None = None  # of a token of ours
-    job_id: str | None = None  # the only job that they may read
+    token_id: str | None = None  # the id of a Rowlock token; None with a JSON Web Token or a host application
+    job_id: str | None = None  # with a watch token: the only job that they may read
     good_until: float | None = None  # when their JSON Web Token expires, in seconds since 1970
     expires_at: datetime | None = None  # of a token of ours
     csrf: str | None = None  # of a session in a cookie: the value that requests which change something must repeat
 
     @property
     def key(self) -> str:
-        """What limits are counted by."""
+        """The key under which rate limits count this sender."""
         return self.token_id or f"{self.scope}:{self.owner}"
 
     @property
@@ -33,11 +33,11 @@ class Asker:
 
     @property
     def may_change(self) -> bool:
-        """Whether they may do more than read."""
+        """Whether they may change something, and not only read."""
         return self.scope != "operator:read" and self.job_id is None
 
 
 def asker_of(token: Token, csrf: str | None = None) -> Asker:
-    """Who has this token."""
+    """The sender who uses this token."""
     owner = EVERYONE if token.owner is None else token.owner
     return Asker(owner, token.scope, token.id, token.job_id, expires_at=token.expires_at, csrf=csrf)

@@ -1,7 +1,7 @@
-"""Finds out who asks: a bearer token of ours, a JSON Web Token, the cookie of a session, or whatever the host
-application says.
+"""Authentication: by a Rowlock bearer token, a JSON Web Token, the cookie of a session, or a function of the host
+application.
 
-Identity comes from a verified token or session alone. Headers such as X-User-Id mean nothing here.
+Only verified tokens and sessions identify a sender. Headers such as X-User-Id are ignored.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rowlock.store.tokens import Kind, Token
 
 Authenticate = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
 
-REMEMBERED_SECONDS = 2.0  # a revoked token is refused at the latest after this
+REMEMBERED_SECONDS = 2.0  # tokens are cached this long, so a revoked one is refused this late at most
 REMEMBERED = 10_000
 
 
 class Verifier(Protocol):
-    """Says who has a token that is not one of ours."""
+    """Checks a token that is not a Rowlock token, such as a JSON Web Token."""
 
     @property
     def blocks(self) -> bool: ...
@@ -39,7 +39,7 @@ class Verifier(Protocol):
 
 
 class Authenticator:
-    """Finds out who asks. Tokens of ours are remembered for a moment, so that not each request costs a query."""
+    """Finds the sender of a request. Rowlock tokens are cached briefly, so that not every request needs a query."""
 
     def __init__(self, client: Client, verifier: Verifier | None, host: Authenticate | None) -> None:
         self._client, self._verifier, self._host = client, verifier, host
@@ -51,7 +51,7 @@ class Authenticator:
         return self._host is None
 
     async def asker_of(self, connection: HTTPConnection) -> Asker | None:
-        """Who sent this request; None when nobody knows."""
+        """The sender of this request; None if it has no valid credentials."""
         if self._host is not None:
             return await self._asker_of_host(self._host, connection)
         given = connection.headers.getlist("authorization")
@@ -61,7 +61,7 @@ class Authenticator:
         return await self.asker_of_token(secret.strip()) if kind.lower() == "bearer" else None
 
     async def _asker_of_host(self, host: Authenticate, connection: HTTPConnection) -> Asker | None:
-        """Who it is by the word of the host application, which may also raise its framework's 401 or 403."""
+        """The sender according to the host application, whose function may also raise its framework's 401 or 403."""
         try:
             answer = host(connection)
             owner = await answer if inspect.isawaitable(answer) else answer
@@ -85,8 +85,8 @@ class Authenticator:
                 del self._known[key]
 
     async def asker_of_token(self, secret: str) -> Asker | None:
-        """Whose token this is; None when it is nobody's, or no longer good, or where the host application alone says
-        who asks."""
+        """The sender who uses this token. None if the token is unknown, revoked or expired, or if the host application
+        authenticates requests itself."""
         if self._host is not None or not secret or len(secret) > 8192 or not secret.isascii():
             return None
         if secret.startswith(tokens.PREFIX):

@@ -1,8 +1,8 @@
-"""What changes in all queues, read once for all the operators who watch this server.
+"""Live changes of all queues and recent jobs, read once for all operators who watch this server.
 
-One reader asks the database three questions a second while an operator watches, and none while nobody does. It tells
-states and not events: what a client was not told of in time is in the next message, or was not worth telling. A client
-therefore never has to resume anything; after each connect it gets everything that is known first.
+One reader runs three queries a second while an operator watches, and none otherwise. It sends states, not events: a
+state that a slow client missed is replaced by the next one. So a client never has to resume after a break; on each
+connection it first gets the whole known state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PANEL_OF = {"logs": "jobs"}  # log lines are shown with their jobs
 
 @dataclass
 class Reading:
-    """The state as it was read last."""
+    """The latest state that was read."""
 
     queues: Mapping[str, QueueCounts] = field(default_factory=dict)
     jobs: Mapping[str, Change] = field(default_factory=dict)
@@ -37,8 +37,8 @@ class Reading:
 
 
 class View:
-    """What one client has not been told yet. It stays small however slowly the client reads: of each queue and of each
-    job only the latest state waits, and of many jobs only those that changed last."""
+    """The changes that one client has not been sent yet. Its size is bounded however slowly the client reads: it keeps
+    only the latest state of each queue and job, and of many jobs only those that changed last."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -48,13 +48,13 @@ class View:
         self._panels: set[str] = set()
 
     def begin(self, reading: Reading) -> None:
-        """Tell everything that is known."""
+        """Queue the whole known state for the client."""
         self._queues, self._jobs, self._full, self._more = {}, {}, True, False
         self._panels = set()
         self.put(reading.queues.values(), reading.jobs.values())
 
     def put(self, queues: Iterable[QueueCounts], jobs: Iterable[Change], panels: Iterable[str] = ()) -> None:
-        """Keep what has changed until the client takes it. `panels` are pages that should be read anew."""
+        """Queue changes for the client. `panels` are pages that should be read anew."""
         self._panels |= set(panels)
         self._queues |= {queue.name: queue for queue in queues}
         for job in sorted(jobs, key=lambda job: job.at):
@@ -94,7 +94,7 @@ class Changes:
 
     @contextlib.asynccontextmanager
     async def watching(self, wake: Callable[[], None]) -> AsyncIterator[View]:
-        """A view for as long as the block lasts; `wake` is called when it has something to tell."""
+        """A view while the block runs; `wake` is called when there are changes to send."""
         view = View(wake)
         if self._reading is not None:
             view.begin(self._reading)
@@ -125,7 +125,7 @@ class Changes:
             await asyncio.sleep(ROUND_SECONDS)
 
     async def _round(self, store: Store) -> None:
-        """Read the state anew, and tell what has become different."""
+        """Read the state, and queue the differences for every client."""
         before = self._reading or Reading()
         queues, lanes = await store.run(changes.queues(before.lanes))
         jobs = await store.run(changes.recent(changes.unfinished(before.jobs)))

@@ -1,7 +1,7 @@
-"""The task that delivers webhooks: one signed POST to an address that was checked when it was connected to.
+"""The task that delivers webhooks: one signed POST, to an IP address that is checked when the connection is made.
 
-What a receiver answers is never stored or logged beyond its status: it comes from a stranger. Redirects are not
-followed: they would lead to where nobody has checked.
+Of the receiver's answer only the status is stored or logged, because its content is not trusted. Redirects are not
+followed, because their targets are not checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rowlock.worker.faults import retry_after
 from rowlock.worker.public_web import WebTarget
 from rowlock.worker.signed_post import Way, post, signed
 
-# What the trigger has stored of the end of a job, beside its state and moment.
+# The fields that the database trigger stores when a job ends, besides its state and the time.
 TOLD = (
     *("job_id", "task", "attempt", "progress", "phase", "message"),
     *("result_uri", "result_checksum", "error_code", "error_message"),
@@ -37,13 +37,13 @@ TOLD = (
 async def deliver(
     client: Client, message_id: str, url: str, owner: str, event: dict[str, Any], way: Way | None = None
 ) -> None:
-    """Send one message. Raises what says whether to try again."""
+    """Send one message. The exception that it raises decides whether it is tried again."""
     settings = client.settings.api
     if not settings.webhooks.enabled:
         raise Permanent("api.webhooks.enabled is off for this worker", code="WEBHOOKS_OFF")
     secrets = await client.perform(webhooks.signing(owner))
     if not secrets:
-        raise Retry("the owner has no secret to sign with", code="NO_WEBHOOK_SECRET")
+        raise Retry("the owner has no secret to sign webhooks with", code="NO_WEBHOOK_SECRET")
     target = _target(url, settings.webhooks)
     body = json.dumps(message(event, ZoneInfo(settings.zone)), ensure_ascii=False)
     headers = signed(message_id, body, secrets, datetime.now(UTC))
@@ -53,7 +53,7 @@ async def deliver(
     except TimeoutError:
         raise SourceError(f"{target.host} took too long", code="TIMEOUT") from None
     except (aiohttp.ClientError, OSError) as error:
-        # Not the error's own text: it quotes the URL, and what the receiver sent.
+        # The error's own text is left out: it may quote the URL and data of the receiver.
         reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
         raise SourceError(f"{target.host}: {reason}", code="CONNECTION") from None
     if not 200 <= answer.status < 300:
@@ -61,7 +61,7 @@ async def deliver(
 
 
 def message(stored: Mapping[str, Any], zone: ZoneInfo) -> dict[str, Any]:
-    """What is sent: the type, the moment and, as data, what the job's last event told its clients."""
+    """The body: the type, the time and, as data, the fields of the job's last event."""
     state = State(stored["state"])
     at = datetime.fromtimestamp(stored["at"], UTC)
     told = {name: stored[name] for name in TOLD}
@@ -71,7 +71,7 @@ def message(stored: Mapping[str, Any], zone: ZoneInfo) -> dict[str, Any]:
 
 
 def _target(url: str, settings: WebhookSettings) -> WebTarget:
-    """Checked again: the operator may have forbidden the host since the job was created."""
+    """Check the URL again: the operator may have disallowed the host since the job was created."""
     try:
         return checked(url, settings)
     except Refusal as refusal:
@@ -79,11 +79,11 @@ def _target(url: str, settings: WebhookSettings) -> WebTarget:
 
 
 def _failure(host: str, answer: aiohttp.ClientResponse) -> Exception:
-    """What follows an answer that is not a success. The codes do not begin with HTTP_: repeated refusals such as 403
-    would disable the source, and with it the deliveries of other owners to this host."""
+    """The exception for an answer that is no success. Its code must not begin with HTTP_: repeated HTTP_403
+    errors, say, would disable the source, and so the deliveries of other owners to this host."""
     status = answer.status
     if status == 410:
-        return Permanent(f"{host} says that this address is gone for good", code="STATUS_410")
+        return Permanent(f"{host} answered 410: this address no longer exists", code="STATUS_410")
     if status >= 500 or status in (408, 429):
         return SourceError(f"{host} answered {status}", code=f"STATUS_{status}", retry_after=retry_after(answer))
     return Retry(f"{host} answered {status}", code=f"STATUS_{status}")

@@ -1,12 +1,12 @@
-"""New events, read once for all the clients of this server.
+"""New events, read once for all clients of this server.
 
-One reader asks the database, whatever the number of clients: it is woken by NOTIFY on PostgreSQL and polls on SQLite,
-and rests while nobody watches. On PostgreSQL a transaction may commit an event whose id is smaller than one that was
-already read. The reader therefore remembers each id that it has not seen, and gives it up only when every transaction
-that was running when the gap was noticed has ended. The *mark* is the id up to which nothing more can come.
+One reader queries the database, whatever the number of clients: NOTIFY wakes it on PostgreSQL, on SQLite it polls, and
+it stops while no client watches. On PostgreSQL a transaction may commit an event whose id is smaller than one that was
+already read. The reader therefore remembers each missing id, and gives it up only when every transaction that was
+running when the gap was noticed has ended. The *mark* is the id up to which no more events can appear.
 
-A client's position is text, `mark.id`: when it comes back, it gets every event after that mark again, except the one it
-has named. It may see an event twice, and never misses one.
+A client's position is the text `mark.id`. A client that reconnects with it gets every event after that mark again,
+except the event `id`. It may get an event twice, but never misses one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PAGE = 1000
 POLL_SECONDS = 0.05  # on SQLite
 CHECK_SECONDS = 1.0  # on PostgreSQL, where a wake-up may be lost
 LISTEN_SECONDS = 30.0
-PENDING = 1000  # events that wait for one slow client; with more it must start again
-MOST_MISSING = 100_000  # ids that a reader remembers as missing; after a wider gap every client must start again
+PENDING = 1000  # most events queued for a slow client; with more it must reload its jobs
+MOST_MISSING = 100_000  # missing ids that a reader remembers; after a wider gap all clients must reload
 RETRY_SECONDS = 1.0  # between attempts to reach a database that is away
 
 
 class Position(NamedTuple):
-    """Where a client stands."""
+    """How far a client has read the events."""
 
     mark: int
     last: int
@@ -49,18 +49,18 @@ class Position(NamedTuple):
 
     @classmethod
     def read(cls, text: str | None) -> Position | None:
-        """What a client gives back; None when it is not one of ours."""
+        """Parse the position that a client sends; None if it is not valid."""
         found = POSITION.fullmatch(text or "")
         return None if found is None else cls(int(found[1]), int(found[2]))
 
 
 class Watcher:
-    """One client that watches the jobs of an owner, or one job. Progress that waits to be sent is replaced by newer
-    progress of the same job; ends of jobs are all kept."""
+    """A client that watches the jobs of an owner, or one job. Queued progress is replaced by newer progress of that
+    job; every end of a job is kept."""
 
     def __init__(self, owner: Owner, job_id: str | None) -> None:
         self.owner, self.job_id = owner, job_id
-        self.overrun = False  # too much has gathered: the client must read its jobs anew
+        self.overrun = False  # too many events are queued: the client must reload its jobs
         self._pending: dict[tuple[str, int], tuple[Event, Position]] = {}
         self._news = asyncio.Event()
 
@@ -69,7 +69,7 @@ class Watcher:
         return self.owner in (EVERYONE, event.owner) and self.job_id in (None, event.job_id)
 
     def put(self, event: Event, position: Position) -> None:
-        """Keep an event until the client takes it."""
+        """Queue an event for the client."""
         key = (event.job_id, 0 if event.type == "job.progress" else event.id)
         self._pending.pop(key, None)
         if len(self._pending) >= PENDING:
@@ -79,30 +79,30 @@ class Watcher:
         self._news.set()
 
     def give_up(self) -> None:
-        """The client cannot be told everything any more."""
+        """Drop the queue: events would be missing, so the client must reload its jobs."""
         self.overrun = True
         self._pending.clear()
         self._news.set()
 
     async def take(self) -> list[tuple[Event, Position]]:
-        """What has come; waits for something."""
+        """The queued events; waits until there are some, or until `wake`."""
         await self._news.wait()
         self._news.clear()
         taken, self._pending = list(self._pending.values()), {}
         return taken
 
     def wake(self) -> None:
-        """Let `take` return, also with nothing: the client has something else to send."""
+        """Let `take` return, even without events, because there is something else to send to the client."""
         self._news.set()
 
 
 class Reader:
-    """Which ids were read, which are missing, and the mark: the id up to which nothing more can come. Pure."""
+    """Tracks which ids were read, which are missing, and the mark: up to it no more events can appear. Without I/O."""
 
     def __init__(self, newest: int) -> None:
         self.mark = self.newest = newest
         self.missing: dict[int, int] = {}  # id -> every transaction that could bring it has a number below this one
-        self.jumped = False  # a gap was too wide to remember: nobody can say what was in it
+        self.jumped = False  # a gap was too wide to remember: events may have been lost in it
 
     def learn(self, news: News, asked: Sequence[int] = ()) -> list[Event]:
         """The events that were not known before, oldest first. `asked` are the missing ids that were looked for, beside
@@ -131,15 +131,15 @@ class Feed:
         self._store = store
         self._watchers: set[Watcher] = set()
         self._reader: Reader | None = None
-        self._reading: asyncio.Task[None] | None = None  # none while nobody watches
-        self._tasks: set[asyncio.Task[None]] = set()  # with those that are about to end
-        self.ended = False  # the server is about to stop: nobody is told anything more
+        self._reading: asyncio.Task[None] | None = None  # None while no client watches
+        self._tasks: set[asyncio.Task[None]] = set()  # including readers that are about to end
+        self.ended = False  # the server is about to stop: no more events are sent
         self._ready = asyncio.Event()
         self._woken = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def watching(self, owner: Owner, job_id: str | None = None) -> AsyncIterator[Watcher]:
-        """A watcher, for as long as the block lasts; it misses nothing that is committed from now on."""
+        """A watcher while the block runs; it gets every event that is committed from now on."""
         watcher = Watcher(owner, job_id)
         self._watchers.add(watcher)
         try:
@@ -155,12 +155,12 @@ class Feed:
             self._woken.set()
 
     def position(self) -> Position:
-        """Where a client that begins now stands."""
+        """The position of a client that starts now."""
         mark = self._reader.mark if self._reader else 0
         return Position(mark, mark)
 
     async def missed(self, watcher: Watcher, since: Position) -> list[tuple[Event, Position]] | None:
-        """What a client has missed since a position; None when that is too long ago to tell."""
+        """The events since a position; None if they are too many, or some of them are already deleted."""
         store = await self._store()
         found: list[tuple[Event, Position]] = []
         owner, at = None if watcher.owner is EVERYONE else str(watcher.owner), since.mark
@@ -170,14 +170,14 @@ class Feed:
             found += [(e, Position(min(mark, e.id), e.id)) for e in page if e.id != since.last and watcher.wants(e)]
             if len(found) > 10 * PENDING:
                 return None
-        # Asked afterwards: retention may have removed events while the pages were read.
+        # Checked afterwards, because retention may have deleted events while the pages were read.
         oldest, newest = await store.run(events.bounds())
         if since.mark > newest or (oldest is not None and since.mark + 1 < oldest):
             return None
         return found
 
     def end(self) -> None:
-        """Let all clients go: they come back to another server, or to this one when it has started again."""
+        """Disconnect all clients; they reconnect to another server, or to this one after its restart."""
         self.ended = True
         for watcher in self._watchers:
             watcher.wake()
@@ -197,7 +197,7 @@ class Feed:
         wakeups = await store.listen(self._on_wakeup) if store.engine == "postgres" else None
         try:
             await self._follow(store, wakeups, listener)
-            # Before anything is awaited: a client that comes while this one tidies up needs a reader of its own.
+            # Before the first await: a client that connects during this cleanup must start a new reader.
             self._reading = None
         finally:
             if wakeups is not None:
@@ -206,7 +206,7 @@ class Feed:
                     await store.run(events.stop_listening(listener))
 
     async def _opened(self) -> Store:
-        """The store; waits for a database that is away, because clients wait for this reader."""
+        """The store; waits while the database is unavailable, because clients wait for this reader."""
         while True:
             try:
                 return await self._store()
@@ -234,7 +234,7 @@ class Feed:
             self._woken.clear()
 
     async def _begin(self, store: Store) -> Reader:
-        """A reader that knows all events until now, and which ids before them may still come."""
+        """A reader that starts after the newest event, and knows which smaller ids may still appear."""
         _, newest = await store.run(events.bounds())
         reader = Reader(max(0, newest - PAGE))
         reader.learn(await store.run(events.news(reader.newest, [], 2 * PAGE)))
@@ -245,7 +245,7 @@ class Feed:
             asked = sorted(reader.missing)[:PAGE]
             news = await store.run(events.news(reader.newest, asked, PAGE))
             for event in reader.learn(news, asked):
-                # Not beyond the event itself: a client that leaves after it must get those that were read with it.
+                # Not past this event: a client that disconnects after it must still get those read with it.
                 position = Position(min(reader.mark, event.id), event.id)
                 for watcher in list(self._watchers):
                     if watcher.wants(event):
@@ -258,5 +258,5 @@ class Feed:
                 return
 
     def _on_wakeup(self, what: str) -> None:
-        if what in ("events", "work"):  # "work" also when the listening connection is new
+        if what in ("events", "work"):  # "work" is also sent after a reconnect
             self._woken.set()

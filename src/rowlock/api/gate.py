@@ -1,7 +1,6 @@
-"""What every request must pass before a route sees it: the Host and Origin headers, the size of its body, who sent it,
-how often.
+"""Checks of every request before a route gets it: Host and Origin headers, body size, authentication, rate limit.
 
-This stands in front of all routes, so that no route can forget it.
+They are made in one middleware in front of all routes, so that no route can forget one.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from rowlock.core.config import ApiSettings
 
 access = logging.getLogger("rowlock.api.access")
 
-GONE = 499  # in the log, for a client that left before the end of its request
+GONE = 499  # logged as the status if the client disconnected before the end of its request
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
-OPEN = ("/livez", "/readyz", "/api/openapi.json")  # for anybody: they tell nothing of any job
+OPEN = ("/livez", "/readyz", "/api/openapi.json")  # need no token: they reveal nothing about jobs
 LOGIN = ("POST", "/api/session")  # brings the secret of a login link, and needs no token
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 
 
 class Gate:
-    """ASGI middleware around the routes. `hosts` are the names of this server; None: the host application checks.
-    `pages` are files that anybody may read."""
+    """ASGI middleware around the routes. `hosts` are the names of this server; None: not checked here. `pages` are
+    files that anybody may read."""
 
     def __init__(
         self,
@@ -59,12 +58,12 @@ class Gate:
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})["rowlock"] = self._service
-        if self._prefix:  # a proxy may have taken it away, or left it where it was
+        if self._prefix:  # a proxy may have removed the prefix, or kept it
             scope["root_path"] = self._prefix
             if not f"{scope['path']}/".startswith(f"{self._prefix}/"):
                 scope["path"] = self._prefix + scope["path"]
         if scope["type"] == "websocket":
-            # A socket tells who it is by a ticket or its first message; its route asks for that.
+            # A WebSocket authenticates by a ticket or its first message; its route checks that.
             welcome = self._known_host(scope) and self._known_origin(scope)
             try:
                 self._addresses.spend(_address(scope))
@@ -96,17 +95,17 @@ class Gate:
                 await self._app(scope, body, answer)
         except Refusal as refusal:
             await refusal.response()(scope, receive, answer)
-        except UNUSABLE:  # while finding out who asks; what routes raise is answered by the application
+        except UNUSABLE:  # during authentication; errors of routes are handled by the application
             await unavailable().response()(scope, receive, answer)
         finally:
             if access.isEnabledFor(logging.INFO):
                 milliseconds = (time.monotonic() - started) * 1000
-                # The path without its query: a query may hold what nobody should read in a log.
+                # The path without its query, which may contain secrets.
                 access.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, milliseconds)
 
     async def _check(self, scope: Scope) -> None:
         if not self._known_host(scope):
-            raise Refusal("INVALID_HOST", "name this server in api.allowed_hosts to let it be reached by this name")
+            raise Refusal("INVALID_HOST", "add this name to api.allowed_hosts if the server may be reached by it")
         connection = HTTPConnection(scope)
         check_origin(connection, self._settings)
         path = _route_path(scope)
@@ -127,27 +126,27 @@ class Gate:
         scope["state"]["asker"] = asker
 
     def _known_host(self, scope: Scope) -> bool:
-        """Whether the request is meant for this server. Without this check, a page that a browser shows could reach a
-        server on the loopback under a name of its own (DNS rebinding)."""
+        """Whether the Host header names this server. Without this check, a web page could reach a server on the
+        loopback address under the page's own host name (DNS rebinding)."""
         if self._hosts is None:
             return True
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         return len(given) == 1 and _without_port(given[0]).lower() in self._hosts
 
     def _known_origin(self, scope: Scope) -> bool:
-        """Whether the page that sent the request may. Without this check, a page of a stranger could open sockets and
-        change jobs with what a browser sends by itself, such as a cookie that the host application trusts."""
+        """Whether the page that sent the request is allowed to. Without this check, a foreign page could open sockets
+        and change jobs with credentials that browsers add by themselves, such as a cookie of the host application."""
         return may_come_from(HTTPConnection(scope), self._settings.cors_origins)
 
 
 async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Receive | None:
-    """Read a request's whole body before a route sees it, and refuse one that is too large or too slow; what is
-    returned gives the body once, and then tells when the client leaves. None when the client left before the end of the
-    body: what it has sent so far may look like a whole request, and is none."""
+    """Read the whole body before a route gets the request, and refuse one that is too large or too slow. The returned
+    function gives the body once, and then reports when the client disconnects. None if the client disconnected before
+    the end of the body: what it sent so far might look like a complete request."""
     headers = HTTPConnection(scope).headers
     announced = "content-length" in headers or "transfer-encoding" in headers
     if not announced and scope.get("http_version") in ("1.0", "1.1"):
-        return receive  # it has no body; in HTTP/2 it could have one
+        return receive  # HTTP/1 without either header: there is no body
     said = headers.get("content-length", "0")
     parts, more = list[bytes](), True
     left = -1 if said.isdecimal() and int(said[:20]) > settings.body_bytes else settings.body_bytes
@@ -229,7 +228,7 @@ def _without_port(host: str) -> str:
 
 
 def _address(scope: Scope) -> str:
-    """Where a request comes from: behind a trusted proxy, what that says."""
+    """The client's address; behind a trusted proxy, the one that the proxy reports."""
     return str((scope.get("client") or ("",))[0])
 
 

@@ -1,4 +1,4 @@
-"""Probes for supervisors and load balancers. They tell nothing of any job and need no token."""
+"""Health checks for supervisors and load balancers. They need no token and reveal nothing about jobs."""
 
 from __future__ import annotations
 

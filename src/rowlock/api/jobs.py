@@ -1,4 +1,4 @@
-"""The routes of a job's owner: create, list, look at, cancel, retry, explain."""
+"""Routes for the owner of jobs: create, list, read, cancel, retry, explain."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from rowlock.store.owned import EVERYONE
 from rowlock.store.reads import JobFilter
 from rowlock.store.webhooks import Webhook
 
-DEEPEST = 10_000  # jobs before a numbered page; a cursor has no such limit
-LONGEST_WAIT = 30.0  # of Prefer: wait
+DEEPEST = 10_000  # a numbered page cannot begin after this many jobs; cursors have no limit
+LONGEST_WAIT = 30.0  # the longest `Prefer: wait`
 WATCH_SECONDS = 3600.0
 KEY_SECONDS = 86_400.0  # how long an Idempotency-Key is remembered
-IN_FLIGHT_SECONDS = 30.0  # after this, a request whose server died no longer keeps its key
+IN_FLIGHT_SECONDS = 30.0  # a request whose server died holds its key this long
 
-JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The id that creating answered")]
+JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The job's id, as returned when it was created")]
 
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
@@ -66,8 +66,8 @@ async def create_job(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
     prefer: Annotated[str | None, Header(max_length=200, examples=["wait=10"])] = None,
 ) -> Response:
-    """Create a job of a public task. It answers at once; with `Prefer: wait=10` when the job has ended, or after
-    ten seconds. The same `Idempotency-Key` with the same body answers the same job for a day."""
+    """Create a job of a public task. The answer comes at once; with `Prefer: wait=10`, when the job has ended or after
+    ten seconds. For a day, a request with the same `Idempotency-Key` and body returns the job of the first one."""
     _must_change(asker)
     task = _public_task(service, body.job_type)
     _check_depth(body.args, service.settings.argument_depth)
@@ -101,11 +101,11 @@ async def list_jobs(
     status: Status | None = None,
     cursor: Annotated[str | None, Query(max_length=200)] = None,
 ) -> JobPage:
-    """The asker's jobs, newest first: by page number, or by `nextCursor` of the page before."""
+    """The jobs of the token's owner, newest first, by page number or by the `nextCursor` of the previous page."""
     before = None if cursor is None else shapes.read_cursor(cursor)
     skip = 0 if before else page * size
     if skip > DEEPEST:
-        raise Refusal("PAGE_TOO_DEEP", f"numbered pages end after {DEEPEST:,} jobs; go on with cursor=nextCursor")
+        raise Refusal("PAGE_TOO_DEEP", f"page numbers reach {DEEPEST:,} jobs; use cursor=nextCursor for more")
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
     wanted = owned.page(asker.owner, job_type, shapes.states_of(status), size + 1, before, skip)
@@ -137,13 +137,13 @@ async def get_job(
     responses=documented("JOB_NOT_FOUND", "NOT_ALLOWED", "FORBIDDEN"),
 )
 async def cancel_job(job_id: JobId, service: Serving, asker: Who) -> CancelShape:
-    """Cancel a job that waits, or ask the worker of a running one to stop it."""
+    """Cancel a waiting job at once, or ask the worker of a running job to stop it."""
     _must_change(asker)
     answer = await service.run(owned.cancel(asker.owner, job_id, service.client.keep))
     if answer == "missing":
         raise no_job()
     if answer == "final":
-        raise Refusal("NOT_ALLOWED", "the job has ended already")
+        raise Refusal("NOT_ALLOWED", "the job has already ended")
     return CancelShape(job_id=valid_id(job_id) or job_id, status=answer.upper())
 
 
@@ -160,7 +160,7 @@ async def retry_job(job_id: JobId, service: Serving, asker: Who) -> CreatedShape
     if answer == "missing":
         raise no_job()
     if answer == "refused":
-        raise Refusal("NOT_ALLOWED", "only failed and cancelled jobs can be retried, and only while their key is free")
+        raise Refusal("NOT_ALLOWED", "only failed and cancelled jobs can be retried, if no newer job holds their key")
     return CreatedShape(job_id=valid_id(job_id) or job_id)
 
 
@@ -215,7 +215,7 @@ async def _check_room(service: Service, asker: Asker, others: int) -> None:
 async def _create_once(
     service: Service, task: Any, body: NewJobShape, owner: str | None, key: str | None, webhook: Webhook | None
 ) -> str:
-    """Create the job, or find the one that an earlier request with the same key created."""
+    """Create the job, or find the job that an earlier request with the same Idempotency-Key created."""
     if key is None:
         return await _create(service, task, body, owner, webhook)
     body_hash = hashlib.sha256(json.dumps(body.model_dump(), sort_keys=True).encode()).hexdigest()
@@ -232,7 +232,7 @@ async def _create_once(
     try:
         return await _create(service, task, body, owner, webhook, request)
     except BaseException:
-        with contextlib.suppress(StoreError):  # without it, the key is free after a while
+        with contextlib.suppress(StoreError):  # if this fails, the key becomes free after IN_FLIGHT_SECONDS
             await service.run(requests.forget(request))
         raise
 
@@ -245,7 +245,7 @@ async def _create(
     webhook: Webhook | None,
     request: requests.Begun | None = None,
 ) -> str:
-    """Create the job with everything that belongs to it, in one transaction."""
+    """Create the job, its webhook and the record of its Idempotency-Key in one transaction."""
     if webhook is None and request is None:
         return await _enqueue(task, body, owner)
     async with service.client.transaction() as transaction:
@@ -274,7 +274,7 @@ async def _ended(service: Service, asker: Asker, job_id: str, seconds: float) ->
     except (TimeoutError, JobNotFound):  # retention may have removed the job that an earlier request created
         return None
     except Exception:
-        pass  # it ended badly: the answer shows how
+        pass  # the job failed or was cancelled: the answer shows it
     return await service.job_of(asker, job_id)
 
 
@@ -303,6 +303,6 @@ def _wait_of(prefer: str | None) -> float | None:
 def _check_depth(value: Any, most: int, depth: int = 0) -> None:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if depth > most:
-        raise Refusal("INVALID_ARGUMENTS", f"arguments may be nested {most} deep")
+        raise Refusal("INVALID_ARGUMENTS", f"arguments may be nested at most {most} levels deep")
     for item in inner:
         _check_depth(item, most, depth + 1)

@@ -1,4 +1,4 @@
-"""JSON Web Tokens of somebody's identity provider: HS256 with a shared secret, RS256 with published keys.
+"""JSON Web Tokens of an identity provider: HS256 with a shared secret, RS256 with published keys.
 
 The algorithm is the one in the settings, never the one that a token names: a token signed with `none`, or with a public
 key taken for a shared secret, is refused.
@@ -23,11 +23,11 @@ from rowlock.store.owned import EVERYONE
 log = logging.getLogger("rowlock.api")
 
 LOCAL = re.compile(r"http://(localhost|127\.0\.0\.1|\[::1\])[:/]")  # keys of a provider on this machine
-LEEWAY_SECONDS = 5  # between the clocks of the identity provider and of this machine
+LEEWAY_SECONDS = 5  # allowed difference between the clocks of the identity provider and this machine
 
 
 class JwtVerifier:
-    """Checks tokens against the settings, and says who has them."""
+    """Checks JSON Web Tokens against the settings, and returns their users."""
 
     def __init__(self, settings: JwtSettings) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class JwtVerifier:
     def _read_keys(self, where: str) -> None:
         try:
             if where.startswith("https://") or LOCAL.match(where):
-                # Single keys are not kept beside the set: a key that is taken back must not be good for ever.
+                # Single keys are not cached besides the key set: a withdrawn key must stop working.
                 self._published = jwt.PyJWKClient(where, cache_keys=False, lifespan=300, timeout=5)
             else:
                 self._keys = jwt.PyJWKSet.from_dict(json.loads(Path(where).read_text("utf-8")))
@@ -52,7 +52,7 @@ class JwtVerifier:
         return self._published is not None
 
     def asker_of(self, token: str) -> Asker | None:
-        """Who has this token; None when it is not valid."""
+        """The user of this token; None if it is not valid."""
         settings = self._settings
         required = ["exp", settings.owner_claim]
         try:
@@ -69,7 +69,7 @@ class JwtVerifier:
             if settings.operator_claim is not None and claims.get(settings.operator_claim) is True:
                 return Asker(EVERYONE, "operator", good_until=until)
             return Asker(name(claims[settings.owner_claim], settings.owner_claim), good_until=until)
-        except Exception as error:  # a token is anybody's text: nested a thousand deep, with a key of another kind …
+        except Exception as error:  # tokens are untrusted text: deeply nested, with a wrong kind of key, …
             log.info("a JSON Web Token was refused: %s", type(error).__name__)
             return None
 

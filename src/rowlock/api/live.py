@@ -1,7 +1,7 @@
-"""Live events for clients: one WebSocket for all of an owner's jobs, and server-sent events for those behind proxies.
+"""Live events for clients: by WebSocket, and by server-sent events, which also pass through strict proxies.
 
-Both send the same messages, each with the position to go on from after a break. A client that was away for too long, or
-that is too slow, is told `resync`: it must read its jobs anew.
+Both send the same messages, each with the position from which a client can resume. A client that was disconnected for
+too long, or reads too slowly, gets `resync`: it must reload its jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rowlock.store.tokens import Ticket
 
 TICKET_SECONDS = 30.0
 HELLO_SECONDS = 10.0  # for the first message of a socket without a ticket
-CHECK_SECONDS = 2.0  # between looks whether the token of an open connection is still good
+CHECK_SECONDS = 2.0  # between checks whether the token of an open connection is still valid
 SEND_SECONDS = 20.0  # for a client to take one message
 FAREWELL_SECONDS = 1.0  # for a client to take the message that it is closed with
 HELLO_BYTES = 16_384
@@ -48,7 +48,7 @@ class TicketShape(Shape):
 
 @router.post("/api/tickets", status_code=201, response_model=TicketShape, responses=documented())
 async def create_ticket(service: Serving, asker: Who) -> TicketShape:
-    """A one-time ticket for the address of a WebSocket: a browser cannot send a header with one."""
+    """A one-time ticket for the URL of a WebSocket, because browsers cannot send a header when opening one."""
     secret = tokens.new_secret()
     owner = None if asker.owner is EVERYONE else str(asker.owner)
     ticket = Ticket(owner, asker.scope, asker.token_id, asker.job_id, asker.good_until)
@@ -60,7 +60,7 @@ async def create_ticket(service: Serving, asker: Who) -> TicketShape:
 
 
 async def _may_watch_all(service: Serving, asker: Who) -> AsyncIterator[Asker]:
-    """Who may watch all of their jobs. A dependency, because once a stream has begun nothing can be refused."""
+    """The sender, if they may watch all of their jobs. A dependency: once a stream has begun, it cannot be refused."""
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
     with service.connection(asker):
@@ -87,7 +87,7 @@ LastEventId = Annotated[str | None, Header(max_length=100)]
 async def watch_jobs(
     service: Serving, asker: Annotated[Asker, Depends(_may_watch_all)], last_event_id: LastEventId = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """Events of all the asker's jobs."""
+    """Events of all jobs of the token's owner."""
     async for message in messages(service, asker, None, last_event_id):
         yield _server_sent(message)
 
@@ -100,7 +100,7 @@ async def watch_jobs(
 async def watch_job(
     service: Serving, asker: Who, job: Annotated[Job, Depends(_watched_job)], last_event_id: LastEventId = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """Events of one job; the stream ends with the job. Of a job that has ended already, it tells the end."""
+    """Events of one job; the stream ends with the job. For a job that has already ended, it sends only the end."""
 
     async def end() -> dict[str, Any] | None:
         now = await service.job_of(asker, job.id)
@@ -121,7 +121,7 @@ def _server_sent(message: dict[str, Any]) -> ServerSentEvent:
 
 @router.websocket("/api/ws")
 async def watch_by_socket(socket: WebSocket, service: Serving) -> None:
-    """One WebSocket: it says who it is, and gets events until it leaves or may no longer have them."""
+    """Serve one WebSocket: authenticate it, then send events until it disconnects or its token becomes invalid."""
     await socket.accept()
     try:
         asker, since = await _hello(socket, service)
@@ -147,7 +147,7 @@ async def _serve(socket: WebSocket, service: Service, asker: Asker, since: str |
 
 
 async def _hello(socket: WebSocket, service: Service) -> tuple[Asker, str | None]:
-    """Who opened this socket, and the event to go on after: by the ticket in its address, a header, or its first
+    """Who opened this socket, and the event to resume after: from the ticket in its URL, a header, or its first
     message `{"token": …, "lastEventId": …}`."""
     since = socket.query_params.get("lastEventId")
     if (secret := socket.query_params.get("ticket")) is not None:
@@ -176,7 +176,7 @@ def _read_hello(text: str) -> dict[str, Any]:
 
 
 async def _send(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:
-    code = REFUSED  # the messages end when the token is no longer good
+    code = REFUSED  # the messages end when the token is no longer valid
     try:
         async for message in messages(service, asker, asker.job_id, since):
             async with asyncio.timeout(SEND_SECONDS):
@@ -188,8 +188,8 @@ async def _send(socket: WebSocket, service: Service, asker: Asker, since: str | 
 
 
 async def _barred(socket: WebSocket, service: Service, asker: Asker) -> None:
-    """Wait until the token of a socket is no longer good, and close it: also while a client takes its messages so
-    slowly that the sender waits."""
+    """Wait until the token of a socket is no longer valid, and close the socket, even while the sender waits for a slow
+    client."""
     while await service.token_is_good(asker):
         await asyncio.sleep(CHECK_SECONDS)
     with contextlib.suppress(TimeoutError):
@@ -198,7 +198,7 @@ async def _barred(socket: WebSocket, service: Service, asker: Asker) -> None:
 
 
 async def _left(socket: WebSocket) -> None:
-    """Wait until the client leaves. What it says meanwhile means nothing."""
+    """Wait until the client disconnects. Messages that it sends are ignored."""
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         while True:
             await socket.receive_text()
@@ -221,9 +221,9 @@ async def messages(
     since: str | None,
     end: Callable[[], Awaitable[dict[str, Any] | None]] | None = None,
 ) -> AsyncIterator[dict[str, Any]]:
-    """`ready`, then events, for as long as the asker's token is good; `resync` where some would be missing. `end` tells
-    how the watched job ended, if it has before its events were watched and no missed event tells it. An operator is
-    also told how all queues and jobs stand, and what changes: those messages have the position of the last event."""
+    """The messages for a client: `ready`, then events while the token is valid; `resync` if events would be missing.
+    `end` returns how the watched job ended, if it ended before the watching began and no missed event shows it. An
+    operator also gets the state of all queues and jobs, and its changes, with the position of the last event."""
     feed, zone = service.feed, service.zone
     async with feed.watching(asker.owner, job_id) as watcher, _view(service, asker, job_id, watcher) as view:
         at = str(feed.position())
@@ -252,7 +252,7 @@ async def messages(
 
 @contextlib.asynccontextmanager
 async def _view(service: Service, asker: Asker, job_id: str | None, watcher: Watcher) -> AsyncIterator[View | None]:
-    """What changes in all queues, for an operator who watches all jobs; nothing for anybody else."""
+    """The changes of all queues, for an operator who watches all jobs; None for other clients."""
     if not asker.is_operator or job_id is not None:
         yield None
         return
@@ -261,7 +261,7 @@ async def _view(service: Service, asker: Asker, job_id: str | None, watcher: Wat
 
 
 async def _missed(service: Service, watcher: Watcher, since: str | None) -> list[tuple[Event, Position]] | None:
-    """What came after the event that the client had last; None when nobody can tell."""
+    """The events after the last one that the client has; None if it must reload its jobs instead."""
     if since is None:
         return []
     position = Position.read(since)

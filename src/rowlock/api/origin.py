@@ -1,4 +1,4 @@
-"""Which pages may send requests: browsers say from which origin a request comes."""
+"""Which web pages may send requests, by the Origin header that browsers send."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SECURE = ("https", "wss")
 
 
 def may_come_from(connection: HTTPConnection, named: Collection[str]) -> bool:
-    """Whether the page that sent this request may: a page of this server, or one of a named origin. Programs other than
-    browsers send no Origin. A page that came unencrypted is not a page of a server that speaks TLS: anybody on the way
-    could have written it."""
+    """Whether the page that sent this request is from this server or from an allowed origin. Programs that are
+    no browsers send no Origin and are allowed. A page loaded without TLS does not count as a page of a server with TLS,
+    because anybody on the network could have changed it."""
     given = connection.headers.getlist("origin")
     if not given:
         return True

@@ -1,4 +1,4 @@
-"""Errors of the API as problem details (RFC 9457), each with a code that stays the same for clients."""
+"""Errors of the API as problem details (RFC 9457), each with a stable code for clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS: dict[str, Kind] = {
     "INVALID_ARGUMENTS": Kind(422, "The arguments do not fit the task"),
     "INVALID_JSON": Kind(400, "The body is not JSON"),
     "REPEATED_NAME": Kind(400, "An object of the body has one name twice"),
-    "INVALID_CURSOR": Kind(400, "The cursor is not one of this API's"),
+    "INVALID_CURSOR": Kind(400, "The cursor was not made by this API"),
     "INVALID_HOST": Kind(400, "The Host header names another server"),
     "INVALID_OUTPUT_PATH": Kind(400, "The result lies outside of the results folder"),
     "PAGE_TOO_DEEP": Kind(400, "The page is too far from the first one"),
@@ -41,7 +41,7 @@ KINDS: dict[str, Kind] = {
     "JOB_NOT_FOUND": Kind(404, "There is no such job"),
     "TASK_NOT_FOUND": Kind(404, "There is no such public task"),
     "RESULT_NOT_FOUND": Kind(404, "The job has no result"),
-    "NOT_FOUND": Kind(404, "There is no such thing"),
+    "NOT_FOUND": Kind(404, "There is no such resource"),
     "METHOD_NOT_ALLOWED": Kind(405, "The route does not take this method"),
     "REQUEST_TIMEOUT": Kind(408, "The body came too slowly"),
     "NOT_ALLOWED": Kind(409, "The state of the job does not permit this"),
@@ -53,12 +53,12 @@ KINDS: dict[str, Kind] = {
     "RANGE_NOT_SATISFIABLE": Kind(416, "The range lies outside of the file"),
     "KEY_REUSED": Kind(422, "The Idempotency-Key was used with another body"),
     "WEBHOOKS_OFF": Kind(422, "This server sends no webhooks"),
-    "WEBHOOK_REFUSED": Kind(422, "The webhook's address is not one that this server calls"),
+    "WEBHOOK_REFUSED": Kind(422, "This server does not send webhooks to this address"),
     "NO_WEBHOOK_SECRET": Kind(422, "The owner has no secret to sign webhooks with"),
     "TOO_MANY_JOBS": Kind(429, "The owner has too many jobs that are not finished"),
     "TOO_MANY_REQUESTS": Kind(429, "Too many requests"),
     "TOO_MANY_CONNECTIONS": Kind(429, "The owner has too many open connections"),
-    "INTERNAL": Kind(500, "The server has a fault"),
+    "INTERNAL": Kind(500, "Internal server error"),
     "RESULTS_UNAVAILABLE": Kind(503, "The storage of results cannot be used now"),
     "TOO_SLOW": Kind(503, "The database took too long to answer this; ask for less"),
     "UNAVAILABLE": Kind(503, "The database cannot be used now"),
@@ -84,7 +84,7 @@ class Problem(BaseModel):
 
 
 class Refusal(Exception):
-    """Raise to answer a request with a problem."""
+    """Raised by routes to answer a request with a problem."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Refusal(Exception):
 
 
 def unauthorized() -> Refusal:
-    """The one answer to whoever has no valid token, whatever was asked for."""
+    """The answer to every request without a valid token."""
     return Refusal("UNAUTHORIZED", "send Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
 
 
@@ -131,7 +131,7 @@ def unavailable() -> Refusal:
 
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """The answers of a route to what can go wrong, for its OpenAPI description. Every route has the general ones."""
+    """The problems that a route may answer, for its OpenAPI description; the general ones are added to every route."""
     found: dict[int | str, dict[str, Any]] = {}
     general = (
         "INVALID_REQUEST",
@@ -155,7 +155,7 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 async def on_refusal(_: Request, error: Exception) -> JSONResponse:
-    """A refusal that was raised on purpose."""
+    """Answer a Refusal that a route raised."""
     assert isinstance(error, Refusal)
     return error.response()
 
@@ -171,7 +171,7 @@ async def on_validation(_: Request, error: Exception) -> JSONResponse:
 
 
 async def on_http(_: Request, error: Exception) -> JSONResponse:
-    """What the framework refuses by itself: no such route, no such method, a body that it cannot parse."""
+    """Answer what the framework itself refuses: unknown route, wrong method, unparsable body."""
     assert isinstance(error, HTTPException)
     codes = {400: "INVALID_JSON", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
     code = codes.get(error.status_code, "INVALID_REQUEST")
@@ -184,7 +184,7 @@ async def on_unavailable(_: Request, __: Exception) -> JSONResponse:
 
 
 async def on_fault(_: Request, __: Exception) -> JSONResponse:
-    """A fault of ours: logged with its traceback by the server, and answered without one."""
+    """Answer an unexpected error: the server logs its traceback, the client does not get it."""
     return Refusal("INTERNAL").response()
 
 

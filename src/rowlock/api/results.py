@@ -1,5 +1,5 @@
-"""Downloads: the file of a job that has succeeded, streamed from a file that was checked after it was opened, or an
-address of the object storage that opens it for a short time."""
+"""Downloads of result files: streamed from a file that is checked after it was opened, or by a redirect to a
+short-lived signed URL of the object storage."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def download_result(
     if job.state is not State.SUCCEEDED:
         raise Refusal("NOT_FINISHED", f"the job is {job.state}")
     if job.result_uri is None:
-        raise Refusal("RESULT_NOT_FOUND", "the job made no file; what it returned is `result` of the job itself")
+        raise Refusal("RESULT_NOT_FOUND", "the job has no result file; its return value is `result` of the job")
     return await _download(service, job, job.result_uri, range_)
 
 
@@ -76,7 +76,7 @@ async def _download(service: Serving, job: Job, uri: str, wanted: str | None) ->
         raise Refusal("RESULTS_UNAVAILABLE", headers={"Retry-After": "5"}) from None
     except FileNotFoundError:
         raise Refusal("RESULT_GONE") from None
-    except OSError as error:  # no descriptor is left, the disk does not answer: the file may well be there
+    except OSError as error:  # no free descriptor, a disk error: the file may exist
         log.warning("the result of job %s cannot be opened: %s", job.id, error)
         raise Refusal("RESULTS_UNAVAILABLE", headers={"Retry-After": "5"}) from None
     except Refusal:
@@ -111,7 +111,7 @@ async def _stream(held: ExitStack, content: Content, at: int, left: int) -> Asyn
 
 
 def _range(wanted: str | None, size: int) -> tuple[int, int]:
-    """The first and last byte of the one range that was asked for; several at once, or none that makes sense: all."""
+    """First and last byte of the requested range. Several ranges, or an invalid one, are ignored: the whole file."""
     found = RANGE.fullmatch(wanted.strip()) if wanted else None
     if found is None or found.groups() == ("", ""):
         return 0, size - 1

@@ -1,4 +1,4 @@
-"""The API in a process of its own, or beside a worker: uvicorn, with limits of ours."""
+"""Runs the API in uvicorn with stricter limits, in its own process or in the process of a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("rowlock.api")
 
 
 class Server(uvicorn.Server):
-    """A server that leaves the signals of the process to whoever runs it."""
+    """A uvicorn server that does not handle signals: the process that runs it does."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -32,25 +32,25 @@ class Server(uvicorn.Server):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address and port that the server listens on."""
         host, port, *_ = self.servers[0].sockets[0].getsockname()
         return host, port
 
 
 @asynccontextmanager
 async def serving(client: Client) -> AsyncIterator[Server]:
-    """A server for as long as the block lasts. Open requests are finished first, for a moment."""
+    """Run a server while the block runs. At the end, open requests get a short time to finish."""
     await check_exposure(client)
     listening = _listen(client.settings.api)
     server = Server(_config(client))
-    for name in ("uvicorn.error", "uvicorn.access"):  # they would tell what stands in addresses: tickets, queries
+    for name in ("uvicorn.error", "uvicorn.access"):  # they would log tickets and queries in URLs
         logging.getLogger(name).setLevel(logging.WARNING)
     running = asyncio.ensure_future(server.serve([listening]))
     try:
         while not server.started:
             await asyncio.wait({running}, timeout=0.01)
             if running.done():
-                raise running.exception() or StoreError("the API server has ended by itself")
+                raise running.exception() or StoreError("the API server has stopped unexpectedly")
         log.info("API at http://%s:%d%s", *server.address, client.settings.api.base_path)
         yield server
     finally:
@@ -73,7 +73,7 @@ def _config(client: Client) -> uvicorn.Config:
     return uvicorn.Config(
         build(client, alone=True),
         log_config=None,
-        access_log=False,  # ours tells no query strings
+        access_log=False,  # our own access log has no query strings
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
         server_header=False,
@@ -90,7 +90,7 @@ def _config(client: Client) -> uvicorn.Config:
 
 
 def _listen(settings: ApiSettings) -> socket.socket:
-    """The socket that the server listens on: opened here, so that an address in use is an error like any other."""
+    """Open the listening socket here, so that an address in use raises a ConfigError."""
     listening = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -105,13 +105,13 @@ def _listen(settings: ApiSettings) -> socket.socket:
 
 
 async def check_exposure(client: Client) -> None:
-    """Refuse to listen beyond this machine while nobody could have a token."""
+    """Refuse to listen on a non-loopback address while no token exists."""
     settings = client.settings.api
     if _is_loopback(settings.host) or settings.jwt is not None:
         return
     if not await (await client.store()).run(tokens.any_good()):
         raise ConfigError(
-            f"--host {settings.host} can be reached from other machines, and there is no token yet; make one:"
+            f"--host {settings.host} can be reached from other machines, and there is no token yet; create one:"
             " rowlock tokens create --owner NAME --scope jobs"
         )
 

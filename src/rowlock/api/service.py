@@ -1,4 +1,4 @@
-"""What all routes share: the app whose jobs they serve, who asks, and the events of its database."""
+"""What all routes share: the app whose jobs they serve, authentication, and the feed of events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Service:
         self.results = client.results
         self.metrics = DatabaseMeter(self.look)
         self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))
-        self._tokens: dict[str, float] = {}  # of open connections, and when each was last asked about
+        self._tokens: dict[str, float] = {}  # tokens of open connections, and when each was last checked
         self._bad: set[str] = set()
         self._asked_at = 0.0
         self._connections: Counter[Owner] = Counter()  # WebSockets and event streams
@@ -67,7 +67,7 @@ class Service:
         return await (await self.client.store()).run(operation)
 
     async def job_of(self, asker: Asker, job_id: str) -> Job:
-        """A job that the asker may read, or the one 404 for jobs that are not there and for those of others."""
+        """A job that the sender may read. Jobs that do not exist and jobs of others give the same 404."""
         job = await self.run(owned.get(asker.owner, job_id))
         if job is None or asker.job_id not in (None, job.id):
             raise no_job()
@@ -85,15 +85,15 @@ class Service:
             self._asked_at = now
             self._tokens = {token: at for token, at in self._tokens.items() if at > now - 10 * TOKEN_SECONDS}
             asked = sorted(self._tokens)
-            with suppress(*UNUSABLE):  # nobody can say now; nor are there events while the database is away
+            with suppress(*UNUSABLE):  # cannot be checked now; without the database there are no events either
                 good = await self.run(tokens.still_good(asked))
                 self._bad = set(asked) - good
         return asker.token_id not in self._bad
 
     @contextmanager
     def connection(self, asker: Asker) -> Iterator[None]:
-        """One more connection of an owner, for as long as the block lasts; refused when they have as many as they may.
-        Counted before anything is awaited: of many that come at the same moment, none slips through."""
+        """Count one more connection of an owner while the block runs; refused if the owner has the maximum already. It
+        is counted before the first await, so that simultaneous connections cannot exceed the limit."""
         if self._connections[asker.owner] >= self.settings.connections_per_owner:
             raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
         with _counted(self._connections, asker.owner):
@@ -120,18 +120,18 @@ def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[None]:
 
 
 def no_job() -> Refusal:
-    """A job that is missing, and one of another owner: the answers are the same."""
+    """The 404 for a job that does not exist, and for one of another owner: they cannot be told apart."""
     return Refusal("JOB_NOT_FOUND")
 
 
 async def service_of(connection: HTTPConnection) -> Service:
-    """The service of the server that has got this request."""
+    """The Service that belongs to this request's application."""
     service: Service = connection.scope["state"]["rowlock"]
     return service
 
 
 async def asker_of(connection: HTTPConnection) -> Asker:
-    """Who sent this request, as the gate has found out."""
+    """The sender of this request, as authenticated by the gate."""
     asker: Asker = connection.scope["state"]["asker"]
     return asker
 

@@ -1,4 +1,4 @@
-"""What goes over the wire: field names and status words of the API, made from jobs and events."""
+"""The JSON objects of the API: field names and status words, made from jobs and events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ END_TYPES = {
 
 
 class Shape(BaseModel):
-    """camelCase on the wire."""
+    """Base class: field names are camelCase in JSON."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
@@ -63,7 +63,7 @@ class JobShape(Shape):
     job_id: str = Field(examples=["01a1e816-66e9-7021-9c64-716195c1e13d"])
     job_type: str = Field(examples=["export"], description="The name of its task")
     status: Status
-    done: bool = Field(description="Whether it has ended: nothing more happens to it unless it is retried")
+    done: bool = Field(description="Whether the job has ended: it changes no more unless it is retried")
     progress: int = Field(ge=0, le=100, description="Percent")
     phase: str | None = None
     message: str | None = None
@@ -79,13 +79,13 @@ class JobShape(Shape):
 
 
 class JobPage(Shape):
-    """Some of the jobs, newest first."""
+    """One page of jobs, newest first."""
 
     items: list[JobShape]
-    page: int | None = Field(default=None, description="The number of this page, from 0; none with a cursor")
+    page: int | None = Field(default=None, description="The number of this page, from 0; null with a cursor")
     size: int
     has_more: bool
-    next_cursor: str | None = Field(default=None, description="For the next page, as `cursor`")
+    next_cursor: str | None = Field(default=None, description="Send it as `cursor` for the next page")
 
 
 class NewJobShape(Shape):
@@ -93,7 +93,7 @@ class NewJobShape(Shape):
 
     job_type: str = Field(min_length=1, max_length=200, examples=["export"])
     args: dict[str, Any] = Field(default_factory=dict, examples=[{"size": 3}])
-    watch: bool = Field(default=False, description="Answer also a token that can only read this one job, for an hour")
+    watch: bool = Field(default=False, description="Also return a token that can read only this job, valid for an hour")
     webhook: str | None = Field(
         default=None,
         min_length=1,
@@ -111,7 +111,7 @@ class CreatedShape(Shape):
 
 
 class CancelShape(Shape):
-    """What became of a cancel: `CANCELLED` at once, or `CANCELLING` while a worker stops it."""
+    """The result of a cancel: `CANCELLED`, or `CANCELLING` while a worker stops the job."""
 
     job_id: str
     status: str = Field(examples=["CANCELLED"])
@@ -131,11 +131,11 @@ class AttemptShape(Shape):
 class DeliveryShape(Shape):
     """The delivery of a job's webhook, for one end of the job."""
 
-    delivery_id: str = Field(description="Its own job, and the header `webhook-id`")
+    delivery_id: str = Field(description="The id of the delivery's own job, sent as the header `webhook-id`")
     status: Status
     done: bool
     attempt: int
-    next_attempt_at: datetime | None = Field(default=None, description="While it waits")
+    next_attempt_at: datetime | None = Field(default=None, description="When a waiting delivery is tried next")
     created_at: datetime
     ended_at: datetime | None = None
     error_code: str | None = Field(default=None, examples=["HTTP_500"])
@@ -237,7 +237,7 @@ def event_data(event: Event, zone: ZoneInfo) -> dict[str, Any]:
 
 
 def end_data(job: Job, zone: ZoneInfo) -> dict[str, Any]:
-    """What the last event of a job that has ended told, from the job itself."""
+    """The last event of a job that has ended, rebuilt from the job itself."""
     ended = job.finished_at or job.updated_at
     details = (job.progress, job.phase, job.message, job.result_uri, job.result_checksum)
     errors = (job.error_code, job.error_message)
@@ -253,12 +253,12 @@ def states_of(wanted: Status | None) -> tuple[State, ...]:
 
 
 def cursor_of(job_id: str) -> str:
-    """Where a page ended, as text that means nothing to a client."""
+    """The cursor of the page that ended with this job, as opaque text."""
     return base64.urlsafe_b64encode(f"job:{job_id}".encode()).decode().rstrip("=")
 
 
 def read_cursor(text: str) -> str:
-    """The job that a page ended with."""
+    """The id of the job with which the page of this cursor ended."""
     try:
         plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except (binascii.Error, ValueError):
@@ -270,7 +270,7 @@ def read_cursor(text: str) -> str:
 
 
 def _sendable(value: Any) -> Any:
-    """A result as it can be sent: JSON may hold half of a surrogate pair, UTF-8 cannot."""
+    """A result that can be sent as UTF-8: JSON may contain a lone surrogate, UTF-8 cannot."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

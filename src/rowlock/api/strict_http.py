@@ -1,4 +1,5 @@
-"""Refuses requests that two servers could read differently, and clients that neither send nor take anything.
+"""Refuses requests that a proxy and this server could read differently (request smuggling), and closes connections of
+clients that neither send nor take anything.
 
 A proxy and this server must agree where each request ends. h11 is generous where RFC 9112 lets a server be: it takes
 lines that end without a carriage return, folded header lines, a length beside chunks, and one length given twice. A
@@ -22,11 +23,11 @@ OLD = re.compile(rb"\A[^\r\n]* HTTP/1\.0\r\n")
 
 
 class StrictConnection(h11.Connection):
-    """A connection that looks at the head of each request before h11 reads it."""
+    """An h11 connection that checks the head of each request before h11 parses it."""
 
     def next_event(self) -> Any:
         """The next event, as h11 has it."""
-        if self.their_state is h11.IDLE:  # what has come and is not read yet begins with the head of a request
+        if self.their_state is h11.IDLE:  # the unread data begins with the head of a request
             head, end, _ = self.trailing_data[0].partition(b"\r\n\r\n")
             if not acceptable(head + end):
                 raise h11.RemoteProtocolError("ambiguous request head", error_status_hint=400)
@@ -42,11 +43,11 @@ class StrictProtocol(H11Protocol):
         self._late: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
 
-    # uvicorn limits the time between two requests. A client that sends half of a head, or nothing at all after it has
-    # connected, would keep its connection for ever; a timer that its data does not prolong ends it.
+    # uvicorn only limits the time between two requests. A client that connects and sends nothing, or half of a head,
+    # could keep its connection for ever. This timer, which received data does not extend, closes it.
 
     def connection_made(self, transport: Any) -> None:
-        """A client has come: it must send a request."""
+        """A client has connected: start the timer for its request."""
         super().connection_made(transport)
         self._await_head()
 
@@ -103,7 +104,7 @@ class StrictProtocol(H11Protocol):
 
 
 def acceptable(head: bytes) -> bool:
-    """Whether the head of a request, or the part of it that has come, can be read in one way only."""
+    """Whether the head of a request, or the part received so far, can be parsed in one way only."""
     if BARE_LF.search(head) or FOLDED.search(head) or LIST.search(head):
         return False
     framing = [name.lower() for name in FRAMING.findall(head)]

@@ -1,7 +1,7 @@
-"""Webhooks at the edge: which addresses a request may name, and what became of the deliveries.
+"""Webhooks in the API: which URLs a request may name, and the state of their deliveries.
 
-The delivery itself is a job that a worker runs (delivery.py). It has no owner: it stands in no list of the owner's
-jobs, makes no events and counts against no limit. Its attempts are shown with the job that it tells of.
+The delivery itself is a job that a worker runs (delivery.py). It has no owner, so it is in no list of the owner's jobs,
+makes no events and counts towards no limit. Its attempts are shown with the job that it reports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rowlock.worker.public_web import AddressRefused, WebTarget, refuse_private,
 
 ANY_PORT = range(1, 65_536)
 LONGEST_WAIT = 6 * 3600.0  # between two attempts
-LONGEST_HOST = 190  # it is part of a source's name
+LONGEST_HOST = 190  # the host is part of a source's name
 
 router = APIRouter(prefix="/api/jobs", tags=["webhooks"])
 
@@ -58,8 +58,8 @@ async def accepted(service: Service, owner: str | None, url: str) -> Webhook:
 
 
 def checked(url: str, settings: WebhookSettings) -> WebTarget:
-    """The target of a webhook's URL. Names are not resolved here: the address that counts is the one that is connected
-    to, and that is checked by the delivery."""
+    """The target of a webhook's URL. The host name is not resolved here: the delivery checks the IP address that it
+    connects to."""
     try:
         target = web_target(url, ANY_PORT, said="the webhook is")
         if not settings.allow_private:
@@ -67,7 +67,7 @@ def checked(url: str, settings: WebhookSettings) -> WebTarget:
     except AddressRefused as refused:
         raise Refusal("WEBHOOK_REFUSED", str(refused)) from None
     if len(target.host) > LONGEST_HOST:
-        raise Refusal("WEBHOOK_REFUSED", "the name of its host is too long")
+        raise Refusal("WEBHOOK_REFUSED", "the host name is too long")
     if settings.hosts and not any(_fits(target.host, pattern.lower()) for pattern in settings.hosts):
         raise Refusal("WEBHOOK_REFUSED", f"{target.host} is not in the list of hosts that the operator allows")
     return target

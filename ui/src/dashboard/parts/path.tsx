@@ -1,30 +1,11 @@
-// The way of a job through its states, with the moments at which it came to each.
 import { between, clock, duration } from "../../shared/time.ts";
-import type { JobPage, State as JobState } from "../types.ts";
+import { stops } from "../course.ts";
+import type { JobPage } from "../types.ts";
 import { State } from "./bits.tsx";
 
-interface Stop {
-  state: JobState;
-  at: string;
-  note: string;
-}
-
-export function stops({ job, attempts }: JobPage): Stop[] {
-  const found: Stop[] = [{ state: "queued", at: job.createdAt, note: "created" }];
-  const last = attempts.slice(-3); // a job with many attempts has them in the table below
-  if (attempts.length > last.length) found.push({ state: "retryable", at: last[0]?.startedAt ?? job.createdAt, note: `after ${attempts.length - last.length} earlier attempts` });
-  for (const attempt of last) {
-    if (attempt.startedAt) found.push({ state: "running", at: attempt.startedAt, note: `attempt ${attempt.attempt}` });
-    if (attempt.endedAt !== job.finishedAt) found.push({ state: attempt.outcome === "released" ? "queued" : "retryable", at: attempt.endedAt, note: attempt.outcome.replace("_", " ") });
-  }
-  const told = attempts.some(({ attempt }) => attempt === job.attempt);
-  if (job.startedAt && !told && job.attempt > 0) found.push({ state: "running", at: job.startedAt, note: `attempt ${job.attempt}` });
-  if (job.finishedAt) found.push({ state: job.state, at: job.finishedAt, note: job.errorCode ?? "ended" });
-  return found;
-}
-
+/** The way of a job through its states, and how long each step took. */
 export function Path({ page }: { page: JobPage }) {
-  const found = stops(page);
+  const found = stops(page.job, page.attempts);
   return (
     <ol class="path">
       {found.map((stop, index) => {
