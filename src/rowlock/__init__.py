@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rowlock.api.caller import Caller
+    from rowlock.api.asker import Caller
     from rowlock.app import Rowlock
     from rowlock.client.batch import Batch
     from rowlock.client.context import Context
@@ -116,7 +116,7 @@ _MODULES = {
     "store.engines.engine": ("Session",),
     "store.engines.filesystem": ("network_filesystem",),
     "store.reads": ("FinishedStats", "QueueStats", "Stats"),
-    "api.caller": ("Caller",),
+    "api.asker": ("Caller",),
     "app": ("Rowlock",),
     "client.batch": ("Batch",),
     "client.context": ("Context",),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
     from starlette.requests import HTTPConnection
 
+    from rowlock.api.asker import Caller
     from rowlock.api.auth import Authenticate, Authenticator
-    from rowlock.api.caller import Caller
     from rowlock.api.server import Server
     from rowlock.bridge.bridge import Bridge
     from rowlock.signals.traces import Traces

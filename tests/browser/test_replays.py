@@ -14,7 +14,7 @@ from playwright.async_api import Locator, Page
 
 from browser.replays_place import Place, add_replay, checksum_of, sha256
 from rowlock import NotAllowed
-from rowlock_apps.replays import service
+from rowlock_apps.replays import samples, service
 from support.browser import OpenWindow
 from support.server import PostgresDatabases
 
@@ -221,6 +221,26 @@ async def test_text_of_users_is_shown_as_text_and_never_run(place: Place, window
 
 
 @one_engine
+async def test_an_export_that_is_refused_or_fails_says_why(place: Place, window: OpenWindow, owner: str) -> None:
+    async with place.open() as app:
+        broken = samples.broken_off(3000)
+        await service.create_replay(app, owner, "Broken off", None, broken)
+        path = service.input_path(app, await add_replay(app, owner, "Damaged", 400))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{")  # as after a disk that was full
+        async with window(await app.login_link(owner, base_url=place.url)) as shown:
+            page = shown.page
+            await card(page, "Damaged").get_by_role("button", name="Make the video").click()
+            await card(page, "Damaged").get_by_text("INVALID_REPLAY").wait_for()
+            assert str(place.folder) not in await page.content()  # users learn nothing of the server's folders
+            shown.expect("status of 422")
+            await card(page, "Broken off").get_by_role("button", name="Make the picture").click()
+            await page.get_by_role("alert").get_by_text("frames").wait_for()
+            assert await shown.axe() == []
+            await shown.picture("replays-failed")
+
+
+@one_engine
 async def test_logging_out_shows_nothing_more(place: Place, window: OpenWindow, owner: str) -> None:
     async with place.open() as app:
         await add_replay(app, owner, "Set 1")
@@ -255,6 +275,7 @@ async def test_the_page_is_readable_by_everybody_in_every_look(place: Place, win
                 await page.set_viewport_size({"width": width, "height": height})
                 assert await shown.axe() == []
                 assert await shown.overflowing() == []
+                assert await shown.cut_off() == []
                 await shown.picture(f"replays-{scheme}-{width}")
             with suppress(NotAllowed):  # it may have ended meanwhile
                 await app.cancel((await app.jobs(owner=owner, limit=1))[0].id)
@@ -262,6 +283,7 @@ async def test_the_page_is_readable_by_everybody_in_every_look(place: Place, win
             stranger.expect("status of 401")
             await stranger.page.get_by_text("Open your login link").wait_for()
             assert await stranger.axe() == []
+            await stranger.picture("replays-login")
 
 
 @one_engine
@@ -278,7 +300,19 @@ async def test_the_page_is_used_with_the_keyboard_alone(place: Place, window: Op
                     == name
                 )
             await page.keyboard.press("Enter")
-            await page.keyboard.press("Enter")  # by mistake: it does not cancel what the first has asked for
             await card(page, "Set 1").get_by_role("link", name="Download the video").wait_for()
             assert await page.evaluate("document.activeElement.ariaLabel") == "Make again the video of Set 1"
             assert await page.get_by_role("status").last.text_content() == "Video of Set 1: succeeded"
+
+
+@one_engine
+async def test_a_double_click_asks_once(place: Place, window: OpenWindow, owner: str) -> None:
+    async with place.open() as app:
+        await add_replay(app, owner, "Set 1", 400)
+        async with window(await app.login_link(owner, base_url=place.url)) as shown:
+            page, asked = shown.page, list[str]()
+            page.on("request", lambda request: asked.append(request.url) if "/exports/" in request.url else None)
+            button = card(page, "Set 1").get_by_role("button", name="Make the picture")
+            await button.evaluate("(button) => { button.click(); button.click(); }")
+            await card(page, "Set 1").get_by_role("link", name="Download the picture").wait_for()
+            assert len(asked) == 1

@@ -138,6 +138,24 @@ class Window:
         )
         return found
 
+    async def cut_off(self) -> list[str]:
+        """Elements that stick out of a box which hides what does not fit into it, to the left or the right."""
+        found: list[str] = await self.page.evaluate(
+            """() => [...document.querySelectorAll("body *")].filter((one) => {
+              if (!one.checkVisibility() || one.closest("svg, [data-scrolls]")) return false;
+              if (getComputedStyle(one).clipPath !== "none") return false;
+              const inner = one.getBoundingClientRect();
+              for (let box = one.parentElement; box; box = box.parentElement) {
+                const { overflowX, textOverflow } = getComputedStyle(box);
+                if (overflowX === "visible" || textOverflow === "ellipsis") continue;
+                const outer = box.getBoundingClientRect();
+                if (inner.left < outer.left - 1 || inner.right > outer.right + 1) return true;
+              }
+              return false;
+            }).map((one) => one.outerHTML.slice(0, 120))"""
+        )
+        return found
+
     async def picture(self, name: str) -> None:
         """Write the whole page to docs/images, if PICTURES_OF_PAGES is set: pictures are for people to look at."""
         if os.environ.get("PICTURES_OF_PAGES"):

@@ -37,6 +37,20 @@ class Asker:
         return self.scope != "operator:read" and self.job_id is None
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request, and what they may do. `owner` is None for an operator, who sees the jobs of all owners."""
+
+    owner: str | None
+    scope: Scope
+    may_change: bool
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether they may see the jobs of all owners."""
+        return self.owner is None
+
+
 def asker_of(token: Token, csrf: str | None = None) -> Asker:
     """The sender who uses this token."""
     owner = EVERYONE if token.owner is None else token.owner

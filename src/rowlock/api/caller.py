@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
-from rowlock.api.asker import Asker
+from rowlock.api.asker import Asker, Caller
 from rowlock.api.auth import Authenticator
 from rowlock.api.cookies import check_origin, check_session
 from rowlock.api.problems import Refusal, unauthorized
 from rowlock.core.config import ApiSettings
 from rowlock.store.owned import EVERYONE
-from rowlock.store.tokens import Scope
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who sent a request, and what they may do. `owner` is None for an operator, who sees the jobs of all owners."""
-
-    owner: str | None
-    scope: Scope
-    may_change: bool
-
-    @property
-    def is_operator(self) -> bool:
-        """Whether they may see the jobs of all owners."""
-        return self.owner is None
 
 
 async def caller_of(connection: HTTPConnection, authenticator: Authenticator, settings: ApiSettings) -> Caller:

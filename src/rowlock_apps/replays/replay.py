@@ -90,13 +90,13 @@ def check(frames: int, duration_ms: int) -> None:
 
 
 def load(path: Path) -> Replay:
-    """The replay in a file; raises ExportFailed."""
+    """The replay in a file; raises ExportFailed. Its text is shown to users, who must not learn the server's paths."""
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ExportFailed("INPUT_NOT_FOUND", f"cannot read the replay {path}: {error.strerror}") from None
+        raise ExportFailed("INPUT_NOT_FOUND", f"cannot read the file of the replay: {error.strerror}") from None
     try:
         return Replay.model_validate(json.loads(text))
     except (ValidationError, ValueError, RecursionError) as error:
         first = str(error).partition("\n")[0]
-        raise ExportFailed("INVALID_REPLAY", f"{path} is not a replay: {first}") from None
+        raise ExportFailed("INVALID_REPLAY", f"the file of the replay is damaged: {first}") from None
