@@ -10,10 +10,10 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 
 from api.conftest import Api
 from api.test_strangers import routes
-from rowlock.api import health, jobs, live, operator, results
+from rowlock.api import health, jobs, live, metrics, operator, results, session, webhooks
 from rowlock.store.engines.operation import Call, Operation
 
-ROUTERS = (health.router, jobs.router, live.router, operator.router, results.router)
+ROUTERS = (health.router, jobs.router, live.router, metrics.router, results.router, session.router, webhooks.router)
 
 
 class Counter:
@@ -75,7 +75,8 @@ async def test_a_question_about_jobs_takes_few_statements_whatever_the_number_of
 
 def dependants() -> Iterator[Dependant]:
     """What every route depends on, at every depth."""
-    every = [route for router in ROUTERS for route in router.routes]
+    routers = [*ROUTERS, *(part.original_router for part in operator.router.routes)]
+    every = [route for router in routers for route in router.routes]
     waiting = [route.dependant for route in every if isinstance(route, (APIRoute, APIWebSocketRoute))]
     while waiting:
         one = waiting.pop()

@@ -95,6 +95,7 @@ def _listen(settings: ApiSettings) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((settings.host, settings.port))
+        listening.listen()  # two processes may bind one port at the same moment; only one of them may listen
     except OSError as error:
         listening.close()
         where = f"{settings.host}:{settings.port}"

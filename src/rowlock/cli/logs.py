@@ -28,9 +28,9 @@ def configure_logs(options: LogOptions) -> None:
     """Send all logs to stderr, each line with the fields of the job in which it was logged."""
     level, format = options.log_level, options.log_format
     if level.lower() not in LEVELS:
-        raise InvalidArguments(f"--log-level (or ROWLOCK_LOG_LEVEL) {level!r}: expected one of {', '.join(LEVELS)}")
+        raise InvalidArguments(f"--log-level {level!r} (or ROWLOCK_LOG_LEVEL): expected one of {', '.join(LEVELS)}")
     if format not in FORMATS:
-        raise InvalidArguments(f"--log-format (or ROWLOCK_LOG_FORMAT) {format!r}: expected one of {', '.join(FORMATS)}")
+        raise InvalidArguments(f"--log-format {format!r} (or ROWLOCK_LOG_FORMAT): expected one of {', '.join(FORMATS)}")
     handler = ToStderr(sys.stderr)
     handler.addFilter(JobFields())
     handler.setFormatter(JsonLines() if format == "json" else TextLines())

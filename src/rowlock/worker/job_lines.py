@@ -33,6 +33,7 @@ class JobLines:
         self._waiting: deque[tuple[float, str, int, str, str]] = deque(maxlen=MOST_WAITING)
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
+        self._writing: asyncio.Future[None] | None = None
 
     def keeper(self, job: Claimed) -> Callable[[str, str], None]:
         """The function that keeps a line (level, message) of one attempt."""
@@ -50,11 +51,19 @@ class JobLines:
         """Wait for lines and write them. Returns the delay before the next."""
         await self._arrived.wait()
         self._arrived.clear()
-        await self.flush()
+        # A stop of the worker cancels this round, but not the writing: the lines are not in the queue any more.
+        self._writing = asyncio.ensure_future(self._write())
+        await asyncio.shield(self._writing)
         return PERIOD
 
     async def flush(self) -> None:
-        """Write what waits. Lines that cannot be written are lost: they must not hold up the jobs."""
+        """Write what waits, after what is being written."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+        await self._write()
+
+    async def _write(self) -> None:
+        """Lines that cannot be written are lost: they must not hold up the jobs."""
         while self._waiting:
             now = time.monotonic()
             taken = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
