@@ -186,7 +186,7 @@ async def test_a_worker_finds_the_one_free_source_among_2000_paused_ones_soon(da
             await (await app.job(numbered(6000))).wait(timeout=10)
             took.append(time.monotonic() - began)
     print(f"found after {took[0]:.2f} s of its start, and {took[1]:.2f} s after it came")
-    assert max(took) < 4, "two on a machine that does nothing else; a look at all of them in turn takes eight"
+    assert max(took) < 6, "two on a machine that does nothing else; a look at all of them in turn takes eight"
 
 
 async def test_a_full_source_with_20000_jobs_and_six_workers_is_not_claimed_over_and_over(
