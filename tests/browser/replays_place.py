@@ -20,6 +20,7 @@ class Place:
         self.folder, self._database = folder, database
         self._cli = Cli(folder, database)
         self._cli.env |= {"JOBS_EXPORT_PATH": str(folder / "exports"), "ROWLOCK_APP": "rowlock_apps.replays:app"}
+        self._cli.env["ROWLOCK_WORKER__HEARTBEAT_SECONDS"] = "1"  # on SQLite a running job hears of its cancel by it
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self._port = int(found.getsockname()[1])

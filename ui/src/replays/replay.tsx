@@ -91,25 +91,30 @@ function Export({ kind, job, replay, store, playing, play }: Row) {
   );
 }
 
-const REST = 700; // milliseconds in which a second press is taken for a double click
+const REST = 700; // milliseconds in which a second press is taken for a double click; the button says so by aria-disabled
 
 /** Makes an export, or cancels it: one element in all states, so that it keeps the focus of who uses a keyboard. */
 function MainButton({ kind, job, replay, store, what }: Pick<Row, "kind" | "job" | "replay" | "store"> & { what: string }) {
-  const pressed = useRef(-REST);
+  const resting = useRef(false); // beside the state, which the second press of a double click would find unchanged
+  const [shownResting, showResting] = useState(false);
   const word = job === undefined ? "Make" : job.done ? "Make again" : "Cancel";
   function press(): void {
-    const now = performance.now();
-    if (now - pressed.current < REST) return;
-    pressed.current = now;
+    if (resting.current) return;
+    rest(true);
+    setTimeout(() => rest(false), REST);
     if (job === undefined || job.done) store.start(replay, kind.path);
     else if (!job.stopping) store.cancel(job);
+  }
+  function rest(now: boolean): void {
+    resting.current = now;
+    showResting(now);
   }
   return (
     <button
       type="button"
       class={job === undefined ? "main" : ""}
       aria-label={`${word} ${what}`}
-      aria-disabled={job?.stopping === true && !job.done}
+      aria-disabled={shownResting || (job?.stopping === true && !job.done)}
       onClick={press}
     >
       {word}
