@@ -1,6 +1,7 @@
 """Loops: a round returns the delay before the next, which a wake-up or the end of the loop cuts short."""
 
 import asyncio
+from contextlib import suppress
 
 from rowlock.store.engines.outage import Outage
 from rowlock.worker.loops import Loops
@@ -55,3 +56,18 @@ async def test_a_wake_up_that_comes_during_a_round_is_not_lost() -> None:
         while rounds.count < 2:
             await asyncio.sleep(0)
     await loops.stop_all()
+
+
+async def test_a_loop_whose_round_swallows_its_cancel_ends_after_that_round() -> None:
+    begun, loops = asyncio.Event(), Loops(Outage())
+
+    async def round_() -> float:
+        begun.set()
+        with suppress(asyncio.CancelledError):  # as a library did that took the cancel for its own time limit
+            await asyncio.sleep(LONG)
+        return LONG
+
+    loops.start("one", round_)
+    await begun.wait()
+    async with asyncio.timeout(10):
+        await loops.stop_all()

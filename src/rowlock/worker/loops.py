@@ -88,7 +88,9 @@ class Loops:
         await asyncio.gather(task, return_exceptions=True)
 
     async def stop_all(self) -> None:
-        """Stop everything."""
+        """Stop everything. A library inside a round may swallow its cancel (a Redis client was seen to): the loop then
+        ends after that round."""
+        self._finishing.update(self._tasks)
         tasks = [*self._tasks.values(), *self._loose]
         self._tasks.clear()
         for task in tasks:
