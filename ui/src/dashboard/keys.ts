@@ -1,5 +1,5 @@
 // Keyboard: one list for the listener and for the help page.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { go, link } from "./router.ts";
 
 export const KEYS: [string, string][] = [
@@ -28,7 +28,7 @@ function typing(target: EventTarget | null): boolean {
 
 export function useKeys(busy: boolean, open: (what: "palette" | "help") => void): void {
   const waiting = useRef(0); // until when a second key after `g` counts
-  useEffect(() => {
+  useLayoutEffect(() => { // with the change of the page itself: a key that follows at once must find it
     function onKey(event: KeyboardEvent): void {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
         event.preventDefault();
@@ -74,7 +74,7 @@ function step(by: number): void {
 export function useViewKeys(keys: Record<string, () => void>): void {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => { // with the change of the page itself: a key that follows at once must find it
     function onKey(event: KeyboardEvent): void {
       const act = latest.current[event.key];
       const inDialog = document.querySelector("dialog[open]") !== null;
