@@ -26,16 +26,18 @@ function typing(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) && !(target instanceof HTMLInputElement && target.type === "checkbox");
 }
 
-export function useKeys(busy: boolean, open: (what: "palette" | "help") => void): void {
+export function useKeys(open: (what: "palette" | "help") => void): void {
   const waiting = useRef(0); // until when a second key after `g` counts
   useLayoutEffect(() => { // with the change of the page itself: a key that follows at once must find it
     function onKey(event: KeyboardEvent): void {
+      // Asked of the page: after Escape a dialog is closed before this program has heard of it.
+      const inDialog = document.querySelector("dialog[open]") !== null;
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
         event.preventDefault();
-        if (!busy) open("palette");
+        if (!inDialog) open("palette");
         return;
       }
-      if (busy || event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+      if (inDialog || event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
       const place = performance.now() < waiting.current ? PLACES[event.key] : undefined;
       waiting.current = event.key === "g" ? performance.now() + 1500 : 0;
       if (place) {
@@ -57,7 +59,7 @@ export function useKeys(busy: boolean, open: (what: "palette" | "help") => void)
     }
     document.addEventListener("keydown", onKey, true);
     return () => document.removeEventListener("keydown", onKey, true);
-  }, [busy]);
+  }, []);
 }
 
 /** Move the focus to the main link of the next row. */

@@ -42,7 +42,7 @@ export function Page({ session, logOut }: { session: Session; logOut: () => void
     document.title = `${route.name || VIEWS.find(({ view }) => view === route.view)?.title || "Rowlock"} · Rowlock`;
     window.scrollTo(0, 0);
   }, [route.view, route.name]);
-  useKeys(open !== null || dialog !== null, setOpen);
+  useKeys(setOpen);
 
   return (
     <ShellContext.Provider value={shell}>
