@@ -14,6 +14,7 @@ import pytest
 
 from rowlock import Context, Permanent, Rowlock
 from rowlock.api.server import serving
+from rowlock.api.service import Service
 from rowlock.core.config import load_settings
 from rowlock.store import tokens
 from support.apps import app_url
@@ -28,6 +29,13 @@ class Api:
     app: Rowlock
     url: str
     http: aiohttp.ClientSession
+    started: Service | None = None
+
+    @property
+    def service(self) -> Service:
+        """What the server that the fixture `serve` started holds in memory."""
+        assert self.started is not None
+        return self.started
 
     async def token(self, owner: str | None = "ana", scope: Any = "jobs", ttl: float | None = None) -> str:
         """A new token."""
@@ -148,7 +156,7 @@ def serve(app_url: str, tmp_path: Path) -> Serve:
                 connection.execute("TRUNCATE rowlock.events RESTART IDENTITY")
         async with app, serving(app) as server, aiohttp.ClientSession() as http:
             host, port = server.address
-            yield Api(app, f"http://{host}:{port}", http)
+            yield Api(app, f"http://{host}:{port}", http, server.config.app.state.service)  # type: ignore[union-attr]
 
     return start
 

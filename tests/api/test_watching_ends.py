@@ -73,7 +73,7 @@ async def test_the_stream_of_a_job_that_ended_tells_what_was_missed_and_ends(api
 
 async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) -> None:
     ana = await api.token()
-    service = next(one for one in gc.get_objects() if isinstance(one, Service) and one.client is api.app)
+    service = api.service
     async with api.socket(ana) as socket:
         await socket.next()
         stall(socket)
@@ -117,11 +117,10 @@ async def test_a_stream_whose_client_reads_slowly_stays_open(serve: Serve) -> No
 @contextlib.asynccontextmanager
 async def stream_of(api: Api, token: str) -> AsyncIterator[tuple[aiohttp.ClientResponse, Service]]:
     """The stream of all events, of which the client reads its beginning and then only what the test reads."""
-    service = next(one for one in gc.get_objects() if isinstance(one, Service) and one.client is api.app)
     headers = {"Authorization": f"Bearer {token}"}
     async with api.http.get(f"{api.url}/api/events", headers=headers, read_bufsize=1000) as answer:
         await answer.content.readline()
-        yield answer, service
+        yield answer, api.service
 
 
 async def test_a_client_that_does_not_read_costs_little_memory_and_holds_nobody_up(serve: Serve) -> None:
