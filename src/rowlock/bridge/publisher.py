@@ -17,11 +17,14 @@ from collections.abc import Sequence
 from rowlock.bridge.messages import CANCELS, REQUESTS, request
 from rowlock.bridge.streams import TROUBLE, Streams, Trouble, place_of
 from rowlock.client.client import Client
-from rowlock.core.job import Claimed
+from rowlock.core.error_text import clean
+from rowlock.core.job import Claimed, Settlement
 from rowlock.core.lanes import Lane
+from rowlock.core.outcome import Failed
+from rowlock.core.policy import decide
 from rowlock.core.remote import OUTPUT_NAME, REPLAYS, folder_name, output_name
 from rowlock.core.seen_sources import Head, Taken
-from rowlock.store import outbox
+from rowlock.store import batches, outbox, remote
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Operation
 
@@ -122,10 +125,37 @@ class Publisher:
         return len(left) == BATCH
 
     async def _send(self, outgoing: Sequence[outbox.Outgoing]) -> None:
+        """Append requests to the stream. If one of them cannot be made, send each alone and end the job of the bad one:
+        it must not hold up the others."""
+        try:
+            await self._add(outgoing)
+            return
+        except TROUBLE:
+            raise
+        except Exception as error:
+            log.warning("%d requests could not be sent together (%s); sending each alone", len(outgoing), error)
+        for out in outgoing:
+            try:
+                await self._add([out])
+            except TROUBLE:
+                raise
+            except Exception as error:
+                await self._refuse(out.job, error)
+
+    async def _add(self, outgoing: Sequence[outbox.Outgoing]) -> None:
         if not outgoing:
             return
         entries = await self._streams.add_many(REQUESTS, self._requests(outgoing))
         self._sent += [(out.job.id, out.job.token, entry) for out, entry in zip(outgoing, entries, strict=True)]
+
+    async def _refuse(self, job: Claimed, error: Exception) -> None:
+        """End a job of which no request can be made."""
+        said = f"no request for a worker can be made of these arguments: {type(error).__name__}: {error}"
+        log.warning("Job %s is not published: %s", job.id, said)
+        end = Failed("INVALID_ARGUMENTS", clean(said), permanent=True)
+        await remote.settle(self._store, [Settlement(job, decide(job, end, 0.0))], [], self._app.keep)
+        if job.batch_id is not None:
+            await batches.end_after_commit(self._store, {job.batch_id})
 
     def _requests(self, outgoing: Sequence[outbox.Outgoing]) -> list[dict[str, str]]:
         root = os.path.realpath(self._app.result_folder.path)
