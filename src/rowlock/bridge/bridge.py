@@ -150,6 +150,7 @@ class Bridge:
     def _heard(self, ended: Sequence[Claimed], answered: int) -> None:
         """Progress or results were stored: more requests may be published, and the sources of ended jobs have room."""
         self.publisher.unread = max(0, self.publisher.unread - answered)
+        self.publisher.answered(ended)
         for source in {job.source for job in ended if job.source is not None}:
             self._claimer.freed(source)
         self._claimer.settled()
@@ -208,7 +209,7 @@ class Bridge:
         await self._loops.finish("publish", timeout=ROUND_SECONDS)
         with suppress(*TROUBLE, StoreError):
             async with asyncio.timeout(ROUND_SECONDS):
-                await self.publisher.round()
+                await self.publisher.finish()
         await self._loops.finish("listen", timeout=ROUND_SECONDS)
         with suppress(*TROUBLE, StoreError):
             async with asyncio.timeout(ROUND_SECONDS):
