@@ -11,7 +11,7 @@ import pytest
 from api.conftest import Api, Browser, Serve, Socket
 from api.test_live import read_stream
 from rowlock import InvalidArguments
-from rowlock.store import tokens
+from rowlock.store import sessions, tokens
 
 NEW_JOB = {"jobType": "add", "args": {"a": 1}}
 
@@ -239,3 +239,15 @@ async def test_a_token_that_is_typed_in_opens_a_session_that_ends_with_it(api: A
     while (await typed.ask("GET", "/api/jobs"))[0] == 200:
         assert time.monotonic() < deadline
     assert (await page.ask("GET", "/api/jobs"))[0] == 200
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+async def test_a_session_that_is_opened_while_its_token_is_revoked_is_refused(api: Api) -> None:
+    """The revoke does not see the session, and the session does not see the revoke."""
+    token, secret, store = await api.token(), tokens.new_secret(), await api.app.store()
+    async with api.app.transaction() as transaction:
+        session = await transaction.run(sessions.open_session_from(token, secret, 3600))
+        assert session is not None
+        assert len(await store.run(tokens.revoke(token))) == 1
+    assert await store.run(tokens.find(secret, "session")) is None
+    assert await store.run(tokens.still_good([session.id])) == set()
