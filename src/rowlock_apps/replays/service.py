@@ -133,13 +133,20 @@ async def create_export(app: Rowlock, owner: str, replay_id: str, job_type: str)
     the outputPath and publishes the request."""
     head = _found(await records.find_replay(app, owner, _id(replay_id, REPLAY)), REPLAY)
     check(head.frame_count, head.duration_ms)
+    path = input_path(app, head.id)
+    if not await asyncio.to_thread(path.exists):  # its content never changes
+        data = _found(await records.data_of(app, owner, head.id), REPLAY)
+        await asyncio.to_thread(write_input, path, data)
+    try:
+        return await _create_job(app, owner, head, path, job_type)
+    except Missing:  # it was deleted meanwhile, before its file was written
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+        raise
+
+
+async def _create_job(app: Rowlock, owner: str, head: Head, path: Path, job_type: str) -> str:
     async with app.transaction() as tx:
-        replay_id = await _hold_replay(tx, owner, replay_id)
-        path = input_path(app, replay_id)
-        # While the replay is held: a file of a replay that is deleted meanwhile would stay for ever.
-        if not await asyncio.to_thread(path.exists):  # its content never changes
-            data = _found(await records.data_of(tx, owner, replay_id), REPLAY)
-            await asyncio.to_thread(write_input, path, data)
+        replay_id = await _hold_replay(tx, owner, head.id)
         arguments = {"replayId": replay_id, "inputPath": str(path), "durationMs": head.duration_ms}
         job = await app.get_task(job_type).using(owner=owner, key=replay_id, unique="until_done").enqueue(**arguments)
         await records.add_export(tx, job.id, replay_id, owner, job_type)
