@@ -136,7 +136,7 @@ async def test_a_read_that_takes_too_long_is_ended_and_says_so(serve: Any, monke
     from rowlock.api import service
 
     monkeypatch.setattr(service, "LOOK_SECONDS", 0.2)
-    from rowlock.store import reads
+    from rowlock.store import look, reads
     from rowlock.store.engines.dialects import DIALECTS
     from rowlock.store.engines.operation import Call, Steps, operation
     from rowlock.store.engines.queries import compile_query, load
@@ -160,6 +160,11 @@ async def test_a_read_that_takes_too_long_is_ended_and_says_so(serve: Any, monke
             status, problem, _ = await api.ask("GET", "/api/operator/stats", token)
         assert (status, problem["code"]) == (503, "TOO_SLOW")
         assert (await api.ask("GET", "/api/operator/workers", token))[0] == 200  # others are not held up
+        job = await api.app.get_task("add").enqueue(a=1)
+        await api.app.cancel(job.id)
+        monkeypatch.setattr(look, "page", lambda *_: for_ever())  # the arguments of all jobs at its end
+        status, found, _ = await api.ask("GET", f"/api/operator/jobs/{job.id}", token)
+        assert (status, found["job"]["state"], found["links"]["followUps"]) == (200, "cancelled", [])
 
 
 async def test_log_lines_of_a_job_are_kept_if_its_task_says_so(serve: Any) -> None:

@@ -164,11 +164,17 @@ async def _parent(service: Service, job: Job) -> dict[str, Any] | None:
 
 
 async def _follow_ups(service: Service, job: Job) -> list[dict[str, Any]]:
-    """The jobs that its end made: they were made at that moment, and have its id in their arguments."""
+    """The jobs that its end made: they were made at that moment, and have its id in their arguments. None are told if
+    it takes too long to look through all arguments of that moment: the rest of the page can be shown without them."""
     if job.finished_at is None:
         return []
     within = ids_between(job.finished_at - FOLLOWS_WITHIN, job.finished_at + FOLLOWS_WITHIN)
-    page = await service.look(look.page(JobFilter(text=job.id), MOST_FOLLOW_UPS, None, within))
+    try:
+        page = await service.look(look.page(JobFilter(text=job.id), MOST_FOLLOW_UPS, None, within))
+    except Refusal as refusal:
+        if refusal.code != "TOO_SLOW":
+            raise
+        return []
     found = await service.look(reads.by_ids(page.ids)) if page.ids else []
     return [_link(one) for one in reversed(found) if one.id != job.id]
 
