@@ -122,10 +122,28 @@ async def test_follow_ups_and_their_parent_are_linked(serve: Any) -> None:
         job = await api.app.get_task("before").enqueue()
         async with api.app.worker():
             await job.wait(30)
-        (child,) = (await operator(api, f"jobs/{job.id}"))["links"]["followUps"]
+        (child,) = (await operator(api, f"jobs/{job.id}"))["links"]["children"]
         assert child["task"] == "after"
         parent = (await operator(api, f"jobs/{child['jobId']}"))["links"]["parent"]
         assert parent == {"jobId": job.id, "task": "before", "state": "succeeded"}
+        listed = await operator(api, f"jobs?parent={job.id}")
+        assert [one["jobId"] for one in listed["items"]] == [child["jobId"]]
+        await operator(api, f"jobs/{job.id}/delete", {})
+        parent = (await operator(api, f"jobs/{child['jobId']}"))["links"]["parent"]
+        assert parent == {"jobId": job.id, "task": None, "state": None}  # it is still told which job it was
+
+
+async def test_the_job_of_a_batchs_end_and_the_batch_lead_to_each_other(serve: Any) -> None:
+    def configure(app: Rowlock) -> None:
+        @app.task("report")
+        async def report(batch: dict[str, Any]) -> None: ...
+
+    async with serve(configure) as api:
+        async with api.app.batch("import 7", on_end="report") as batch:
+            pass  # a batch without jobs ends at once
+        record = await operator(api, f"batches/{batch.id}")
+        links = (await operator(api, f"jobs/{record['endJob']}"))["links"]
+        assert links["endedBatch"] == {"id": batch.id, "name": "import 7", "state": "succeeded"}
 
 
 async def test_everything_that_fits_is_previewed_and_changed_once(api: Api, jobs: dict[str, str]) -> None:

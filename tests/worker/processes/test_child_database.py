@@ -10,6 +10,7 @@ import pytest
 
 from rowlock.core.outcome import Cancelled, Succeeded
 from rowlock.core.states import State
+from rowlock.store import family
 from rowlock.worker.processes.children import Children
 from rowlock.worker.running import Running
 from support import process_tasks as tasks
@@ -50,10 +51,14 @@ async def test_a_transaction_under_a_lost_lease_is_undone(rig: ExecutorRig) -> N
 
 
 async def test_a_job_can_enqueue_another_from_the_child(children: Children) -> None:
-    await tasks.enqueues.enqueue()
+    job = await tasks.enqueues.enqueue()
     end = await children.run(await claim("enqueues"), tasks.enqueues, lambda *_: None)
     assert isinstance(end, Succeeded)
-    assert (await app.job(json.loads(end.result or ""))).state == State.QUEUED
+    made = json.loads(end.result or "")
+    assert (await app.job(made)).state == State.QUEUED
+    parent = (await (await app.store()).run(family.of_job(made))).parent
+    assert parent is not None
+    assert parent.id == job.id
 
 
 async def rows_of(job_id: str) -> int:
