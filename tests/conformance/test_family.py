@@ -54,7 +54,7 @@ async def test_the_job_of_a_batchs_end_is_found_from_the_batch(rig: Rig, made_by
     assert (await parent_of(rig, batch.end_job)) == maker
     nodes = await rig.store.run(family.of_batch(batch_id))
     assert nodes is not None
-    assert [node.id for node in nodes] == [member]
+    assert ([node.id for node in nodes.members], nodes.children) == ([member], [])
 
 
 @pytest.mark.parametrize("how", [Succeeded(), DEAD, "retry", "cancel"])
@@ -108,7 +108,7 @@ async def test_a_batch_with_too_many_jobs_has_no_picture(rig: Rig, monkeypatch: 
     await rig.store.run(jobs.enqueue([(new_id(), "{}")], NewJob(task="child", parent_id=members[0])))
     nodes = await rig.store.run(family.of_batch(batch_id))
     assert nodes is not None
-    assert [node.parent_id for node in nodes] == [None, None, None, members[0]]
+    assert ([node.id for node in nodes.members], [node.parent_id for node in nodes.children]) == (members, members[:1])
     monkeypatch.setattr(family, "MOST_NODES", 4)  # the members fit, their children do not
     assert await rig.store.run(family.of_batch(batch_id)) is None
     monkeypatch.setattr(family, "MOST_NODES", 3)

@@ -57,18 +57,26 @@ def link(job_id: str) -> Steps[Relative]:
     return (yield from relative(job_id))
 
 
+class Relatives(NamedTuple):
+    """What belongs to a batch, oldest first."""
+
+    members: list[Relative]
+    children: list[Relative]  # of its members, and not members themselves
+
+
 @operation(read=True)
-def of_batch(batch_id: str) -> Steps[list[Relative] | None]:
-    """The jobs of a batch and their children, oldest first; None when there are MOST_NODES or more."""
+def of_batch(batch_id: str) -> Steps[Relatives | None]:
+    """The jobs of a batch and their children; None when there are MOST_NODES or more."""
     known = valid_id(batch_id)
-    members = (yield Call("batch_members", batch_id=known, n=MOST_NODES)) if known else []
-    if len(members) >= MOST_NODES:
+    rows = (yield Call("batch_members", batch_id=known, n=MOST_NODES)) if known else []
+    members = {row.id: _relative(row) for row in rows}
+    if not members or len(members) >= MOST_NODES:
+        return None if members else Relatives([], [])
+    made = yield Call("children_of_many", asked=[(job_id,) for job_id in sorted(members)], n=MOST_NODES)
+    children = [_relative(row) for row in made if row.id not in members]
+    if len(made) >= MOST_NODES or len(members) + len(children) >= MOST_NODES:
         return None
-    found = {row.id: _relative(row) for row in members}
-    if found:
-        made = yield Call("children_of_many", asked=[(job_id,) for job_id in found], n=MOST_NODES)
-        found |= {row.id: _relative(row) for row in made}
-    return sorted(found.values()) if len(found) < MOST_NODES else None
+    return Relatives(sorted(members.values()), sorted(children))
 
 
 def _relative(row: Row) -> Relative:

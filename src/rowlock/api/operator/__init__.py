@@ -21,6 +21,7 @@ from rowlock.api.operator import (
     queues,
     schedule_edit,
     schedules,
+    settings,
     sources,
     tasks,
     workers,
@@ -30,7 +31,7 @@ router = APIRouter()
 # A path with a name in it comes after the paths that it would take: jobs/counts before jobs/{jobId}.
 PARTS = (
     *(now, jobs, actions, job, queues, failures, workers, schedules, schedule_edit, sources, batches, charts, feed),
-    tasks,
+    *(tasks, settings),
 )
 for part in PARTS:
     router.include_router(part.router)
