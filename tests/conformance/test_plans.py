@@ -79,7 +79,7 @@ PLANNING = {
 # What may be read from end to end on SQLite: indexes of few rows, and what the statement itself has put together.
 SMALL = (
     r"INDEX rowlock_(jobs_live_(running|due|expiry)|batches_open)"
-    r"|SCAN (lane|depth|horizon|head|named|first|ahead|CONSTANT ROW)$"
+    r"|SCAN (lane|depth|horizon|head|named|first|ahead|live|finished|made|members|CONSTANT ROW)$"
 )
 
 

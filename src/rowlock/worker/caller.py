@@ -25,7 +25,7 @@ from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
 from rowlock.store import jobs, leases
 from rowlock.worker.classify import ArgumentsMisfit, InvalidResult, Overran
-from rowlock.worker.job_lines import JobLines
+from rowlock.worker.job_lines import KeepsLines
 from rowlock.worker.running import Running
 
 NOTHING = Succeeded(None)
@@ -47,7 +47,7 @@ class Caller:
         report: Callable[[Running], Report],
         blocking: Blocking,
         overran: Callable[[Running], None],
-        lines: JobLines | None = None,
+        lines: KeepsLines | None = None,
     ) -> None:
         self._app, self._resources = app, resources
         self._report, self._blocking, self._overran, self._lines = report, blocking, overran, lines

@@ -20,7 +20,6 @@ from rowlock.store.batches import BatchRow
 from rowlock.store.explain import Explanation, explain
 from rowlock.store.family import Relative
 
-AT_ONCE = timedelta(milliseconds=100)  # an attempt and its job end in one transaction, in two statements
 # Where the thing that holds a job up is shown.
 BLOCKED_BY = {
     **dict.fromkeys(("paused", "unserved", "unknown", "line", "next"), "queues"),
@@ -98,7 +97,8 @@ def timeline(job: Job, attempts: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
         if later:
             yield _part("delay" if first else "backoff", at, job.run_after, None)
         yield _part("wait", max(at, job.run_after) if later else at, None, None)
-    elif job.finished_at > at + AT_ONCE:
+    elif first or (job.state is State.CANCELLED and attempts[-1].outcome != "cancelled"):
+        # It was cancelled while it waited. Else its last attempt has ended it, in one transaction.
         yield _part("wait" if first else "backoff", at, job.finished_at, None)
 
 
