@@ -158,8 +158,8 @@ def _figure(report: Report, shapes: Iterable[str], said: str) -> str:
     return f'<figure>{box}{"".join(shapes)}{ends}</svg><figcaption class="quiet">{text(said)}</figcaption></figure>'
 
 
-def _rect(kind: str, x: float, y: float, wide: float, tall: float, strong: float = 1.0) -> str:
-    faint = "" if strong >= 1 else f' fill-opacity="{strong:.2f}"'
+def _rect(kind: str, x: float, y: float, wide: float, tall: float, strong: float | None = None) -> str:
+    faint = "" if strong is None else f' fill-opacity="{strong:.2f}"'
     return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}"{faint}/>'
 
 
