@@ -133,10 +133,15 @@ WITH held AS MATERIALIZED (
 -- Only how many: the ids that come back would cost as much as all that is sent.
 SELECT count(*) AS moved FROM kept;
 
+-- part: successes
+-- Successes as one JSON object, from the lease (its token, 36 characters, then the job's id) to the result. An array for
+-- each of them, as in other batches, would be read anew for each column: a tenth of the time of these two statements.
+(SELECT substr(key, 37) AS id, substr(key, 1, 36) AS token, value AS result FROM json_each(:done)) AS done
+
 -- name: succeed [sqlite]
 -- Plain successes, the hot path: fence and copy. The writer lock keeps the rows as they are until they are removed.
 {part:finish('succeeded' | releases, losses, convictions | lease_token | 100 | done.result | NULL, NULL | :keep)}
-FROM {rows:done(id uuid, token uuid, result json)}
+FROM {part:successes}
 CROSS JOIN rowlock_jobs_live j
 WHERE {part:fence(done)};
 
@@ -145,7 +150,7 @@ WHERE {part:fence(done)};
 DELETE FROM rowlock_jobs_live
 WHERE rowid IN (
     SELECT j.rowid
-    FROM {rows:done(id uuid, token uuid, result json)}
+    FROM {part:successes}
     CROSS JOIN rowlock_jobs_live j
     WHERE {part:fence(done)});
 
