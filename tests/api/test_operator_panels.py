@@ -1,6 +1,7 @@
 """The pages of a dashboard: now, queues, failures, workers, schedules, sources, charts, with numbers that are right."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from api.conftest import Api
 from api.test_operator_jobs import operator
 from rowlock import Context, Rowlock
-from rowlock.store import tallies
+from rowlock.api.operator.settings import shown_address
+from rowlock.store import tallies, tokens
 
 
 def add_tasks(app: Rowlock) -> None:
@@ -136,7 +138,7 @@ async def test_a_read_that_takes_too_long_is_ended_and_says_so(serve: Any, monke
     from rowlock.api import service
 
     monkeypatch.setattr(service, "LOOK_SECONDS", 0.2)
-    from rowlock.store import look, reads
+    from rowlock.store import reads
     from rowlock.store.engines.dialects import DIALECTS
     from rowlock.store.engines.operation import Call, Steps, operation
     from rowlock.store.engines.queries import compile_query, load
@@ -160,11 +162,6 @@ async def test_a_read_that_takes_too_long_is_ended_and_says_so(serve: Any, monke
             status, problem, _ = await api.ask("GET", "/api/operator/stats", token)
         assert (status, problem["code"]) == (503, "TOO_SLOW")
         assert (await api.ask("GET", "/api/operator/workers", token))[0] == 200  # others are not held up
-        job = await api.app.get_task("add").enqueue(a=1)
-        await api.app.cancel(job.id)
-        monkeypatch.setattr(look, "page", lambda *_: for_ever())  # the arguments of all jobs at its end
-        status, found, _ = await api.ask("GET", f"/api/operator/jobs/{job.id}", token)
-        assert (status, found["job"]["state"], found["links"]["followUps"]) == (200, "cancelled", [])
 
 
 async def test_log_lines_of_a_job_are_kept_if_its_task_says_so(serve: Any) -> None:
@@ -189,3 +186,35 @@ async def test_log_lines_of_a_job_are_kept_if_its_task_says_so(serve: Any) -> No
         later = await operator(api, f"jobs/{loud.id}/logs?after={logs['items'][0]['seq']}")
         assert [line["message"] for line in later["items"]] == ["line 1", "line 2"]
         assert (await operator(api, f"jobs/{quiet.id}"))["logs"] == {"items": [], "dropped": 0}
+
+
+async def test_settings_are_shown_without_a_secret(serve: Any) -> None:
+    hidden = {"redis.url": "redis://u:hunter2@127.0.0.1:1/0", "sentry.dsn": "https://hunter3@sentry.example/1"}
+    async with serve(**hidden, **{"retention.succeeded_days": 3}) as api:
+        secret = await api.token("ana", "jobs")
+        status, raw, _ = await api.ask("GET", "/api/operator/settings", await api.token(None, "operator:read"))
+        assert status == 200, raw
+        assert (raw["retention"]["succeededDays"], raw["limits"]["argsBytes"]) == (3, 262_144)
+        assert raw["schema"]["version"] == raw["schema"]["code"] > 33
+        assert raw["server"].startswith(("SQLite 3.", "PostgreSQL 1"))
+        assert (raw["parts"]["redis"], raw["parts"]["alerts"]) == (True, False)
+        assert [(token["owner"], token["scope"]) for token in raw["tokens"]] == [
+            (None, "operator:read"),
+            ("ana", "jobs"),
+        ]
+        text = json.dumps(raw)
+        for word in (secret, secret[-10:], tokens.hash_of(secret), "hunter2", "hunter3"):
+            assert word not in text
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://app:hunter2@db:5432/jobs?sslmode=require", "postgresql://app@db:5432/jobs"),
+        ("postgresql://db/jobs?user=app&password=hunter2", "postgresql://db/jobs"),
+        ("postgresql://app:p@ss:w@db1,db2:6432/jobs", "postgresql://app@db1,db2:6432/jobs"),
+        ("sqlite:////var/lib/jobs.db?key=hunter2", "sqlite:////var/lib/jobs.db"),
+    ],
+)
+def test_a_databases_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert shown_address(url) == shown

@@ -1,7 +1,5 @@
-"""Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together.
-
-A task that runs in a process of its own keeps none.
-"""
+"""Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together. A child process
+sends its lines to its parent (processes/to_parent.py)."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rowlock.core.error_text import clean
 from rowlock.core.errors import StoreError
@@ -25,6 +24,12 @@ log = logging.getLogger("rowlock.worker")
 PERIOD = 0.5
 MOST_WAITING = 10_000  # lines that wait to be written
 AT_ONCE = 500
+
+
+class KeepsLines(Protocol):
+    """What keeps the lines of jobs."""
+
+    def keeper(self, job: Claimed) -> Callable[[str, str], None]: ...
 
 
 @dataclass(slots=True)
