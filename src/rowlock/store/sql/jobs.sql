@@ -82,7 +82,7 @@ DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
 -- part: unchanged
 -- The columns that a job keeps whenever its row moves from one table to the other.
 task, queue, priority, args, owner, source, tags, batch_id, schedule_id, tick, unique_key, unique_mode, attempt,
-backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, traceparent, created_at, started_at
+backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, traceparent, parent_id, created_at, started_at
 
 -- part: unchanged_at_its_end
 -- The other columns that it keeps when it ends. A retry sets them anew.
@@ -133,10 +133,15 @@ WITH held AS MATERIALIZED (
 -- Only how many: the ids that come back would cost as much as all that is sent.
 SELECT count(*) AS moved FROM kept;
 
+-- part: successes
+-- Successes as one JSON object, from the lease (its token, 36 characters, then the job's id) to the result. An array for
+-- each of them, as in other batches, would be read anew for each column: a tenth of the time of these two statements.
+(SELECT substr(key, 37) AS id, substr(key, 1, 36) AS token, value AS result FROM json_each(:done)) AS done
+
 -- name: succeed [sqlite]
 -- Plain successes, the hot path: fence and copy. The writer lock keeps the rows as they are until they are removed.
 {part:finish('succeeded' | releases, losses, convictions | lease_token | 100 | done.result | NULL, NULL | :keep)}
-FROM {rows:done(id uuid, token uuid, result json)}
+FROM {part:successes}
 CROSS JOIN rowlock_jobs_live j
 WHERE {part:fence(done)};
 
@@ -145,7 +150,7 @@ WHERE {part:fence(done)};
 DELETE FROM rowlock_jobs_live
 WHERE rowid IN (
     SELECT j.rowid
-    FROM {rows:done(id uuid, token uuid, result json)}
+    FROM {part:successes}
     CROSS JOIN rowlock_jobs_live j
     WHERE {part:fence(done)});
 
