@@ -24,8 +24,9 @@ from rowlock.api.operator import (
     tasks,
     workers,
 )
+from rowlock.api.routers import add_routes
 
-router = APIRouter()
 # A path with a name in it comes after the paths that it would take: jobs/counts before jobs/{jobId}.
-for part in (now, jobs, actions, job, queues, failures, workers, schedules, sources, batches, charts, feed, tasks):
-    router.include_router(part.router)
+PARTS = (now, jobs, actions, job, queues, failures, workers, schedules, sources, batches, charts, feed, tasks)
+router = APIRouter()
+add_routes(router, (part.router for part in PARTS))
