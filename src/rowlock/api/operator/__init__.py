@@ -19,7 +19,9 @@ from rowlock.api.operator import (
     jobs,
     now,
     queues,
+    schedule_edit,
     schedules,
+    settings,
     sources,
     tasks,
     workers,
@@ -27,6 +29,9 @@ from rowlock.api.operator import (
 from rowlock.api.routers import add_routes
 
 # A path with a name in it comes after the paths that it would take: jobs/counts before jobs/{jobId}.
-PARTS = (now, jobs, actions, job, queues, failures, workers, schedules, sources, batches, charts, feed, tasks)
+PARTS = (
+    *(now, jobs, actions, job, queues, failures, workers, schedules, schedule_edit, sources, batches, charts, feed),
+    *(tasks, settings),
+)
 router = APIRouter()
 add_routes(router, (part.router for part in PARTS))
