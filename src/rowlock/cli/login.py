@@ -38,7 +38,7 @@ def login_link(
         typer.Option("--url", metavar="URL", help="Where browsers reach the API, if not at --host and --port"),
     ] = None,
 ) -> None:
-    """Print a link that logs one browser in to the job API, once and within ten minutes."""
+    """Print a link that logs one browser in. It works once, within ten minutes, at the dashboard or your page."""
     wanted = _scope(owner, scope, read_only)
 
     async def work(app: Rowlock) -> str:

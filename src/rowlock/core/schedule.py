@@ -160,7 +160,7 @@ def _rule(given: Mapping[str, Any]) -> Rule:
 
     ways = [key for key in ("rule", "cron", "every", "at") if given.get(key) is not None]
     if len(ways) != 1:
-        raise InvalidArguments(f"needs one of cron, every and at, not {', '.join(ways) or 'none'}")
+        raise InvalidArguments(f"needs one of cron, every and at; given: {', '.join(ways) or 'none'}")
     value = given[ways[0]]
     if ways[0] == "every":
         value = f"every {_seconds(value)}s" if isinstance(value, timedelta) else f"every {value}"
