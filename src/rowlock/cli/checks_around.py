@@ -1,4 +1,4 @@
-"""More checks of `rowlock doctor`: each worker, and what stands around the database: zones, files, Redis, schedules."""
+"""More checks of `rowlock doctor`: workers, time zone data, result files, Redis, schedules and alerts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOKED_AT = parse_rules({"late": {"when": "missed_ticks"}, "broken": {"when": "b
 
 
 async def each_worker(store: Store, now: datetime) -> list[Finding]:
-    """One finding for each worker that is or was here lately: is it heard of, and is it of this version?"""
+    """One finding for each recent worker: does it send heartbeats, and does it run this version?"""
     found = await store.run(workers.workers())
     return [_worker(worker, now) for worker in found[:WORKERS_SHOWN]]
 
@@ -59,7 +59,7 @@ def zones(settings: Settings) -> Finding:
 
 
 def result_folder(settings: Settings) -> Finding:
-    """Can files that jobs make be written here?"""
+    """Can result files be written here?"""
     folder = Path(settings.results.path)
     there = next((path for path in (folder, *folder.resolve().parents) if path.exists()), Path("/"))
     try:

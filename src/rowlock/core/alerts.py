@@ -1,4 +1,4 @@
-"""Alert rules, what each of them sees in the facts, and when something is to be told: pure decisions.
+"""Alert rules: what they check, and when an alert fires, repeats and is resolved. Pure decisions.
 
 A rule is about one or more subjects: a queue, a task, a source, a schedule, or the whole system (the empty subject).
 Its condition must hold for a time before it fires (`hold`, written `for`), and must be gone for a time before it is
@@ -150,14 +150,14 @@ class Facts:
 
 
 class Seen(NamedTuple):
-    """What a rule sees of one subject: the number that is beyond its limit, and a sentence."""
+    """The condition of a rule holds for one subject: the number that exceeds its limit, and a sentence for people."""
 
     value: float
     text: str
 
 
 def see(rule: Rule, facts: Facts) -> dict[str, Seen]:
-    """The subjects for which the rule's condition holds now; the worst, if there are very many."""
+    """The subjects for which the rule's condition holds now: the worst MOST_SUBJECTS of them."""
     found = dict(_LOOKS[rule.when](rule, facts))
     if rule.only:
         found = {subject: seen for subject, seen in found.items() if subject in rule.only}
@@ -263,7 +263,7 @@ def spell(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What is known about a rule and one of its subjects. It fires once `fired_at` is set."""
+    """The state of one rule for one subject. It is firing once `fired_at` is set."""
 
     rule: str
     subject: str
@@ -277,22 +277,22 @@ class Alert:
 
     @property
     def state(self) -> str:
-        """`pending` (not yet for long enough), `firing`, or `resolving` (the condition is gone, not yet for long)."""
+        """`pending` (the condition has not held for long enough), `firing`, or `resolving` (it has ceased to hold)."""
         if self.fired_at is None:
             return "pending"
         return "firing" if self.false_since is None else "resolving"
 
 
 class Decision(NamedTuple):
-    """The alert as it is now (None: over), and what is to be told."""
+    """The alert as it is now (None: over), and the message to send, if any."""
 
     alert: Alert | None
     told: Told | None = None
 
 
 def decide(rule: Rule, subject: str, alert: Alert | None, seen: Seen | None, now: datetime) -> Decision:
-    """What follows from what a rule sees of a subject. A moment in the future was written by a clock that was ahead; it
-    counts as the present."""
+    """The next state of an alert, from whether the rule's condition holds. A stored time in the future was written by a
+    clock that was ahead, and counts as now."""
     if seen is None:
         return _gone(rule, alert, now)
     if alert is None:

@@ -25,7 +25,7 @@ class Watcher:
         """A claim, sent at this moment (of `boottime`), came back with these jobs."""
 
     def succeeded(self, job: Claimed, seconds: float) -> None:
-        """An attempt succeeded, and that is written; it took so many seconds."""
+        """An attempt succeeded after `seconds`, and its outcome is written."""
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         """An attempt ended in another way, and that is written."""

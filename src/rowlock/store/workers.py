@@ -1,4 +1,4 @@
-"""Workers' signs of life, and pausing queues."""
+"""The rows of workers (registered, alive, idle), and pausing queues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rowlock.store.wake import wake_idle
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker process, as it last said."""
+    """One worker process, as it last reported."""
 
     id: str
     hostname: str
@@ -44,7 +44,7 @@ def register(
     bell: str | None,
     lease: float,
 ) -> Steps[None]:
-    """Say that a worker is here, what it serves and how to wake it."""
+    """Write a worker's row: what it serves and how to wake it."""
     yield Call(
         "register_worker",
         id=worker,
@@ -61,7 +61,7 @@ def register(
 
 @operation(single=True, repeatable=True)
 def seen(worker: str, running: int, lease: float, memory: int | None = None) -> Steps[bool]:
-    """A sign of life; False when the row is gone and must be registered again."""
+    """Note that a worker is alive; False when its row is gone and must be registered again."""
     return bool((yield Call("worker_seen", id=worker, running=running, lease=lease, memory=memory)))
 
 
@@ -79,8 +79,8 @@ def remove(worker: str) -> Steps[None]:
 
 @operation(single=True, repeatable=True)
 def forget(n: int) -> Steps[int]:
-    """Remove up to `n` rows of workers that have long been silent; answers how many. One that lives after all is told
-    so by its next sign of life, and registers again."""
+    """Remove up to `n` rows of workers that have long been silent; answers how many. A worker
+    that is alive after all learns it from `seen`, and registers again."""
     return len((yield Call("forget_workers", n=n)))
 
 
