@@ -150,7 +150,7 @@ async def test_another_writer_is_waited_for_but_not_in_the_loop(
     assert warnings(caplog) == []
 
 
-async def test_who_holds_the_lock_for_ever_fails_nobody(
+async def test_a_cache_file_that_another_program_keeps_locked_raises_nothing(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_module, "BUSY_SECONDS", 0.05)

@@ -196,7 +196,7 @@ def test_a_worker_can_do_all_that_a_worker_does_and_cancel_nothing(sql: Any) -> 
     denied(sql, "DROP TABLE rowlock.jobs_live")
 
 
-async def test_an_owner_who_may_not_make_roles_migrates_all_the_same(owner_url: str) -> None:
+async def test_a_database_owner_without_createrole_can_migrate(owner_url: str) -> None:
     store = await open_store(owner_url, StoreOptions(migrate=True))
     await store.close()
     take_a_table_away(owner_url)
