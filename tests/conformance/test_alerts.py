@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.alerts import KINDS, Alert, Facts, Rule, parse_rules
+from rowlock.core.alert_rules import KINDS, Rule, parse_rules
+from rowlock.core.alerts import Alert, Facts
 from rowlock.core.cron import parse_rule
 from rowlock.core.outcome import Failed
 from rowlock.core.schedule import Schedule

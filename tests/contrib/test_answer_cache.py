@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from rowlock.contrib import answer_cache as cache_module
-from rowlock.contrib.answer_cache import ROW_BYTES, AnswerCache
+from rowlock.contrib import answer_file as cache_file
+from rowlock.contrib.answer_cache import AnswerCache
+from rowlock.contrib.answer_file import ROW_BYTES
 from rowlock.core.errors import InvalidArguments
 from support.answer_cache import Clock, Make, answers, rows
 
@@ -154,7 +155,7 @@ async def test_a_full_cache_drops_the_least_recently_used_answer(make: Make) -> 
 async def test_reads_count_for_others_when_they_are_many_or_the_reader_closes(
     make: Make, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_module, "BATCH", batch)
+    monkeypatch.setattr(cache_file, "BATCH", batch)
     writer, reader = make(max_bytes=room_for(3)), make()
     for key in ("k0", "k1", "k2"):
         await writer.put(key, "x" * 1000)

@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 
 from rowlock.cli.doctor import Finding
 from rowlock.client.version import VERSION
-from rowlock.core.alerts import parse_rules, spell
+from rowlock.core.alert_rules import parse_rules
+from rowlock.core.alerts import spell
 from rowlock.core.errors import ConfigError
 from rowlock.store import alerts, outbox, workers
 from rowlock.store.engines.engine import Store

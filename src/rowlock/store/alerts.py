@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rowlock.core.alerts import Alert, Decision, Facts, Rule, RunningJob, decide, see
+from rowlock.core.alert_rules import Rule
+from rowlock.core.alerts import Alert, Decision, Facts, RunningJob, decide, see
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.ids import new_id
 from rowlock.store.reads import COUNT_LIMIT, ready_queues
