@@ -37,7 +37,7 @@ def login_link(
 def _address_of(settings: ApiSettings) -> str:
     """The address of the API by the settings."""
     if settings.port == 0:
-        raise InvalidArguments("api.port is 0, so that nobody can say where the API is: give base_url")
+        raise InvalidArguments("api.port is 0 (any free port), so the address of the API is not known: give base_url")
     host = "localhost" if settings.host in EVERYWHERE else settings.host
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}{settings.base_path}"
 
