@@ -1,16 +1,11 @@
 """Bad input: one clear line, and an exit code that says what kind of mistake it was."""
 
 import json
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
 from cli.command import Cli, Inside
-from rowlock.cli import main
 
 NOBODY = "0198a000-0000-7000-8000-00000000dead"
 
@@ -117,44 +112,6 @@ def test_the_file_names_the_app_and_flags_win_over_code_over_environment(lite: C
     lite.out("enqueue", "t", "--database", "sqlite:///flag.db")
     assert len(json.loads(lite.run("jobs", "list", "--json", "--database", "sqlite:///flag.db").stdout)) == 1
     assert not (lite.folder / "file.db").exists()
-
-
-def verbs_with_examples() -> list[tuple[str, str]]:
-    """Each example below a verb's help, with the verb."""
-
-    def walk(command: Any, path: str) -> Iterator[tuple[str, str]]:
-        for line in (command.epilog or "").splitlines():
-            if line.startswith("  rowlock"):
-                yield path, line
-        for name, inner in getattr(command, "commands", {}).items():
-            yield from walk(inner, f"{path} {name}")
-
-    return list(walk(typer.main.get_command(main.app), "rowlock"))
-
-
-@pytest.mark.parametrize(("verb", "line"), verbs_with_examples())
-def test_an_example_in_the_help_is_a_command_line_that_the_parser_takes(verb: str, line: str) -> None:
-    command: Any = typer.main.get_command(main.app)
-    name, *words = shlex.split(line, comments=True)
-    assert line.strip().startswith(verb)
-    while getattr(command, "commands", None):
-        name, *words = words
-        command = command.commands[name]
-    with command.make_context(name, words):  # parses the options, and does not run the verb
-        pass
-
-
-def test_the_first_sentence_of_every_help_fits_into_the_list_of_verbs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    command: Any = typer.main.get_command(main.app)
-    groups = [name for name, inner in command.commands.items() if getattr(inner, "commands", None)]
-    for words in [[], *([name] for name in groups)]:
-        assert main.execute([*words, "--help"]) == 0
-        listed = capsys.readouterr().out.partition("Commands:")[2].partition("Examples:")[0]
-        assert listed.strip()
-        assert "..." not in listed, listed
 
 
 def test_a_wrong_option_names_the_help_of_its_verb(inside: Inside) -> None:
