@@ -19,6 +19,7 @@ from rowlock.cli import (
     login,
     migrate,
     queues,
+    report,
     schedules,
     serve,
     sources,
@@ -97,6 +98,7 @@ app.command(epilog=examples("rowlock migrate --check --database postgresql://use
 app.command(epilog=examples("rowlock stats --max-queued 1000 --max-running 5m"))(stats.stats)
 app.command()(top.top)
 app.command()(doctor.doctor)
+app.command()(report.report)
 app.command()(bench.bench)
 
 
