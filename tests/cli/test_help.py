@@ -13,10 +13,10 @@ from rowlock.cli.main import execute
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "top", "doctor", "bench"]
 VERBS += ["bridge", "deadletters", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens"]
-VERBS += ["webhooks", "workers", "alerts", "login-link"]
+VERBS += ["webhooks", "workers", "alerts", "login-link", "report"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
-    "queues": ["list", "pause", "resume"],
+    "queues": ["list", "pause", "resume", "purge"],
     "batches": ["list", "show", "cancel"],
     "sources": ["list", "set", "pause", "resume"],
     "tokens": ["create", "list", "revoke"],
@@ -24,7 +24,7 @@ BELOW = {
     "deadletters": ["list", "show", "republish", "drop"],
     "schedules": ["list", "next", "add", "remove", "run", "pause", "resume"],
     "webhooks": ["secret"],
-    "workers": ["list"],
+    "workers": ["list", "drain", "stop"],
 }
 LEAVES = [[verb] for verb in VERBS if verb not in BELOW] + [[group, verb] for group in BELOW for verb in BELOW[group]]
 LEAVES.remove(["webhooks", "secret"])
