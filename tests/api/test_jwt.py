@@ -97,7 +97,9 @@ def test_a_public_key_is_not_taken_for_a_shared_secret(
 
 def test_a_claim_can_make_an_operator() -> None:
     verifier = JwtVerifier(HS256.model_copy(update={"operator_claim": "admin"}))
-    assert verifier.asker_of(token({"admin": True})).owner is EVERYONE  # type: ignore[union-attr]
+    operator = verifier.asker_of(token({"admin": True}))
+    assert operator is not None
+    assert (operator.owner, operator.key) == (EVERYONE, "operator:ana"), "the audit says who it was"
     for claim in (False, "true", 1, None):
         assert verifier.asker_of(token({"admin": claim})).owner == "ana"  # type: ignore[union-attr]
 

@@ -200,10 +200,12 @@ def sample(lanes: int = 1) -> Steps[bool]:
 
 
 @operation(read=True)
-def samples(since: datetime, queue: str | None = None) -> Steps[Mapping[str, list[Sample]]]:
-    """How long the queues were, by queue and in the order of time."""
+def samples(since: datetime, queue: str | None = None, seconds: int = 60) -> Steps[Mapping[str, list[Sample]]]:
+    """How long the queues were in each minute (`seconds` is 60), or at most in each hour (3600), by queue and in the
+    order of time. If they are too many, the oldest are left out."""
+    statement = "samples" if seconds == 60 else "samples_by_hour"
     found: dict[str, list[Sample]] = {}
-    for row in (yield Call("samples", since=since, queue=queue, n=MOST_SAMPLES)):
+    for row in reversed((yield Call(statement, since=since, queue=queue, n=MOST_SAMPLES))):
         one = Sample(moment(row.at), row.queue, row.ready, row.waiting, row.running, row.oldest_seconds)
         found.setdefault(row.queue, []).append(one)
     return found

@@ -20,7 +20,7 @@ WITH {part:picking}, claimed AS (
     UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, {now})
     WHERE id = ANY(ARRAY(SELECT batch_id FROM claimed WHERE batch_id IS NOT NULL)) AND state = 'queued'
 )
-SELECT {claimed} FROM claimed;
+SELECT {claimed}, {time(created_at)} FROM claimed;
 
 -- name: outbox_cancel
 -- Tell the workers of these jobs that they were cancelled.

@@ -128,13 +128,28 @@ FROM {rows:s(queue text, ready int, waiting int, running int, oldest float)}
 WHERE TRUE
 ON CONFLICT (at, queue) DO NOTHING;
 
--- name: samples
--- How long the queues were since :since, of one queue if it is given.
-SELECT {time(at)} AS at, queue, ready, waiting, running, oldest_seconds
+-- part: sampled
+-- Samples since :since, of one queue if it is given.
 FROM {t}queue_samples
 WHERE at >= :since AND queue <> ''
   AND CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
-ORDER BY at
+
+-- name: samples
+-- How long the queues were in each minute, the newest :n.
+SELECT {time(at)} AS at, queue, ready, waiting, running, oldest_seconds
+{part:sampled}
+ORDER BY {t}queue_samples.at DESC
+LIMIT :n;
+
+-- name: samples_by_hour
+-- How long the queues were at most in each hour, the newest :n.
+SELECT {time(hours.at)} AS at, queue, ready, waiting, running, oldest_seconds
+FROM (
+    SELECT {hour(at)} AS at, queue, max(ready) AS ready, max(waiting) AS waiting, max(running) AS running,
+           max(oldest_seconds) AS oldest_seconds
+    {part:sampled}
+    GROUP BY 1, 2) hours
+ORDER BY hours.at DESC
 LIMIT :n;
 
 -- name: forget_samples
