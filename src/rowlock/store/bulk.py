@@ -180,7 +180,7 @@ def change(action: str, ids: Sequence[str], keep: Keep, tries: int = 1) -> Steps
         return dict.fromkeys((yield from jobs.retry(ids, tries).start()), "retried")
     asked = [(job_id,) for job_id in sorted(set(ids))]
     if action == "cancel":
-        # A job that is cancelled already is answered as cancelled, too: somebody else did that, and has it in the audit.
+        # A job that is already cancelled is answered as cancelled, too, but somebody else did that.
         live = [row.id for row in (yield Call("lock_jobs", asked=asked))]
         answers = (yield from jobs.cancel(live, keep).start()) if live else {}
         return {job_id: answer for job_id, answer in answers.items() if answer in ("cancelled", "cancelling")}
