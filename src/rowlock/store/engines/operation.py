@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from rowlock.store.engines.dialects import Dialect
 from rowlock.store.engines.rows import Row as Row
@@ -87,18 +87,25 @@ def operation(
     return wrap
 
 
-def drive(steps: Steps[T], dialect: Dialect, execute: Callable[[Call], list[Row]], wake: Callable[[Wake], None]) -> T:
-    """Run an operation's steps with a blocking `execute`."""
+class Executes(Protocol):
+    """Executes statements one by one, and blocks meanwhile."""
+
+    def execute(self, call: Call) -> list[Row]: ...
+
+
+def drive(op: Operation[T], dialect: Dialect, runner: Executes, wakes: list[Wake]) -> T:
+    """Run an operation's statements; `wakes` gets the messages to send once they are committed."""
+    steps = op.start()
     answer: Any
     try:
         step = next(steps)
         while True:
             if isinstance(step, Call):
-                answer = execute(step)
+                answer = runner.execute(step)
             elif isinstance(step, AskDialect):
                 answer = dialect
             else:
-                wake(step)
+                wakes.append(step)
                 answer = None
             step = steps.send(answer)
     except StopIteration as stop:
