@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed
@@ -113,9 +114,11 @@ class Settler:
                 self._writing = 0
 
     async def _write(self, batch: list[tuple[Running, Transition]]) -> None:
+        """Write a batch, in one transaction or, if the database refuses that, each outcome by itself."""
         try:
             await self._before([running.job.id for running, _ in batch])
-            await self._settle(batch)
+            settlements = [(running.job, transition) for running, transition in batch]
+            await jobs.settle(self._store, settlements, self._keep, tell=partial(self._tell_all, batch))
         except aside.OUTAGE:
             raise
         except Exception as error:
@@ -124,18 +127,12 @@ class Settler:
             for one in batch:
                 await self._write_alone(*one)
 
-    async def _settle(self, batch: list[tuple[Running, Transition]]) -> None:
-        def tell(answers: dict[str, jobs.Answer]) -> None:
-            for running, transition in batch:
-                self._tell(running, transition, answers[running.job.id])
-
-        await jobs.settle(self._store, [(r.job, t) for r, t in batch], self._keep, tell)
-
     async def _write_alone(self, running: Running, transition: Transition) -> None:
         """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its
         row takes not even that, it is set aside, and not run again by itself."""
+        tell = partial(self._tell_all, [(running, transition)])
         try:
-            await self._settle([(running, transition)])
+            await jobs.settle(self._store, [(running.job, transition)], self._keep, tell)
         except aside.OUTAGE:
             self.put(running, transition)
             return
@@ -160,6 +157,10 @@ class Settler:
             self.put(running, refused)
         else:
             await self._set_aside(running, refused, error)
+
+    def _tell_all(self, batch: list[tuple[Running, Transition]], answers: dict[str, jobs.Answer]) -> None:
+        for running, transition in batch:
+            self._tell(running, transition, answers[running.job.id])
 
     def _tell(self, running: Running, transition: Transition, answer: jobs.Answer) -> None:
         """An outcome that is written must not be written again for what is done with the news of it."""
