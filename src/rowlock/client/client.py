@@ -21,7 +21,8 @@ from rowlock.client.tasks import AsyncTask, C, Task
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
 from rowlock.core.errors import BatchNotFound, InvalidArguments
-from rowlock.core.options import FOLLOW_UPS, FailureRule, name, task_options
+from rowlock.core.option_checks import name
+from rowlock.core.options import FOLLOW_UPS, FailureRule, task_options
 from rowlock.core.policy import Backoff
 from rowlock.store import batches
 from rowlock.store.app_schema import Migrations

@@ -21,14 +21,8 @@ from rowlock.client.handle import JobHandle, Result
 from rowlock.client.transactions import LeaseKey
 from rowlock.core.errors import ConfigError, InvalidArguments
 from rowlock.core.job import NewJob
-from rowlock.core.options import (
-    FOLLOW_UPS,
-    RunsIn,
-    TaskOptions,
-    Unique,
-    checked,
-    key_text,
-)
+from rowlock.core.option_checks import key_text
+from rowlock.core.options import FOLLOW_UPS, RunsIn, TaskOptions, Unique, checked
 from rowlock.core.remote import check_arguments
 from rowlock.core.source import check_name
 from rowlock.store.adding import NewRow
