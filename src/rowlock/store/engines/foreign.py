@@ -21,7 +21,7 @@ from uuid import UUID
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, KeyConflict, SchemaError
 from rowlock.store.engines.dialects import POSTGRES
-from rowlock.store.engines.operation import AskDialect, Call, Operation, Row, drive
+from rowlock.store.engines.operation import Call, Operation, Row, drive, drive_awaiting
 from rowlock.store.engines.queries import Query, bind, load
 from rowlock.store.engines.rows import row_maker
 
@@ -165,19 +165,11 @@ def _awaiting(joined: Callable[[Any, bool], Any]) -> Callable[..., Awaitable[Any
     """The run of an operation where each statement is awaited."""
 
     async def run(connection: Any, op: Operation[T], clock: FakeClock | None) -> T:
-        steps = op.start()
+        async def execute_call(call: Call) -> list[Row]:
+            return _rows(*await execute(*_statement(call, clock)))
+
         async with joined(connection, op.single) as execute:
-            try:
-                step = next(steps)
-                while True:
-                    answer: Any = None
-                    if isinstance(step, Call):
-                        answer = _rows(*await execute(*_statement(step, clock)))
-                    elif isinstance(step, AskDialect):
-                        answer = POSTGRES
-                    step = steps.send(answer)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
+            return await drive_awaiting(op, POSTGRES, execute_call)
 
     return run
 

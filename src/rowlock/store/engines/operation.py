@@ -8,7 +8,7 @@ the operation asks for a capability of their dialect.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
@@ -107,6 +107,23 @@ def drive(op: Operation[T], dialect: Dialect, runner: Executes, wakes: list[Wake
             else:
                 wakes.append(step)
                 answer = None
+            step = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def drive_awaiting(op: Operation[T], dialect: Dialect, execute: Callable[[Call], Awaitable[list[Row]]]) -> T:
+    """Run an operation's statements where each is awaited: on PostgreSQL. Its wake-ups are left out, because there the
+    statements themselves notify."""
+    steps = op.start()
+    try:
+        step = next(steps)
+        while True:
+            answer: Any = None
+            if isinstance(step, Call):
+                answer = await execute(step)
+            elif isinstance(step, AskDialect):
+                answer = dialect
             step = steps.send(answer)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
