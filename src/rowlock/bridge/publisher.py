@@ -49,7 +49,6 @@ class Publisher:
         self._fresh: list[Claimed] = []  # claimed by this bridge and not yet in the stream
         self._sent: list[tuple[str, str, str]] = []  # in the stream and not yet marked
         self._look_at = 0.0
-        self._count_at = 0.0
         self._quiet_after = 0
 
     # --- what the claimer sees
