@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -28,7 +28,8 @@ log = logging.getLogger("rowlock.worker")
 
 BATCH = 1000
 UNSTORABLE = "UNSTORABLE"
-Answered = Callable[[Running, Transition, jobs.Answer], None]
+Batch = Sequence[tuple[Running, Transition]]
+Answered = Callable[[Batch, Mapping[str, jobs.Answer]], None]
 
 
 class Settler:
@@ -118,7 +119,7 @@ class Settler:
         try:
             await self._before([running.job.id for running, _ in batch])
             settlements = [(running.job, transition) for running, transition in batch]
-            await jobs.settle(self._store, settlements, self._keep, tell=partial(self._tell_all, batch))
+            await jobs.settle(self._store, settlements, self._keep, tell=partial(self._tell, batch))
         except aside.OUTAGE:
             raise
         except Exception as error:
@@ -130,7 +131,7 @@ class Settler:
     async def _write_alone(self, running: Running, transition: Transition) -> None:
         """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its
         row takes not even that, it is set aside, and not run again by itself."""
-        tell = partial(self._tell_all, [(running, transition)])
+        tell = partial(self._tell, [(running, transition)])
         try:
             await jobs.settle(self._store, [(running.job, transition)], self._keep, tell)
         except aside.OUTAGE:
@@ -158,18 +159,13 @@ class Settler:
         else:
             await self._set_aside(running, refused, error)
 
-    def _tell_all(self, batch: list[tuple[Running, Transition]], answers: dict[str, jobs.Answer]) -> None:
-        for running, transition in batch:
-            self._tell(running, transition, answers[running.job.id])
-
-    def _tell(self, running: Running, transition: Transition, answer: jobs.Answer) -> None:
-        """An outcome that is written must not be written again for what is done with the news of it."""
+    def _tell(self, batch: Batch, answers: Mapping[str, jobs.Answer]) -> None:
+        """Outcomes that are written must not be written again for what is done with the news of them."""
         try:
-            self._answered(running, transition, answer)
+            self._answered(batch, answers)
         except Exception:
             with suppress(Exception):
-                about = job_fields(running.job)
-                log.exception("Job %s is settled; what follows in its worker failed", running.job.id, extra=about)
+                log.exception("%d jobs are settled; what follows in their worker failed", len(batch))
 
     async def _set_aside(self, running: Running, transition: Transition, error: Exception) -> None:
         try:
@@ -177,7 +173,7 @@ class Settler:
         except aside.OUTAGE:
             self.put(running, transition)
             return
-        self._tell(running, transition, "lost")
+        self._tell([(running, transition)], {running.job.id: "lost"})
 
 
 def unstorable(job: Claimed, refused: Transition) -> Transition | None:
