@@ -26,7 +26,7 @@ def test_a_job_that_one_statement_missed_is_asked_for_once_more() -> None:
     assert nothing.asked == ["read_job", "read_job"]
 
 
-def test_what_is_no_id_is_not_asked_for() -> None:
+def test_reading_a_job_by_a_malformed_id_runs_no_statement() -> None:
     nothing = Nothing()
     assert drive(reads.get("no id"), POSTGRES, nothing, []) is None
     assert nothing.asked == []

@@ -14,7 +14,7 @@ Names = set[tuple[str]]
 
 @operation(repeatable=True)
 def register(dispatcher: str, declares: Sequence[str], lease: float, bell: str | None = None) -> Steps[Any]:
-    """A dispatcher is here; answers when it started, by the database's clock."""
+    """Write a dispatcher's row; returns when it started, by the database's clock."""
     listed = json.dumps(sorted(declares))
     rows = yield Call("register_dispatcher", id=dispatcher, declares=listed, lease=lease, bell=bell)
     return rows[0].started_at
@@ -22,7 +22,7 @@ def register(dispatcher: str, declares: Sequence[str], lease: float, bell: str |
 
 @operation(single=True, repeatable=True)
 def seen(dispatcher: str, lease: float) -> Steps[bool]:
-    """A dispatcher's sign of life; False when its row is gone."""
+    """Note that a dispatcher is alive; False when its row is gone."""
     return bool((yield Call("dispatcher_seen", id=dispatcher, lease=lease)))
 
 

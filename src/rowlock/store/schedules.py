@@ -1,7 +1,8 @@
-"""Schedules: what is declared, which ticks fire, and what becomes of those that were missed.
+"""Schedules: declaring them, firing due ticks, and what happens to missed ticks.
 
-Any number of dispatchers run `fire` at the same time. Each takes the schedules that nobody else has in hand, and writes
-ticks, jobs and the next tick in one transaction, by the database's clock: no leader, and nothing in memory to lose.
+Any number of dispatchers run `fire` at the same time. Each locks the due schedules that no other dispatcher has
+locked, and writes ticks, jobs and the next tick in one transaction, by the database's clock. So there is no leader, and
+nothing in memory that could be lost.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class ScheduleRow:
     rule: str
     zone: str
     missed: str
+    missed_most: int
+    missed_seconds: float
     overlap: str
     queue: str
     priority: int
@@ -257,8 +260,8 @@ class _Due:
         return _first(self._parsed, self._starts_at, self._ends_at, self._now)
 
     def put_right(self) -> datetime | None:
-        """The tick that is next by the clock as it is: what is owed stays, what is further away than the rule says does
-        not."""
+        """The next tick by the corrected clock: due ticks stay due, a next tick that is further away than the rule says
+        is moved."""
         try:
             self._parsed = parse_rule(self.unread.rule, self.unread.zone, seconds=True)
         except InvalidArguments:

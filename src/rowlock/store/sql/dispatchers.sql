@@ -19,8 +19,8 @@ RETURNING id;
 DELETE FROM {t}dispatchers WHERE id = :id OR expires_at < {after(-86400)};
 
 -- name: declarations
--- What dispatchers declare, and whether they are alive; of those that are not, the ones believed gone for less than
--- -:ago seconds.
+-- What each dispatcher declares and whether it is alive: live dispatchers, and dead ones whose lease expired less than
+-- -:ago seconds ago.
 SELECT declares, expires_at > {now} AS alive FROM {t}dispatchers WHERE expires_at > {after(:ago)};
 
 -- name: touch_declared
