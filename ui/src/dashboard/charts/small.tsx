@@ -3,6 +3,7 @@ import { clock } from "../../shared/time.ts";
 import { plural } from "../format.ts";
 import { go, link } from "../router.ts";
 import type { Minute, Tick } from "../types.ts";
+import { AsTable } from "./figure.tsx";
 
 /** Bars without axes: what ended in each of the last minutes. */
 export function Spark({ minutes, label }: { minutes: Minute[]; label: string }) {
@@ -83,4 +84,12 @@ export function Dots({ ticks, label }: { ticks: Tick[]; label: string }) {
       })}
     </svg>
   );
+}
+
+/** The numbers behind the small pictures of a list. Minutes in which nothing happened are left out. */
+export function Minutes({ title, of }: { title: string; of: { name: string; minutes: ({ at: string; succeeded: number; failed: number } & Partial<Minute>)[] }[] }) {
+  const rows = of.flatMap(({ name, minutes }) =>
+    minutes.filter(({ succeeded, failed, dead = 0 }) => succeeded + failed + dead > 0).map(({ at, succeeded, failed }) => [name, clock(at), succeeded, failed]),
+  );
+  return <AsTable title={title} table={{ head: ["Name", "Minute", "Succeeded", "Failed attempts"], rows }} />;
 }

@@ -1,0 +1,141 @@
+// How this browser shows the dashboard, and how the server is set up.
+import { useState } from "preact/hooks";
+import { useData } from "../data.ts";
+import { formatFilter, parseFilter } from "../filter.ts";
+import { number, told } from "../format.ts";
+import { Keys } from "../help.tsx";
+import { Ago, Copy, Empty, Head, Section } from "../parts/bits.tsx";
+import { List } from "../parts/facts.tsx";
+import { Loaded } from "../parts/loaded.tsx";
+import { keepFilters, keptFilters } from "../parts/saved.tsx";
+import { link } from "../router.ts";
+import { useShell } from "../store.ts";
+import { chooseTheme, theme, THEMES } from "../theme.ts";
+
+interface Token {
+  id: string | number;
+  owner: string | null;
+  scope: string;
+  createdAt: string;
+  expiresAt: string | null;
+  revokedAt: string | null;
+}
+interface Settings {
+  version: string;
+  python: string;
+  engine: string;
+  database: string;
+  server: string;
+  schema: { version: number; code: number };
+  zone: string;
+  retention: Record<string, unknown>;
+  limits: Record<string, unknown>;
+  worker: Record<string, unknown>;
+  tokens: Token[];
+}
+
+export function SettingsView() {
+  const data = useData<Settings>("api/operator/settings", {}, ["audit"]);
+  return (
+    <>
+      <Head title="Settings" />
+      <div class="columns">
+        <Looks />
+        <Filters />
+      </div>
+      <Loaded data={data}>{(settings) => <System settings={settings} />}</Loaded>
+      <Section title="Shortcuts"><Keys /></Section>
+    </>
+  );
+}
+
+function Looks() {
+  const [chosen, setChosen] = useState(theme);
+  const { session, logOut } = useShell();
+  return (
+    <Section title="This browser">
+      <fieldset class="choices">
+        <legend>Theme</legend>
+        {THEMES.map((name) => (
+          <label key={name}>
+            <input type="radio" name="theme" value={name} checked={chosen === name} onChange={() => setChosen(chooseTheme(name))} /> {name === "system" ? "as the system says" : name}
+          </label>
+        ))}
+      </fieldset>
+      <List
+        rows={[
+          ["Logged in as", session.owner ?? "operator"],
+          ["May", session.mayChange ? "look and change" : "only look"],
+          ["Session ends", session.expiresAt && <Ago at={session.expiresAt} />],
+        ]}
+      />
+      <p class="section-end"><button type="button" onClick={logOut}>Log out</button></p>
+    </Section>
+  );
+}
+
+function Filters() {
+  const [kept, setKept] = useState(keptFilters);
+  const drop = (text: string): void => setKept(keepFilters(kept.filter((other) => other !== text)));
+  return (
+    <Section title="Saved filters">
+      {kept.length === 0 ? <p class="quiet">None. The button “Save” beside the filter of the job list keeps one in this browser.</p> : (
+        <ul class="plain-list saved-filters">
+          {kept.map((text) => (
+            <li key={text}>
+              <a href={link("jobs", "", { ...parseFilter(text) })}><code>{formatFilter(parseFilter(text))}</code></a>
+              <button type="button" class="plain" onClick={() => drop(text)}>Forget<span class="off-screen"> {text}</span></button>
+            </li>
+          ))}
+        </ul>
+      )}
+    </Section>
+  );
+}
+
+function System({ settings }: { settings: Settings }) {
+  const { schema } = settings;
+  return (
+    <>
+      <div class="columns">
+        <Section title="System" aside={<Copy text={`Rowlock ${settings.version}, Python ${settings.python}, ${settings.server}, schema ${schema.version}`} what="the versions" />}>
+          <List
+            rows={[
+              ["Rowlock", settings.version],
+              ["Python", settings.python],
+              ["Database", <code>{settings.database}</code>],
+              ["Engine", settings.server],
+              ["Schema", schema.version === schema.code ? number(schema.version) : <span class="warn-text">{schema.version}; this server was made for {schema.code}: run <code>rowlock migrate</code></span>],
+              ["Time zone", settings.zone],
+            ]}
+          />
+        </Section>
+        <Section title="Retention and limits">
+          <List rows={[...told(settings.retention), ...told(settings.limits)]} />
+        </Section>
+      </div>
+      <Section title="Workers' settings" aside={<span class="quiet">as this server reads them</span>}><List rows={told(settings.worker)} /></Section>
+      <Section title="Tokens"><Tokens tokens={settings.tokens} /></Section>
+    </>
+  );
+}
+
+function Tokens({ tokens }: { tokens: Token[] }) {
+  if (tokens.length === 0) return <Empty title="There is no token"><p>Programs that use the API need one:</p><pre>rowlock tokens create --owner NAME --scope jobs</pre></Empty>;
+  return (
+    <table class="list">
+      <thead><tr><th scope="col">Token</th><th scope="col">Owner</th><th scope="col">Scope</th><th scope="col" class="number wide">Created</th><th scope="col" class="number">Ends</th></tr></thead>
+      <tbody>
+        {tokens.map((token) => (
+          <tr key={token.id}>
+            <th scope="row"><code>{token.id}</code></th>
+            <td>{token.owner ?? "–"}</td>
+            <td>{token.scope}</td>
+            <td class="number wide"><Ago at={token.createdAt} /></td>
+            <td class="number">{token.revokedAt ? <span class="bad-text">revoked <Ago at={token.revokedAt} /></span> : <Ago at={token.expiresAt} none="never" />}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
