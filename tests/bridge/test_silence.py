@@ -103,19 +103,6 @@ async def test_entries_of_a_dead_bridge_are_taken_over(quick_app: Rowlock, remot
         await remote.all_read()
 
 
-async def test_a_message_that_no_bridge_survives_becomes_a_dead_letter(quick_app: Rowlock, remote: Remote) -> None:
-    app = quick_app
-    async with bridging(app):
-        job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
-        await remote.request(job.id)
-    entry = remote.progress(job.id, 5)
-    remote.redis.xreadgroup("rowlock", "died", {remote.key("job.progress"): ">"})
-    remote.redis.xclaim(remote.key("job.progress"), "rowlock", "died", 0, [entry], retrycount=6)
-    async with bridging(app):
-        await until(lambda: [letter["reason"] for letter in remote.letters()] == ["NEVER_DONE"])
-        assert (await app.job(job.id)).state == "queued"
-
-
 async def test_what_a_dead_bridge_has_not_sent_is_sent_by_another(quick_app: Rowlock, remote: Remote) -> None:
     app = quick_app
     job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)

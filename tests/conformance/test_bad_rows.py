@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -395,8 +395,8 @@ async def test_a_job_whose_outcome_can_never_be_stored_is_set_aside_and_not_run_
     answers: dict[str, str] = {}
     settled = asyncio.Event()
 
-    def answered(running: Any, transition: Any, answer: str) -> None:
-        answers[running.job.id] = answer
+    def answered(batch: Any, told: Mapping[str, str]) -> None:
+        answers.update(told)
         if len(answers) == 2:
             settled.set()
 

@@ -148,7 +148,8 @@ async def test_a_running_job_adds_to_its_own_sealed_batch_as_long_as_it_holds_it
         "UPDATE rowlock.jobs_live SET state = 'running', ready = FALSE, lease_token = gen_random_uuid(),"
         " locked_by = 'w', locked_at = now(), lease_expires_at = now() RETURNING lease_token::text",
     )
-    call(database, "t", batch_id=batch.id, under={"job_id": job_id, "token": token})
+    made = call(database, "t", batch_id=batch.id, under={"job_id": job_id, "token": token})
+    assert str(sql(database, "SELECT parent_id FROM rowlock.jobs_live WHERE id = %s", made)) == job_id  # its child
     with pytest.raises(psycopg.Error, match="is sealed"):
         call(database, "t", batch_id=batch.id)
     with pytest.raises(psycopg.Error, match="no longer held") as refused:

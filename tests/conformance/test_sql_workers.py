@@ -454,3 +454,40 @@ async def test_python_reads_waits_for_and_explains_what_a_sql_worker_does(databa
         assert job["args"] == {"n": 5}
         sql.end("complete", job, "25")
         assert await handle.wait(10) == 25
+
+
+# --- counters
+
+
+def counted(sql: Sql) -> tuple[int, int, int]:
+    """How many successes are summed up in all, in minutes and in hours."""
+    total = "SELECT coalesce(sum(number), 0)::int FROM rowlock.{} WHERE what = 'succeeded'"
+    return (
+        sql.value(total.format("counters")),
+        sql.value(total.format("rollups") + " AND seconds = 60"),
+        sql.value(total.format("rollups") + " AND seconds = 3600"),
+    )
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+def test_sql_workers_sum_up_what_was_counted_when_they_tell_that_they_live(sql: Sql, isolation: str) -> None:
+    for _ in range(3):
+        sql.enqueue()
+    for job in sql.claim(3):
+        assert sql.end("complete", job) == "applied"
+    waiting = "SELECT count(*) FROM rowlock.tallies"
+    assert (sql.value(waiting), counted(sql)) == (3, (0, 0, 0))
+    beat = "SELECT * FROM rowlock.heartbeat('w', '[]')"
+    sql.rows(beat)  # the worker has told so a moment ago
+    assert sql.value(waiting) == 3
+    sql.connection.execute("UPDATE rowlock.workers SET seen_at = seen_at - interval '11 seconds'")
+    sql.connection.execute(
+        "INSERT INTO rowlock.rollups VALUES (60, now() - interval '27 hours', 'q', 't', 'dead', 0, 0, 1, 1, 1)"
+    )
+    sql.connection.execute(f"SET default_transaction_isolation = '{isolation}'")
+    sql.rows(beat)
+    if isolation == "read committed":
+        assert (sql.value(waiting), counted(sql)) == (0, (3, 3, 3))
+        assert sql.value("SELECT count(*) FROM rowlock.rollups WHERE what = 'dead'") == 0  # forgotten
+    else:  # counters that another worker has changed would fail the call
+        assert (sql.value(waiting), counted(sql)) == (3, (0, 0, 0))

@@ -71,7 +71,8 @@ def test_the_tutorial_works_as_written(tmp_path: Path, postgres_url: str) -> Non
                     continue
                 assert words[0] == "rowlock"
                 command = [sys.executable, "-m", *words]
-                if words[1] == "worker":
+                if words[1] in ("worker", "up"):
+                    command += ["--port", "0"] if words[1] == "up" else []  # the usual port may be in use
                     workers.append(subprocess.Popen(command, cwd=tmp_path, env=environment(**variables)))
                     continue
                 if "ID" in words:
@@ -173,7 +174,7 @@ def test_the_drawing_of_the_states_is_the_code_s() -> None:
 CODE_NAMES = re.compile(r"`((?:[a-z_]+/)*[a-z_]+)\.(py|sql)(?:: ([\w.]+))?`")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/explanation/architecture.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/explanation/architecture.md", "docs/explanation/path.md"])
 def test_every_file_and_name_of_the_code_that_a_page_names_exists(page: str) -> None:
     names = CODE_NAMES.findall((ROOT / page).read_text())
     assert len(names) >= 8
@@ -203,15 +204,47 @@ def defined(source: str) -> set[str]:
     return names
 
 
-def test_every_promise_in_the_readme_names_a_test_that_exists() -> None:
-    readme = (ROOT / "README.md").read_text()
-    rows = re.findall(r"^\| (P\d+) \|.*\| (.*) \|$", readme, re.M)
+@pytest.mark.parametrize("page", ["README.md", "docs/explanation/guarantees.md"])
+def test_every_promise_on_a_page_names_tests_that_exist(page: str) -> None:
+    rows = re.findall(r"^\| (P\d+) \|.*\| (.*) \|$", (ROOT / page).read_text(), re.M)
     assert [number for number, _ in rows] == [f"P{number}" for number in range(1, 14)]
     for number, cell in rows:
         tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", cell)
         assert tests, f"{number} names no test"
         for path, name in tests:
             assert name in defined((ROOT / path).read_text()), f"{number}: {path} has no {name}"
+
+
+def test_the_index_of_the_documentation_lists_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index.read_text())}
+    missing = {page for page in (ROOT / "docs").rglob("*.md") if page != index} - linked
+    assert not missing, f"docs/README.md does not link to {', '.join(sorted(page.name for page in missing))}"
+
+
+def medians(title: str) -> dict[str, list[float]]:
+    """The rows of a table of the benchmarks: the name of a system, and the medians in its columns."""
+    page = (ROOT / "docs" / "benchmarks" / "README.md").read_text()
+    table = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\w+) +\|(.*)\|$", table, re.M)
+    return {name: [float(cell.split()[0].replace(",", "")) for cell in cells.split("|")] for name, cells in rows}
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    readme = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| (.+) \| ([\d,]+) \| ([\d,]+) \| ([\d.]+) ms \|$", readme, re.M)
+    assert len(rows) == 7
+    for system, *cells in rows:
+        sqlite = "SQLite" in system
+        drain = medians("Drain of no-op jobs, " + ("SQLite" if sqlite else "PostgreSQL"))
+        pickup = medians(
+            "Pickup on an idle queue, " + ("SQLite, from one process to another" if sqlite else "PostgreSQL")
+        )
+        name = re.findall(r"\w+", system)[0].lower()
+        for cell, measured in zip(cells, [*drain[name], pickup[name][0]], strict=True):
+            assert float(cell.replace(",", "")) == pytest.approx(measured, rel=0.15), (
+                f"{system}: write about {measured}"
+            )
 
 
 def test_the_reference_lists_every_verb_with_its_help() -> None:

@@ -152,7 +152,7 @@ def test_the_labels_of_a_worker_are_bounded() -> None:
     for n in range(3 * MOST):
         job = Claimed(id=str(n), task=f"t{n}", queue="q")
         meter.claimed([job], 0.0)
-        meter.succeeded(job, 0.1)
+        meter.succeeded([(job, 0.1)])
         meter.ended(job, decide(job, Failed("X", "x"), 0.0), 0.1)
     samples = meter.samples()
     tasks = {sample.labels[1] for sample in samples["rowlock_attempts_total"]}

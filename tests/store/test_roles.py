@@ -196,6 +196,21 @@ def test_a_worker_can_do_all_that_a_worker_does_and_cancel_nothing(sql: Any) -> 
     denied(sql, "DROP TABLE rowlock.jobs_live")
 
 
+@pytest.mark.parametrize("lacking", [None, "TABLE rowlock.counters", "FUNCTION rowlock._sum_up"])
+def test_a_worker_sums_up_what_was_counted_and_one_that_may_not_works_all_the_same(
+    sql: Any, lacking: str | None
+) -> None:
+    enqueue(sql)
+    enqueue(sql)
+    if lacking is not None:
+        sql.execute(f"REVOKE ALL ON {lacking} FROM rowlock_worker")
+    sql.execute("SET ROLE rowlock_worker")
+    (job,) = sql.execute("SELECT job_id, token FROM rowlock.claim('w', '{t}', 1)").fetchall()
+    assert sql.execute("SELECT rowlock.complete(%s, %s)", job).fetchone() == ("applied",)
+    assert len(sql.execute("SELECT * FROM rowlock.claim('another', '{t}', 1)").fetchall()) == 1
+    assert sql.execute("SELECT count(*) FROM rowlock.tallies").fetchone() == (0 if lacking is None else 1,)
+
+
 async def test_an_owner_who_may_not_make_roles_migrates_all_the_same(owner_url: str) -> None:
     store = await open_store(owner_url, StoreOptions(migrate=True))
     await store.close()

@@ -7,7 +7,8 @@ from typing import Any
 
 from rowlock import Rowlock
 from rowlock.bridge.messages import REQUESTS
-from rowlock.bridge.streams import Streams
+from rowlock.bridge.streams import Entry, Streams
+from rowlock.bridge.writer import Judged, Writer
 from support.remote import with_tasks
 
 app = with_tasks(Rowlock())
@@ -18,7 +19,7 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-_add_many, _acknowledge = Streams.add_many, Streams.acknowledge
+_add_many, _acknowledge, _write = Streams.add_many, Streams.acknowledge, Writer.write
 
 
 async def add_many(self: Streams, name: str, messages: Sequence[Mapping[str, str]]) -> list[str]:
@@ -36,5 +37,12 @@ async def acknowledge(self: Streams, *what: Any) -> None:
     await _acknowledge(self, *what)
 
 
+async def write(self: Writer, entries: Sequence[Entry]) -> list[Judged]:
+    if POINT == "kill" and any(entry.fields.get(b"errorCode") == b"kill" for entry in entries):
+        _die()
+    return await _write(self, entries)
+
+
 Streams.add_many = add_many  # type: ignore[method-assign]
 Streams.acknowledge = acknowledge  # type: ignore[method-assign]
+Writer.write = write  # type: ignore[method-assign]

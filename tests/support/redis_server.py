@@ -22,6 +22,10 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
     def client(self, **options: Any) -> Any:
         return redis.Redis.from_url(self.url, decode_responses=True, **options)
 

@@ -1,7 +1,7 @@
 """Bridge: connects the database with Redis. This module opens its parts, runs their loops, and stops them.
 
-Any number of bridges may run and share the work. Each one also sweeps: a job whose worker stopped reporting is
-published again.
+Any number of bridges may run and share the work. Each one also sweeps and tidies as a worker does: a job whose worker
+stopped reporting is published again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from rowlock.worker.heartbeat import boottime
 from rowlock.worker.lifecycle import metrics_shown, signals
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import Registration, worker_id
+from rowlock.worker.result_files import ResultTidy
 from rowlock.worker.sweeper import Sweeper
 
 log = logging.getLogger("rowlock.bridge")
@@ -38,7 +39,7 @@ CLAIM_BATCH = 2000
 CANCEL_SECONDS = 1.0
 TRIM_SECONDS = 60.0
 CANCELS_SECONDS = 86_400.0  # how long a cancel message stays in its stream
-CLAIM_SECONDS = 10.0  # how long a stopping bridge waits for a claim that is under way
+ROUND_SECONDS = 10.0  # how long a stopping bridge waits for a round that is under way
 
 
 class Bridge:
@@ -115,16 +116,26 @@ class Bridge:
         self._loops.start("claim", self._claimer.round)
         self._loops.start("publish", self.publisher.round, self.publisher.arrived)
         self._loops.start("listen", self.listener.round)
+        self._loops.start("keep", self.listener.keep)
         self._loops.start("count", self._count)
         self._loops.start("look after requests", self.publisher.look_after)
         self._loops.start("sign of life", self._say_alive)
-        self._loops.start("sweep", self.sweeper.round)
         self._loops.start("trim", self._trim)
         self._loops.start("cancel", self._cancel)
+        self._keep_house()
         if self.app.metered or self._worker.metrics_port is not None:
             self._loops.start("measure", self._meter.round)
             self.app.meters.append(self._meter.samples)
         log.info("Bridge started: %s, Redis at %s, tasks %s", self.id, self.streams.place, ", ".join(self._tasks))
+
+    def _keep_house(self) -> None:
+        """What every worker does beside its jobs: perhaps no other process of this app does."""
+        self._loops.start("sweep", self.sweeper.round)
+        self._loops.start("tidy", self.sweeper.tidy)
+        self._loops.start("sum up", self.sweeper.count)
+        self._loops.start("forget", self.sweeper.forget_workers)
+        results = ResultTidy(self._store, self.app.results, abandoned_seconds=10 * self._worker.lease_seconds)
+        self._loops.start("results", results.round)
 
     # --- run
 
@@ -139,6 +150,7 @@ class Bridge:
     def _heard(self, ended: Sequence[Claimed], answered: int) -> None:
         """Progress or results were stored: more requests may be published, and the sources of ended jobs have room."""
         self.publisher.unread = max(0, self.publisher.unread - answered)
+        self.publisher.answered(ended)
         for source in {job.source for job in ended if job.source is not None}:
             self._claimer.freed(source)
         self._claimer.settled()
@@ -191,12 +203,16 @@ class Bridge:
             return
         self._started = False
         self._claimer.close()
-        await self._loops.finish("claim", timeout=CLAIM_SECONDS)
+        await self._loops.finish("claim", timeout=ROUND_SECONDS)
+        # The loop ends before the last round: two rounds at once would send the same requests, and one of them would
+        # forget requests that the other has not sent.
+        await self._loops.finish("publish", timeout=ROUND_SECONDS)
         with suppress(*TROUBLE, StoreError):
-            await self.publisher.round()
-        await self._loops.finish("listen", timeout=CLAIM_SECONDS)
-        with suppress(*TROUBLE, StoreError, TimeoutError):
-            async with asyncio.timeout(CLAIM_SECONDS):
+            async with asyncio.timeout(ROUND_SECONDS):
+                await self.publisher.finish()
+        await self._loops.finish("listen", timeout=ROUND_SECONDS)
+        with suppress(*TROUBLE, StoreError):
+            async with asyncio.timeout(ROUND_SECONDS):
                 await self.listener.finish()
         await self._close()
         log.info("Bridge stopped: %s", self.id)

@@ -1,8 +1,8 @@
 """Publisher: claims jobs that may start now, as a worker does, and appends their requests to job.requests.
 
 One transaction claims the job and writes a row to the outbox; then the request is appended to the stream; then the row
-is marked as sent. If a bridge dies in between, another bridge sends the unmarked row: a request reaches the stream at
-least once.
+is marked as sent, unless an answer has removed it by then. If a bridge dies in between, another one sends the unmarked
+row: a request reaches the stream at least once.
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ import logging
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rowlock.bridge.messages import CANCELS, REQUESTS, request
 from rowlock.bridge.streams import TROUBLE, Streams, Trouble, place_of
 from rowlock.client.client import Client
-from rowlock.core.job import Claimed
+from rowlock.core.error_text import clean
+from rowlock.core.job import Claimed, Settlement
 from rowlock.core.lanes import Lane
+from rowlock.core.outcome import Failed
+from rowlock.core.policy import decide
 from rowlock.core.remote import OUTPUT_NAME, REPLAYS, folder_name, output_name
 from rowlock.core.seen_sources import Head, Taken
-from rowlock.store import outbox
+from rowlock.store import batches, outbox, remote
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Operation
 
 log = logging.getLogger("rowlock.bridge")
 
 BATCH = 1000
+MARK_SECONDS = 0.2  # after a request was sent
 IDLE_SECONDS = 1.0  # between looks for unsent rows that other bridges left
 COUNT_SECONDS = 0.2
 QUIET_SECONDS = 2.0  # after this long without an answer, a sent request is looked up in the stream
@@ -47,7 +51,8 @@ class Publisher:
         # Of each task, what its requests carry and the name of its result file.
         self._wanted = {name: (wanted, output_name(wanted or REPLAYS)) for name, wanted in requests.items()}
         self._fresh: list[Claimed] = []  # claimed by this bridge and not yet in the stream
-        self._sent: list[tuple[str, str, str]] = []  # in the stream and not yet marked
+        self._sent: dict[str, tuple[str, str]] = {}  # in the stream and not yet marked: token and entry of each job
+        self._mark_at = 0.0
         self._look_at = 0.0
         self._count_at = 0.0
         self._quiet_after = 0
@@ -80,10 +85,11 @@ class Publisher:
     async def round(self) -> float:
         """Send what this bridge has claimed, then unsent rows of others. Returns the delay before the next round."""
         try:
-            while self._fresh or self._sent:
+            while self._fresh:
                 await self._send_fresh()
+            await self._mark_in_time()
             if time.monotonic() < self._look_at and not self.cancelled.is_set():
-                return self._look_at - time.monotonic()
+                return self._until(self._look_at)
             self.cancelled.clear()
             full = await self._send_left()
             self._trouble.worked()
@@ -91,18 +97,22 @@ class Publisher:
             return self._trouble.failed(error)
         if not full:
             self._look_at = time.monotonic() + IDLE_SECONDS * random.uniform(0.8, 1.0)
-        return 0.0 if full else IDLE_SECONDS
+        return 0.0 if full else self._until(self._look_at)
+
+    def _until(self, moment: float) -> float:
+        return max(0.0, (min(moment, self._mark_at) if self._sent else moment) - time.monotonic())
+
+    async def finish(self) -> None:
+        """A last round, with all marks, so that no other bridge sends anything again. No round may be under way."""
+        await self.round()
+        await self._mark()
 
     async def _send_fresh(self) -> None:
-        """Send the next batch, and meanwhile mark the batch before it. Nothing is sent before that is marked."""
         batch = self._fresh[:BATCH]
-        marking = asyncio.ensure_future(self._mark())
-        try:
-            outgoing = await self._store.run(outbox.still_wanted(batch)) if batch else []
-        finally:
-            await marking
+        outgoing = await self._store.run(outbox.still_wanted(batch))
         await self._send(outgoing)
         del self._fresh[: len(batch)]
+        await self._mark_in_time()
 
     async def _send_left(self) -> bool:
         """Send rows that no bridge has sent in time; returns whether there may be more."""
@@ -122,10 +132,39 @@ class Publisher:
         return len(left) == BATCH
 
     async def _send(self, outgoing: Sequence[outbox.Outgoing]) -> None:
+        """Append requests to the stream. If one of them cannot be made, send each alone and end the job of the bad one:
+        it must not hold up the others."""
+        try:
+            await self._add(outgoing)
+            return
+        except TROUBLE:
+            raise
+        except Exception as error:
+            log.warning("%d requests could not be sent together (%s); sending each alone", len(outgoing), error)
+        for out in outgoing:
+            try:
+                await self._add([out])
+            except TROUBLE:
+                raise
+            except Exception as error:
+                await self._refuse(out.job, error)
+
+    async def _add(self, outgoing: Sequence[outbox.Outgoing]) -> None:
         if not outgoing:
             return
         entries = await self._streams.add_many(REQUESTS, self._requests(outgoing))
-        self._sent += [(out.job.id, out.job.token, entry) for out, entry in zip(outgoing, entries, strict=True)]
+        if not self._sent:
+            self._mark_at = time.monotonic() + min(MARK_SECONDS, self._settings.takeover_seconds / 4)
+        self._sent |= {out.job.id: (out.job.token, entry) for out, entry in zip(outgoing, entries, strict=True)}
+
+    async def _refuse(self, job: Claimed, error: Exception) -> None:
+        """End a job of which no request can be made."""
+        said = f"no request for a worker can be made of these arguments: {type(error).__name__}: {error}"
+        log.warning("Job %s is not published: %s", job.id, said)
+        end = Failed("INVALID_ARGUMENTS", clean(said), permanent=True)
+        await remote.settle(self._store, [Settlement(job, decide(job, end, 0.0))], [], self._app.keep)
+        if job.batch_id is not None:
+            await batches.end_after_commit(self._store, {job.batch_id})
 
     def _requests(self, outgoing: Sequence[outbox.Outgoing]) -> list[dict[str, str]]:
         root = os.path.realpath(self._app.result_folder.path)
@@ -137,12 +176,28 @@ class Publisher:
         path = None if name is None else os.path.join(root, out.job.id, folder, name)
         return request(out.job, out.created_at, path, wanted)
 
+    def answered(self, jobs: Iterable[Claimed]) -> None:
+        """Results of these jobs are stored, and their outbox rows are gone: they need no mark."""
+        for job in jobs:
+            if (sent := self._sent.get(job.id)) is not None and sent[0] == job.token:
+                del self._sent[job.id]
+
+    async def _mark_in_time(self) -> None:
+        """Mark requests some time after they were sent: those that were answered by then are saved the mark. If this
+        bridge dies before, they are sent once more."""
+        if self._sent and time.monotonic() >= self._mark_at:
+            await self._mark()
+
     async def _mark(self) -> None:
         """Mark requests as sent. If that fails, they stay in `_sent` and are marked later, not sent again."""
-        if self._sent:
-            marks = sorted(self._sent)
-            await self._store.run(outbox.mark_sent(marks))
-            self._sent.clear()
+        if not self._sent:
+            return
+        marks = sorted((job_id, token, entry) for job_id, (token, entry) in self._sent.items())
+        await self._store.run(outbox.mark_sent(marks))
+        for job_id, token, entry in marks:
+            if self._sent.get(job_id) == (token, entry):
+                del self._sent[job_id]
+        self._mark_at = time.monotonic() + min(MARK_SECONDS, self._settings.takeover_seconds / 4)
 
     # --- counting, and looking after what was sent
 

@@ -19,7 +19,16 @@ from rowlock.store.engines.engine import redact
 
 try:
     from redis import asyncio as client
-    from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import (
+        AuthenticationError,
+        NoPermissionError,
+        OutOfMemoryError,
+        ReadOnlyError,
+        RedisError,
+        ResponseError,
+    )
 except ImportError as error:
     raise ConfigError('the Redis bridge needs a package: pip install "rowlock[redis]"') from error
 
@@ -27,6 +36,8 @@ log = logging.getLogger("rowlock.bridge")
 
 GROUP = "rowlock"
 COUNTERS = "job.bridge"  # a hash: how many messages were accepted, ignored, …
+ALONE = "job.alone"  # a hash: how many bridges began to handle a suspect message alone and did not live to its end
+MOST_PENDING = 10_000  # more than a bridge reads before it acknowledges
 BLOCK_MS = 250  # a stopping bridge waits up to this long for a read
 TIMEOUT = 10.0
 MINUTE = 60.0
@@ -61,7 +72,15 @@ class Streams:
         try:
             # Any: redis-py annotates its methods for the sync and the async client at once.
             self.redis: Any = client.Redis.from_url(
-                settings.url, protocol=2, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, client_name="rowlock"
+                settings.url,
+                protocol=2,
+                socket_timeout=TIMEOUT,
+                socket_connect_timeout=TIMEOUT,
+                client_name="rowlock",
+                # After a failover the old primary refuses writes: close the connection, so that the next one is made to
+                # the new primary. Nothing is repeated here.
+                retry=Retry(NoBackoff(), 0),
+                retry_on_error=[ReadOnlyError],
             )
         except ValueError as error:
             raise ConfigError(f"redis.url = {self.place}: {_without_secrets(str(error))}") from None
@@ -97,36 +116,72 @@ class Streams:
         return [entry for name, entries in answer or () for entry in self._entries(name.decode(), entries)]
 
     async def take_over(self, name: str, idle: float, count: int) -> list[Entry]:
-        """Take over entries that another consumer was given and has not acknowledged for `idle` seconds."""
-        _, entries, *_ = await self.redis.xautoclaim(
-            self.key(name), GROUP, self.consumer, min_idle_time=int(idle * 1000), count=count
-        )
-        return self._entries(self.key(name), entries)
+        """Take over entries that another consumer was given and has not acknowledged or kept for `idle` seconds."""
+        start: Any = "0-0"
+        while True:
+            # One call looks at a part of what is pending: entries of living bridges may lie before those of dead ones.
+            start, entries, *_ = await self.redis.xautoclaim(
+                self.key(name), GROUP, self.consumer, min_idle_time=int(idle * 1000), start_id=start, count=count
+            )
+            if entries or start == b"0-0":
+                return self._entries(self.key(name), entries)
 
-    async def deliveries(self, name: str, count: int) -> dict[str, int]:
-        """How often each pending entry of this consumer was delivered, to any consumer."""
-        rows = await self.redis.xpending_range(
-            self.key(name), GROUP, min="-", max="+", count=count, consumername=self.consumer
-        )
+    async def deliveries(self, name: str, entries: Sequence[Entry]) -> dict[str, int]:
+        """How often these entries, in their order and pending of this consumer, were delivered, to any consumer."""
+        rows = await self._pending(name, entries[0].id, entries[-1].id)
         return {row["message_id"].decode(): int(row["times_delivered"]) for row in rows}
 
+    async def keep(self, *names: str) -> None:
+        """Start the time anew after which others may take over the entries that this consumer was given."""
+        for name in names:
+            if ids := [row["message_id"] for row in await self._pending(name, "-", "+")]:
+                # With JUSTID this counts as no delivery. What was acknowledged meanwhile is left out by Redis.
+                await self.redis.xclaim(self.key(name), GROUP, self.consumer, 0, ids, justid=True)
+
+    async def _pending(self, name: str, first: str, last: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await self.redis.xpending_range(
+            self.key(name), GROUP, min=first, max=last, count=MOST_PENDING, consumername=self.consumer
+        )
+        return found
+
+    async def begin_alone(self, entry: Entry) -> int:
+        """Note that this bridge handles an entry alone; returns how many bridges noted that and no end of it, with this
+        one."""
+        return int(await self.redis.hincrby(self.key(ALONE), f"{entry.stream} {entry.id}", 1))
+
+    async def end_alone(self, entry: Entry) -> None:
+        """Note that a bridge has lived through an entry that it handled alone."""
+        await self.redis.hdel(self.key(ALONE), f"{entry.stream} {entry.id}")
+
     def _entries(self, key: str, entries: Iterable[Any]) -> list[Entry]:
-        # An entry that was trimmed while it was pending has an id but no fields.
+        # An entry that was trimmed while it was pending has no fields; Redis before 7 does not even tell its id.
         name = key.removeprefix(self._prefix)
-        return [Entry(name, entry_id.decode(), fields or {}) for entry_id, fields in entries]
+        return [Entry(name, entry_id.decode(), fields or {}) for entry_id, fields in entries if entry_id is not None]
 
     async def acknowledge(
-        self, entries: Sequence[Entry], letters: Sequence[Mapping[str, str]], counts: Mapping[str, int]
+        self, entries: Sequence[Entry], letters: Mapping[tuple[str, str], Mapping[str, str]], counts: Mapping[str, int]
     ) -> None:
-        """In one Redis transaction: add the dead letters, increase the counters, and acknowledge these entries."""
+        """In one Redis transaction: add the dead letters (by stream and id of their entries), increase the counters,
+        and acknowledge these entries. If Redis has no memory for the rest, acknowledge entries without a letter: only
+        what is acknowledged is trimmed, and nothing else would make room."""
         pipe = self.redis.pipeline(transaction=True)
-        for letter in letters:
+        for letter in letters.values():
             pipe.xadd(self.key(DEAD_LETTERS), letter)
         for name, number in counts.items():
             pipe.hincrby(self.key(COUNTERS), name, number)
+        self._add_acknowledgements(pipe, entries)
+        try:
+            await pipe.execute()
+        except OutOfMemoryError:
+            pipe = self.redis.pipeline(transaction=True)
+            self._add_acknowledgements(pipe, [entry for entry in entries if (entry.stream, entry.id) not in letters])
+            await pipe.execute()
+            if letters:
+                raise
+
+    def _add_acknowledgements(self, pipe: Any, entries: Sequence[Entry]) -> None:
         for name in sorted({entry.stream for entry in entries}):
             pipe.xack(self.key(name), GROUP, *[entry.id for entry in entries if entry.stream == name])
-        await pipe.execute()
 
     # --- out
 

@@ -16,6 +16,7 @@ from rowlock.core.errors import (
     RowlockError,
     ScheduleNotFound,
     TaskNotFound,
+    WorkerNotFound,
 )
 
 FAILED, BAD_INPUT, NOT_FOUND, REFUSED = 1, 2, 3, 4
@@ -29,6 +30,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (JobNotFound, NOT_FOUND),
     (BatchNotFound, NOT_FOUND),
     (ScheduleNotFound, NOT_FOUND),
+    (WorkerNotFound, NOT_FOUND),
     (NotAllowed, REFUSED),
     (RowlockError, FAILED),
 )

@@ -19,6 +19,7 @@ from rowlock.cli import (
     login,
     migrate,
     queues,
+    report,
     schedules,
     serve,
     sources,
@@ -83,6 +84,7 @@ app.command()(migrate.migrate)
 app.command()(stats.stats)
 app.command()(top.top)
 app.command()(doctor.doctor)
+app.command()(report.report)
 app.command()(bench.bench)
 
 

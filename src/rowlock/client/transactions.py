@@ -67,6 +67,21 @@ def joined_lease(app: Any) -> LeaseKey | None:
     return around.lease if around is not None else None
 
 
+# The job whose handler runs here, with its app: the jobs and batches that it makes are its children.
+_running: ContextVar[tuple[Any, str] | None] = ContextVar("rowlock_running", default=None)
+
+
+def runs(app: Any, job_id: str) -> None:
+    """From now on, the running asyncio task, and tasks and threads that it starts, run the handler of this job."""
+    _running.set((app, job_id))
+
+
+def parent_in(app: Any) -> str | None:
+    """The job of `app` whose handler runs here."""
+    running = _running.get()
+    return running[1] if running is not None and running[0] is app else None
+
+
 def leave() -> None:
     """Let the running task join nothing: what started it may itself be in a transaction."""
     if _around.get() is not None:

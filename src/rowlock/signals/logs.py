@@ -54,12 +54,14 @@ class JobLog(Watcher):
                 break
             log.info("Job %s claimed by %s", job.id, self._worker, extra=job_fields(job))
 
-    def succeeded(self, job: Claimed, seconds: float) -> None:
-        """An attempt succeeded."""
-        if job.task not in self._uncounted:
-            self._succeeded += 1
-            self._seconds += seconds
-        if self._may_speak():
+    def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
+        """These attempts succeeded."""
+        counted = [seconds for job, seconds in done if job.task not in self._uncounted]
+        self._succeeded += len(counted)
+        self._seconds += sum(counted)
+        for job, seconds in done:
+            if not self._may_speak():
+                break
             log.info("Job %s completed in %.1fs", job.id, seconds, extra=_timed(job, seconds))
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:

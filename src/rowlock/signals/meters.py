@@ -1,10 +1,10 @@
-"""A worker's own numbers, kept as plain counts: an increment or two for each job. They end with the process."""
+"""A worker's own numbers, kept as plain counts, a batch of jobs at a time. They end with the process."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rowlock.core.errors import ConfigError
@@ -50,11 +50,11 @@ class WorkerMeter(Watcher):
         self._queries: dict[str, Histogram] = {}
         self.gauges: Gauges | None = None
 
-    def _of(self, job: Claimed) -> _Series:
-        found = self._series.get((job.queue, job.task))
+    def _of(self, queue: str, task: str) -> _Series:
+        found = self._series.get((queue, task))
         if found is None:
             # Beyond the bound many jobs share one series; each is then found by this longer way.
-            key = (self._queues(job.queue), self._tasks(job.task))
+            key = (self._queues(queue), self._tasks(task))
             found = self._series.get(key)
             if found is None:
                 found = self._series[key] = _Series()
@@ -62,18 +62,26 @@ class WorkerMeter(Watcher):
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
         """Jobs were claimed: how long they had waited."""
-        for job in jobs:
-            self._of(job).wait.observe(min(max(job.waited, 0.0), LONGEST_WAIT))
+        for series, waits in self._grouped((job, job.waited) for job in jobs):
+            if min(waits) < 0.0 or max(waits) > LONGEST_WAIT:
+                waits = [min(max(wait, 0.0), LONGEST_WAIT) for wait in waits]
+            series.wait.observe_all(waits)
 
-    def succeeded(self, job: Claimed, seconds: float) -> None:
-        """An attempt succeeded."""
-        series = self._of(job)
-        series.succeeded += 1
-        series.run.observe(seconds)
+    def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
+        """These attempts succeeded."""
+        for series, runs in self._grouped(done):
+            series.succeeded += len(runs)
+            series.run.observe_all(runs)
+
+    def _grouped(self, seconds: Iterable[tuple[Claimed, float]]) -> list[tuple[_Series, list[float]]]:
+        groups = defaultdict[tuple[str, str], list[float]](list)
+        for job, each in seconds:
+            groups[job.queue, job.task].append(each)
+        return [(self._of(*key), group) for key, group in groups.items()]
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         """An attempt ended in another way."""
-        series = self._of(job)
+        series = self._of(job.queue, job.task)
         series.others[str(transition.outcome)] += 1
         if transition.outcome in RAN:
             series.run.observe(seconds)

@@ -24,8 +24,8 @@ class Watcher:
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
         """A claim, sent at this moment (of `boottime`), came back with these jobs."""
 
-    def succeeded(self, job: Claimed, seconds: float) -> None:
-        """An attempt succeeded, and that is written; it took so many seconds."""
+    def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
+        """These attempts succeeded, and that is written; how many seconds each of them took."""
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         """An attempt ended in another way, and that is written."""
@@ -59,7 +59,7 @@ class Watchers(Watcher):
                 getattr(each, event) for each in watchers if getattr(type(each), event) is not getattr(Watcher, event)
             ]
             if heard:
-                setattr(self, event, heard[0] if len(heard) == 1 else _to_each(heard))
+                setattr(self, event, _to_each(heard))
 
 
 def _to_each(heard: list[Callable[..., None]]) -> Callable[..., None]:

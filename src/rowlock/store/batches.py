@@ -58,6 +58,8 @@ class BatchRow:
     cancelled: int
     expired: int
     last_error: str | None
+    parent_id: str | None = None  # the job whose handler made the batch
+    end_job: str | None = None  # the job that its end made (`on_end`)
 
     @property
     def over(self) -> bool:
@@ -171,9 +173,9 @@ def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]
 
 
 @operation(single=True)
-def make(batch_id: str, name: str, owner: str | None, on_end: str | None) -> Steps[None]:
-    """A new batch."""
-    yield Call("make_batch", batch_id=batch_id, name=name, owner=owner, on_end=on_end)
+def make(batch_id: str, name: str, owner: str | None, on_end: str | None, parent_id: str | None = None) -> Steps[None]:
+    """A new batch; `parent_id` is the job whose handler makes it."""
+    yield Call("make_batch", batch_id=batch_id, name=name, owner=owner, on_end=on_end, parent_id=parent_id)
 
 
 @operation(single=True, repeatable=True, hot=True)
@@ -242,12 +244,13 @@ def end_complete(ids: Collection[str]) -> Steps[list[str]]:
             batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
             for job_id, args, new in _on_end(on_end, batch):
                 yield from add([(job_id, args)], new)
+                yield Call("set_end_job", batch_id=batch_id, job_id=job_id)
     return [batch_id for (batch_id,) in complete]
 
 
 def _on_end(stored: str, batch: BatchRow) -> list[tuple[str, str, NewJob]]:
     try:
-        return [follow_up(stored, batch.owner, {"batch": _told(batch)})]
+        return [follow_up(stored, batch.owner, {"batch": _told(batch)}, batch.parent_id)]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         # Another program wrote the row. The batch must end nevertheless.
         log.error("batch %s has an on_end that cannot be understood, and gets none: %r", batch.id, error)
@@ -331,4 +334,6 @@ def batch_of(row: Row) -> BatchRow:
         cancelled=cancelled,
         expired=expired,
         last_error=row.last_error,
+        parent_id=row.parent_id,
+        end_job=row.end_job,
     )

@@ -34,7 +34,8 @@ def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) 
     if not front:
         return []
     yield Call("claim", worker=worker, token=token, lease=lease, front=[row[-1] for row in front])
-    claimed = in_claim_order([row[:-1] for row in front], token, worker)
+    holder = (token, worker)
+    claimed = [Claimed._make(row[:-1] + holder) for row in front]  # `front` has them in order
     yield from keys.let_go([job.id for job in claimed if job.unique_mode == "while_queued"])
     return claimed
 

@@ -157,13 +157,15 @@ def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep, marked: Seq
     """Successes (id, token, result) without follow-ups, in one statement where the engine can; answers whether all of
     them were applied. `marked` are those with a source, a key or a batch, which are told of it in the same transaction;
     with these, LeaseLost undoes everything if one was not applied."""
-    once = {row[:2]: row for row in done}
-    rows = sorted(once.values(), key=_first)
-    counted = yield Call("succeed", done=rows, keep=keep.succeeded)
-    if not (yield from dialect()).moves_in_one_statement:
-        yield Call("succeed_remove", done=rows)
-        counted = yield Call("changed")
-    if len(rows) != counted[0].moved:
+    if (yield from dialect()).moves_in_one_statement:
+        rows = sorted({row[:2]: row for row in done}.values(), key=_first)
+        number, counted = len(rows), (yield Call("succeed", done=rows, keep=keep.succeeded))
+    else:
+        successes = {token + job_id: result for job_id, token, result in sorted(done, key=_first)}
+        yield Call("succeed", done=successes, keep=keep.succeeded)
+        yield Call("succeed_remove", done=successes)
+        number, counted = len(successes), (yield Call("changed"))
+    if number != counted[0].moved:
         if marked:
             raise LeaseLost("not all of these attempts hold their jobs")
         return False

@@ -17,7 +17,7 @@ from rowlock.core.policy import decide
 from rowlock.core.remote import UNREAD, WHILE_UNREAD
 from rowlock.core.seen_sources import Head, Taken
 from rowlock.store import claim, sourced_claim
-from rowlock.store.engines.operation import Call, Row, Steps, operation
+from rowlock.store.engines.operation import Call, Row, Steps, dialect, operation
 from rowlock.store.jobs import Keep, settle_under_fence
 from rowlock.store.times import moment
 from rowlock.store.wake import wake_idle
@@ -50,9 +50,12 @@ class Quiet(NamedTuple):
     waits: bool  # False: its job has ended or has another attempt, and the row is left over
 
 
-@operation()
+@operation(single=True, hot=True)
 def publish(token: str, lanes: Sequence[Lane], n: int, patience: float) -> Steps[list[Claimed]]:
     """Claim up to `n` ready jobs without a source for the stream, and write their requests."""
+    if n > 0 and lanes and (yield from dialect()).moves_in_one_statement:
+        given = {"worker": UNREAD, "token": token, "lane": lanes, "n": n, "lease": WHILE_UNREAD, "patience": patience}
+        return claim.in_claim_order((yield Call("publish", **given)), token, UNREAD)
     claimed = yield from claim.claim(UNREAD, token, lanes, n, WHILE_UNREAD).start()
     yield from _add(claimed, patience)
     return claimed

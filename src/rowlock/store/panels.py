@@ -95,12 +95,13 @@ def failures(since: datetime, until: datetime, task: str | None = None, queue: s
     since = moment(beyond[0].at) if beyond else since
     width = max((until - since).total_seconds(), 1.0) / PARTS
     given = {"since": since, "width": width, "n": MOST_FAILURES, "task": task, "queue": queue}
-    found: dict[str, FailureGroup] = {}
+    found: dict[tuple[str, str | None, str], FailureGroup] = {}
     for row in (yield Call("failures", **given)):
         text = (row.message or "").partition("\n")[0]
-        message = normalised(text)
-        key = fingerprint(row.task, row.error_code, message)
-        group = found.setdefault(key, FailureGroup(key, row.task, row.error_code, message))
+        key = (row.task, row.error_code, normalised(text))
+        group = found.get(key)
+        if group is None:
+            group = found[key] = FailureGroup(fingerprint(*key), *key)
         number, first, last = int(row.number), moment(row.first_at), moment(row.last_at)
         group.number += number
         group.trend[min(max(row.slot, 0), PARTS - 1)] += number

@@ -21,7 +21,8 @@ SETTLE_PARTS = (
     "_tell_sources", "_settle", "_lease_part", "_elements", "_seconds", "_plain_end",
 )  # fmt: skip
 CLAIM_PARTS = (
-    "_new_token", "_seen", "_check_worker", "_promote", "_ready_tasks", "_heads", "_admit", "_take", "_sweep_if_needed",
+    "_new_token", "_seen", "_sum_up", "_check_worker", "_promote", "_ready_tasks", "_heads", "_admit", "_take",
+    "_sweep_if_needed",
 )  # fmt: skip
 ENQUEUE = ("enqueue", "enqueue_many", *ENQUEUE_PARTS)
 WORKER = (
@@ -73,10 +74,13 @@ TABLES: dict[str, dict[str, str]] = {
         "sources": "SELECT, INSERT, UPDATE",
         # Triggers write them, with the rights of the caller.
         "events": "INSERT",
-        "tallies": "INSERT",
         "event_listeners": "SELECT",
         "webhooks": "SELECT, UPDATE (drop_on)",
         "webhook_deliveries": "INSERT",
+        # Written by triggers and summed up by workers.
+        "tallies": CHANGE,
+        "rollups": CHANGE,
+        "counters": "SELECT, INSERT, UPDATE",
     },
     "rowlock_read": dict.fromkeys(READABLE, "SELECT"),
     "rowlock_admin": {

@@ -38,6 +38,8 @@ class ScheduleRow:
     rule: str
     zone: str
     missed: str
+    missed_most: int
+    missed_seconds: float
     overlap: str
     queue: str
     priority: int

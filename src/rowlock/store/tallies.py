@@ -1,7 +1,7 @@
 """How many jobs ended and how many attempts failed: in total, in each minute, and how long they waited and ran.
 
 Triggers count in the transaction of each change (migration 0025), so the numbers agree with the rows after any crash.
-Workers sum up what was counted every few seconds; readers see both parts in one statement.
+Workers and bridges sum up what was counted every few seconds; readers see both parts in one statement.
 """
 
 from __future__ import annotations
@@ -168,8 +168,7 @@ def sum_up() -> Steps[bool]:
     """Add what triggers have counted to minutes, hours and totals; answers whether there may be more. If another
     process is at it, nothing is done."""
     if (yield from dialect()).many_writers:
-        (lock,) = yield Call("sum_up_lock")
-        return bool(lock.mine) and (yield Call("sum_up", n=AT_ONCE))[0].moved == AT_ONCE
+        return bool((yield Call("sum_up", n=AT_ONCE))[0].moved == AT_ONCE)
     yield Call("sum_up_minutes")
     yield Call("sum_up_hours")
     yield Call("sum_up_totals")

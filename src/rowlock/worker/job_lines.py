@@ -1,7 +1,5 @@
-"""Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together.
-
-A task that runs in a process of its own keeps none.
-"""
+"""Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together. A child process
+sends its lines to its parent (processes/to_parent.py)."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from rowlock.core.error_text import clean
 from rowlock.core.errors import StoreError
@@ -23,6 +22,12 @@ log = logging.getLogger("rowlock.worker")
 PERIOD = 0.5
 MOST_WAITING = 10_000  # lines that wait to be written; with more, the oldest are lost
 AT_ONCE = 500
+
+
+class KeepsLines(Protocol):
+    """What keeps the lines of jobs."""
+
+    def keeper(self, job: Claimed) -> Callable[[str, str], None]: ...
 
 
 class JobLines:

@@ -4,7 +4,9 @@ learns what may be claimable now."""
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 
+from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.core.states import State
 from rowlock.signals.watchers import Watcher
@@ -22,19 +24,23 @@ class Settled:
         self.stale_refused = 0  # outcomes that came after the lease was lost, and changed nothing
         self.reclaimed = 0  # leases of other workers that this one ended
 
-    def by_settler(self, attempt: Running, transition: Transition, answer: jobs.Answer) -> None:
-        """The settler has written an outcome, or it was refused."""
-        job, seconds = attempt.job, time.monotonic() - attempt.started
-        self._forget(attempt)
-        if answer == "lost":
-            self.stale_refused += 1
-            self._watcher.refused(job, transition.outcome)
-        elif transition.state is State.SUCCEEDED:
-            self._watcher.succeeded(job, seconds)
-        else:
-            self._watcher.ended(job, transition, seconds)
-            if transition.state in (State.QUEUED, State.RETRYABLE):
-                self._claimer.woken()
+    def by_settler(self, batch: Sequence[tuple[Running, Transition]], answers: Mapping[str, jobs.Answer]) -> None:
+        """The settler has written these outcomes, but for those that were refused."""
+        now, done = time.monotonic(), list[tuple[Claimed, float]]()
+        for attempt, transition in batch:
+            job, seconds = attempt.job, now - attempt.started
+            self._forget(attempt)
+            if answers[job.id] == "lost":
+                self.stale_refused += 1
+                self._watcher.refused(job, transition.outcome)
+            elif transition.state is State.SUCCEEDED:
+                done.append((job, seconds))
+            else:
+                self._watcher.ended(job, transition, seconds)
+                if transition.state in (State.QUEUED, State.RETRYABLE):
+                    self._claimer.woken()
+        if done:
+            self._watcher.succeeded(done)
 
     def by_itself(self, attempt: Running) -> None:
         """The attempt's own transaction has settled it, or it has no lease any more."""
@@ -42,7 +48,7 @@ class Settled:
         if attempt.reason == "lost":
             self.stale_refused += held
         else:
-            self._watcher.succeeded(attempt.job, time.monotonic() - attempt.started)
+            self._watcher.succeeded([(attempt.job, time.monotonic() - attempt.started)])
 
     def _forget(self, attempt: Running) -> bool:
         if attempt.job.source is not None:

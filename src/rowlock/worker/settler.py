@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed
@@ -27,7 +28,8 @@ log = logging.getLogger("rowlock.worker")
 
 BATCH = 1000
 UNSTORABLE = "UNSTORABLE"
-Answered = Callable[[Running, Transition, jobs.Answer], None]
+Batch = Sequence[tuple[Running, Transition]]
+Answered = Callable[[Batch, Mapping[str, jobs.Answer]], None]
 
 
 class Settler:
@@ -125,11 +127,8 @@ class Settler:
                 await self._write_alone(*one)
 
     async def _settle(self, batch: list[tuple[Running, Transition]]) -> None:
-        def tell(answers: dict[str, jobs.Answer]) -> None:
-            for running, transition in batch:
-                self._tell(running, transition, answers[running.job.id])
-
-        await jobs.settle(self._store, [(r.job, t) for r, t in batch], self._keep, tell)
+        settlements = [(running.job, transition) for running, transition in batch]
+        await jobs.settle(self._store, settlements, self._keep, tell=partial(self._tell, batch))
 
     async def _write_alone(self, running: Running, transition: Transition) -> None:
         """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its
@@ -161,14 +160,13 @@ class Settler:
         else:
             await self._set_aside(running, refused, error)
 
-    def _tell(self, running: Running, transition: Transition, answer: jobs.Answer) -> None:
-        """An outcome that is written must not be written again for what is done with the news of it."""
+    def _tell(self, batch: Batch, answers: Mapping[str, jobs.Answer]) -> None:
+        """Outcomes that are written must not be written again for what is done with the news of them."""
         try:
-            self._answered(running, transition, answer)
+            self._answered(batch, answers)
         except Exception:
             with suppress(Exception):
-                about = job_fields(running.job)
-                log.exception("Job %s is settled; what follows in its worker failed", running.job.id, extra=about)
+                log.exception("%d jobs are settled; what follows in their worker failed", len(batch))
 
     async def _set_aside(self, running: Running, transition: Transition, error: Exception) -> None:
         try:
@@ -176,7 +174,7 @@ class Settler:
         except aside.OUTAGE:
             self.put(running, transition)
             return
-        self._tell(running, transition, "lost")
+        self._tell([(running, transition)], {running.job.id: "lost"})
 
 
 def unstorable(job: Claimed, refused: Transition) -> Transition | None:

@@ -23,6 +23,7 @@ from rowlock.core.errors import (
     NotAllowed,
     ScheduleNotFound,
     TaskNotFound,
+    WorkerNotFound,
 )
 from rowlock.store.audit import Actor
 from rowlock.store.look import Counted
@@ -75,7 +76,7 @@ class refusing:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, (BatchNotFound, ScheduleNotFound, JobNotFound, TaskNotFound)):
+        if isinstance(error, (BatchNotFound, ScheduleNotFound, JobNotFound, TaskNotFound, WorkerNotFound)):
             raise Refusal("NOT_FOUND", str(error)) from None
         if isinstance(error, (InvalidArguments, NotAllowed)):
             raise Refusal("NOT_ALLOWED" if isinstance(error, NotAllowed) else "INVALID_ARGUMENTS", str(error)) from None

@@ -145,20 +145,10 @@ async def _backend(connection: Connection) -> int:
         return await connection.fetchval("SELECT pg_backend_pid()")  # type: ignore[no-any-return]
 
 
-class NamedRecord(asyncpg.Record):
-    """A row with its columns as attributes."""
-
-    def __getattr__(self, column: str) -> Any:
-        try:
-            return self[column]
-        except KeyError:
-            raise AttributeError(column) from None
-
-
 async def dial(url: str, **options: Any) -> Connection:
     """`asyncpg.connect`, without pieces of the password in the error for a URL that cannot be read."""
     try:
-        return await asyncpg.connect(url, connection_class=Connection, record_class=NamedRecord, **options)
+        return await asyncpg.connect(url, connection_class=Connection, **options)
     except ValueError as error:
         why = f": {error}" if isinstance(error, asyncpg.InterfaceError) else ""
         raise ConfigError(

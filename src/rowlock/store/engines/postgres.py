@@ -26,7 +26,7 @@ from rowlock.store.engines.outage import outage_of
 from rowlock.store.engines.postgres_errors import TROUBLE, translate
 from rowlock.store.engines.postgres_session import PostgresSession
 from rowlock.store.engines.queries import bind, load
-from rowlock.store.engines.rows import UserRow
+from rowlock.store.engines.rows import UserRow, row_maker
 from rowlock.store.engines.session import Block
 from rowlock.store.engines.wakeups import NoWakeups
 
@@ -215,11 +215,16 @@ class PostgresStore:
         query = self._queries[call.name]
         values = bind(query, call.params, self.clock)
         if call.name != "enqueue_one" or self._pooled:
-            return await connection.fetch(query.sql, *values)  # type: ignore[no-any-return]
-        # To find a prepared statement by its text takes asyncpg 13 µs: much of what a single enqueue may cost.
-        if connection.enqueue_one is None:
-            connection.enqueue_one = await connection.prepare(query.sql)
-        return await connection.enqueue_one.fetch(*values)  # type: ignore[no-any-return]
+            rows = await connection.fetch(query.sql, *values)
+        else:
+            # To find a prepared statement by its text takes asyncpg 13 µs: much of what a single enqueue may cost.
+            if connection.enqueue_one is None:
+                connection.enqueue_one = await connection.prepare(query.sql)
+            rows = await connection.enqueue_one.fetch(*values)
+        if not rows or query.is_record:
+            return rows  # type: ignore[no-any-return]
+        # A column of asyncpg's own rows by its name takes 1 µs: for a page of 5,000 rows, most of its time.
+        return list(map(row_maker(tuple(rows[0].keys())), rows))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Block]:

@@ -34,7 +34,7 @@ def bindable(value: Any) -> Any:
     """A value that SQLite does not know, as one that it knows: a moment as a number, a batch as JSON."""
     if isinstance(value, datetime):
         return value.timestamp()
-    return _batch(value) if isinstance(value, (list, tuple)) else value
+    return _batch(value) if isinstance(value, (list, tuple, dict)) else value
 
 
 def user_values(sql: str, args: Sequence[Any]) -> Any:

@@ -7,7 +7,8 @@
 
 -- name: make_batch
 -- A new batch, open for jobs.
-INSERT INTO {t}batches (id, name, owner, on_end, created_at) VALUES (:batch_id, :name, :owner, :on_end, {now});
+INSERT INTO {t}batches (id, name, owner, on_end, parent_id, created_at)
+VALUES (:batch_id, :name, :owner, :on_end, :parent_id, {now});
 
 -- name: batch_open
 -- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since. Locked
@@ -118,6 +119,10 @@ SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
 WHERE id {part:one_of(asked)}
 RETURNING CAST(id AS text) AS id, on_end;
 
+-- name: set_end_job
+-- The job that the end of a batch has made.
+UPDATE {t}batches SET end_job = :job_id WHERE id = :batch_id;
+
 -- name: fresh_ends
 -- Of these batches, the ones whose end will be their first.
 SELECT CAST(id AS text) AS id FROM {t}batches
@@ -143,7 +148,8 @@ SELECT CAST(b.id AS text) AS id, b.name, b.owner, b.state, b.sealed_at IS NOT NU
        coalesce({part:counted(cancelled | b)}, 0) AS cancelled,
        coalesce({part:counted(expired | b)}, 0) AS expired,
        (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
-        ORDER BY n.last_error_at DESC LIMIT 1) AS last_error
+        ORDER BY n.last_error_at DESC LIMIT 1) AS last_error,
+       CAST(b.parent_id AS text) AS parent_id, CAST(b.end_job AS text) AS end_job
 FROM {t}batches b
 
 -- name: read_batch

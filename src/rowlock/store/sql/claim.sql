@@ -25,9 +25,9 @@ SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :toke
     locked_at = {at}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
     started_at = {at}, updated_at = {now}
 
--- name: claim [postgres]
--- Take up to :n ready jobs of the given lanes under one fresh token. Jobs with a source: see sourced_claim.sql.
-WITH lane AS (
+-- part: picking
+-- PostgreSQL: the best :n ready jobs of the given lanes, locked, as `picked`.
+lane AS (
     SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
 ), found AS MATERIALIZED (
     -- One index range per lane: a task that this worker does not know is never in the way. Each lane gives no more than
@@ -59,11 +59,19 @@ WITH lane AS (
     DELETE FROM rowlock.job_keys
     WHERE mode = 'while_queued' AND job_id = ANY(ARRAY(SELECT id FROM picked WHERE unique_mode = 'while_queued'))
 )
+
+-- part: claiming
+-- PostgreSQL: take the jobs of `picked`.
 UPDATE rowlock.jobs_live j
 {part:leased({now})}
 -- = ANY(ARRAY) keeps an index scan whatever the statistics say; and the state is checked again here,
 -- because between the snapshot and the lock the row may have been taken.
 WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
+
+-- name: claim [postgres]
+-- Take up to :n ready jobs of the given lanes under one fresh token. Jobs with a source: see sourced_claim.sql.
+WITH {part:picking}
+{part:claiming}
 RETURNING {claimed};
 
 -- name: front [sqlite]

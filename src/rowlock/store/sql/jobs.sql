@@ -82,7 +82,7 @@ DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
 -- part: unchanged
 -- The columns that a job keeps whenever its row moves from one table to the other.
 task, queue, priority, args, owner, source, tags, batch_id, schedule_id, tick, unique_key, unique_mode, attempt,
-backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, traceparent, created_at, started_at
+backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, traceparent, parent_id, created_at, started_at
 
 -- part: unchanged_at_its_end
 -- The other columns that it keeps when it ends. A retry sets them anew.
@@ -102,18 +102,20 @@ SELECT j.id, {part:unchanged}, {part:unchanged_at_its_end},
 -- The lease of the job `j` is the one that `mine` names.
 j.id = {mine}.id AND j.lease_token = {mine}.token AND j.state = 'running'
 
--- name: succeed [postgres]
--- Plain successes, the hot path: fence, move and outcome in one statement.
-WITH held AS MATERIALIZED (
-    -- The fence, in the order given (the caller sorts by id). LATERAL with LIMIT, because a plain join (as of a DELETE
-    -- … USING, which would save a tenth) may be planned, while the table is empty, as a product of both sides and
-    -- then cached: 300 ms for 1,000 jobs.
-    SELECT found.*, done.result AS outcome
-    FROM {rows:done(id uuid, token uuid, result json)}
-    CROSS JOIN LATERAL (
-        SELECT j.* FROM rowlock.jobs_live j WHERE {part:fence(done)} LIMIT 1 FOR UPDATE
-    ) found
-), gone AS (
+-- part: holding
+-- PostgreSQL: the jobs whose leases hold, of :done, locked.
+-- The fence, in the order given (the caller sorts by id). LATERAL with LIMIT, because a plain join (as of a DELETE
+-- … USING, which would save a tenth) may be planned, while the table is empty, as a product of both sides and
+-- then cached: 300 ms for 1,000 jobs.
+SELECT found.*, done.result AS outcome
+FROM {rows:done(id uuid, token uuid, result json)}
+CROSS JOIN LATERAL (
+    SELECT j.* FROM rowlock.jobs_live j WHERE {part:fence(done)} LIMIT 1 FOR UPDATE
+) found
+
+-- part: moving
+-- PostgreSQL: move the jobs of `held` to the finished ones, as successes.
+gone AS (
     -- By id, not by ctid: a row that was updated while its lock was waited for has a version that this statement's
     -- snapshot does not see, and only a search that begins at the old one finds it.
     DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
@@ -122,13 +124,24 @@ WITH held AS MATERIALIZED (
     FROM held j
     RETURNING 1
 )
+
+-- name: succeed [postgres]
+-- Plain successes, the hot path: fence, move and outcome in one statement.
+WITH held AS MATERIALIZED (
+    {part:holding}
+), {part:moving}
 -- Only how many: the ids that come back would cost as much as all that is sent.
 SELECT count(*) AS moved FROM kept;
+
+-- part: successes
+-- Successes as one JSON object, from the lease (its token, 36 characters, then the job's id) to the result. An array for
+-- each of them, as in other batches, would be read anew for each column: a tenth of the time of these two statements.
+(SELECT substr(key, 37) AS id, substr(key, 1, 36) AS token, value AS result FROM json_each(:done)) AS done
 
 -- name: succeed [sqlite]
 -- Plain successes, the hot path: fence and copy. The writer lock keeps the rows as they are until they are removed.
 {part:finish('succeeded' | releases, losses, convictions | lease_token | 100 | done.result | NULL, NULL | :keep)}
-FROM {rows:done(id uuid, token uuid, result json)}
+FROM {part:successes}
 CROSS JOIN rowlock_jobs_live j
 WHERE {part:fence(done)};
 
@@ -137,7 +150,7 @@ WHERE {part:fence(done)};
 DELETE FROM rowlock_jobs_live
 WHERE rowid IN (
     SELECT j.rowid
-    FROM {rows:done(id uuid, token uuid, result json)}
+    FROM {part:successes}
     CROSS JOIN rowlock_jobs_live j
     WHERE {part:fence(done)});
 

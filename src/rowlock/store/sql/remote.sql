@@ -28,6 +28,17 @@ WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND {computed(state
   AND locked_by IN ('redis-unread', 'redis-read')
 RETURNING CAST({t}jobs_live.id AS text) AS id;
 
+-- name: succeed_remote [postgres]
+-- Plain successes of jobs behind Redis, with their requests, in one statement: all :number of them or none.
+WITH fenced AS MATERIALIZED (
+    {part:holding}
+), held AS MATERIALIZED (
+    SELECT * FROM fenced WHERE (SELECT count(*) FROM fenced) = :number
+), {part:moving}, answered AS (
+    DELETE FROM rowlock.outbox WHERE kind = 'request' AND job_id = ANY(ARRAY(SELECT id FROM held))
+)
+SELECT count(*) AS moved FROM kept;
+
 -- name: set_result_files
 -- The files that workers behind Redis have made, under the fence.
 UPDATE {t}jobs_live

@@ -186,8 +186,8 @@ DELETE FROM {t}schedules WHERE id = :id RETURNING id;
 
 -- name: list_schedules
 -- Schedules by name, with how the job of their last tick ended; before there was one, a job that was made by hand.
-SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.overlap, s.queue, s.priority, s.owner,
-       s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, {time(s.starts_at)} AS starts_at,
+SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
+       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, {time(s.starts_at)} AS starts_at,
        {time(s.ends_at)} AS ends_at, s.origin, {time(s.paused_at)} AS paused_at, {time(s.retired_at)} AS retired_at,
        {time(s.last_tick)} AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        {time(s.next_tick)} AS next_tick, s.problem,

@@ -74,42 +74,9 @@ WHERE what = 'succeeded';
 -- Whether there is something to sum up.
 SELECT 1 AS found FROM {t}tallies LIMIT 1;
 
--- name: sum_up_lock [postgres]
--- Whether no other worker sums up at this moment: two would wait for each other's rows.
-SELECT pg_try_advisory_xact_lock(hashtext('rowlock.tallies')) AS mine;
-
 -- name: sum_up [postgres]
--- Move up to :n tallies into the minutes, the hours and the totals.
-WITH taken AS (
-    DELETE FROM rowlock.tallies
-    WHERE ctid = ANY(ARRAY(SELECT y.ctid FROM rowlock.tallies y LIMIT :n FOR UPDATE SKIP LOCKED))
-    RETURNING *
-), minutes AS (
-    INSERT INTO rowlock.rollups AS r
-    SELECT 60, at, queue, task, what, run_bucket, wait_bucket, {part:summed}
-    FROM taken
-    GROUP BY at, queue, task, what, run_bucket, wait_bucket
-    ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
-    SET number = r.number + excluded.number, run_seconds = r.run_seconds + excluded.run_seconds,
-        wait_seconds = r.wait_seconds + excluded.wait_seconds
-), hours AS (
-    INSERT INTO rowlock.rollups AS r
-    SELECT 3600, {hour(at)}, queue, task, what, run_bucket, wait_bucket, {part:summed}
-    FROM taken
-    GROUP BY {hour(at)}, queue, task, what, run_bucket, wait_bucket
-    ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
-    SET number = r.number + excluded.number, run_seconds = r.run_seconds + excluded.run_seconds,
-        wait_seconds = r.wait_seconds + excluded.wait_seconds
-), totals AS (
-    INSERT INTO rowlock.counters AS c
-    SELECT queue, task, what, run_bucket, wait_bucket, {part:summed}
-    FROM taken
-    GROUP BY queue, task, what, run_bucket, wait_bucket
-    ON CONFLICT (queue, task, what, run_bucket, wait_bucket) DO UPDATE
-    SET number = c.number + excluded.number, run_seconds = c.run_seconds + excluded.run_seconds,
-        wait_seconds = c.wait_seconds + excluded.wait_seconds
-)
-SELECT count(*) AS moved FROM taken;
+-- Move up to :n tallies into the minutes, the hours and the totals; migration 0032 has the function, for SQL workers too.
+SELECT rowlock._sum_up(:n) AS moved;
 
 -- name: sum_up_minutes [sqlite]
 -- Add the tallies to the minutes.

@@ -1,0 +1,253 @@
+"""The records of all settings: a class for each section of the config file, and `Settings`, which holds them.
+
+The comment beside a field says what it means; docs/reference/settings.md shows the defaults.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator as Before
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from rowlock.core.alerts import Rule, parse_rules
+from rowlock.core.config.api import ApiSettings
+from rowlock.core.config.values import (
+    DAY,
+    AppPath,
+    Count,
+    Database,
+    Days,
+    Names,
+    Port,
+    Redis,
+    Seconds,
+    SecondsOrZero,
+    Section,
+    Server,
+    from_json,
+    matching,
+    number,
+    seconds,
+)
+from rowlock.core.source import check_name, check_policy
+
+BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\\\s]+)*/?$"
+
+
+class WorkerSettings(Section):
+    """How a worker claims, runs and releases jobs."""
+
+    pool_size: Count = 10  # slots: jobs that one process runs at the same time
+    poll_interval_seconds: Seconds = 5  # longest sleep of an idle worker
+    claim_batch_size: Count = 500  # most jobs that one claim takes
+    shutdown_timeout_seconds: SecondsOrZero = 30  # how long a stop waits for running jobs
+    heartbeat_seconds: Seconds = 15  # how often leases are renewed
+    lease_seconds: Seconds = Field(default=60, validate_default=True)  # how long a lease lasts without a heartbeat
+    sweep_seconds: Seconds = 10  # how often expired leases are looked for
+    processes: Annotated[int, Before(number), Field(ge=1, le=256)] = 1  # worker processes that one command starts
+    queues: Names = ("default",)  # to claim jobs from
+    wakeups: bool = True  # new jobs wake idle workers; false: idle workers only poll
+    metrics_port: Port | None = None  # for /metrics, /livez and /readyz; with processes, each gets the next port
+    metrics_host: str = Field(
+        default="127.0.0.1", min_length=1, max_length=255
+    )  # metrics_port listens there, without a login
+
+    @field_validator("lease_seconds")
+    @classmethod
+    def _outlasts_two_beats(cls, lease: float, info: ValidationInfo) -> float:
+        # One late or lost beat must not cost a healthy worker its jobs.
+        beat = info.data.get("heartbeat_seconds", 0)
+        if lease < 2 * beat:
+            raise PydanticCustomError("lease", f"must be at least twice heartbeat_seconds ({beat:g})")
+        return lease
+
+    @field_validator("metrics_port")
+    @classmethod
+    def _leaves_a_port_for_each_process(cls, port: int | None, info: ValidationInfo) -> int | None:
+        processes = info.data.get("processes", 1)
+        if port is not None and port + processes - 1 > 65_535:
+            raise ValueError(f"must leave a port for each of the {processes} processes, up to 65535")
+        return port
+
+
+def _policies(value: object) -> object:
+    """Settings of sources and source classes, by name: checked, and kept as they were written."""
+    value = from_json(value, '{"api:ebay": {"rate": "30/min"}}')
+    if not isinstance(value, dict):
+        raise ValueError("must be a mapping of sources, such as api:ebay, to their settings")
+    policies: dict[str, dict[str, object]] = {}
+    for name, given in value.items():
+        if not isinstance(given, dict):
+            raise ValueError(f"source {name!r} must have settings such as {{concurrency: 2}}, not {given!r}")
+        policies[check_name(name)] = policy = dict(given)
+        if "cooldown" in policy:
+            policy["cooldown"] = seconds(policy["cooldown"])
+        check_policy(name, policy)
+    return policies
+
+
+def _schedules(value: object) -> object:
+    """Schedules by name. Their rules are checked one by one when a dispatcher starts, so that a wrong rule stops
+    neither a worker nor another schedule."""
+    value = from_json(value, '{"nightly": {"task": "report", "cron": "0 3 * * *"}}')
+    if not isinstance(value, dict):
+        raise ValueError("must be a mapping of schedules, such as nightly, to their task and rule")
+    for name, given in value.items():
+        if not isinstance(given, dict) or not isinstance(given.get("task", given.get("handler_name")), str):
+            raise ValueError(
+                f"schedule {name!r} must have a task and a rule, such as {{task: report, cron: 0 3 * * *}}"
+            )
+    return value
+
+
+Schedules = Annotated[dict[Any, dict[Any, Any]], Before(_schedules)]
+Policies = Annotated[dict[str, dict[str, Any]], Before(_policies)]
+
+
+class TransactionSettings(Section):
+    """What `app.transaction()` and `ctx.transaction()` may take of a PostgreSQL server."""
+
+    connections: Count | None = None  # most per process; null: 20, and one for each slot
+    wait_seconds: Seconds = 30  # how long a transaction waits for a free connection
+    idle_seconds: Seconds = 60  # a transaction that runs no statement for this long is rolled back
+    statement_seconds: Seconds = 30  # how long one statement may take
+
+
+class RetentionSettings(Section):
+    """How long finished jobs are kept, unless their task says otherwise."""
+
+    succeeded_days: Days = 7
+    dead_days: Days = 30  # cancelled jobs too
+
+
+class ResultSettings(Section):
+    """Where the result files of jobs are kept."""
+
+    path: str = "rowlock-results"  # the folder; with `url`: of files that are still being written
+    file_bytes: Annotated[int, Before(number), Field(ge=1)] = 10_000_000_000  # largest result file
+    url: Annotated[str, matching(BUCKET, "must be s3://bucket or s3://bucket/prefix")] | None = None  # object storage
+    endpoint: Annotated[str, matching("https?://[^/?#]+/?$", "must be such as https://s3.example.com")] | None = None
+    region: str | None = None
+    signed_urls: bool = False  # downloads are redirected to a signed address of the storage
+    signed_seconds: Annotated[float, Before(seconds), Field(ge=1, le=7 * DAY)] = 300  # how long that address is valid
+
+    @field_validator("signed_urls")
+    @classmethod
+    def _needs_storage(cls, signed: bool, info: ValidationInfo) -> bool:
+        if signed and info.data.get("url") is None:
+            raise ValueError("needs results.url: a local folder has no addresses to sign")
+        return signed
+
+
+class RedisSettings(Section):
+    """Redis or Valkey, through which tasks with runs_on="redis" reach workers in other languages."""
+
+    url: Redis | None = Field(default=None, repr=False)  # may contain a user and a password
+    prefix: Annotated[str, matching(r"[\w.:{}-]{0,100}\Z", "must be letters, digits and . : _ - {} alone")] = ""
+    lease_seconds: Seconds = 60  # a started job is published again after this long without a message from its worker
+    takeover_seconds: Seconds = 30  # another bridge takes over the work of one that was silent for this long
+    unread: Count = 1_000  # requests that no worker has reported on yet; at this many, publishing pauses
+
+
+def _rules(value: object) -> object:
+    """Alert rules by name: checked, and kept as they were written."""
+    value = from_json(value, '{"hanging": {"when": "running_seconds"}}')
+    parse_rules(value)
+    return value
+
+
+class AlertSettings(Section):
+    """Alerts for operators: the rules, and where messages go. Without rules, nothing is checked."""
+
+    rules: Annotated[dict[str, dict[str, Any]], Before(_rules)] = Field(default_factory=dict)
+    check_seconds: Annotated[float, Before(seconds), Field(gt=0, le=3600, allow_inf_nan=False)] = (
+        15  # between two checks
+    )
+    repeat_seconds: Annotated[float, Before(seconds), Field(ge=1, le=30 * DAY, allow_inf_nan=False)] = 3600
+    webhook_url: Annotated[str, matching("https?://[^/]", "must be an http or https URL")] | None = Field(
+        default=None, repr=False
+    )
+    webhook_secret: str | None = Field(default=None, repr=False, validate_default=True)
+    webhook_private: bool = False  # the URL may resolve to a loopback or private address
+    webhook_timeout_seconds: Seconds = 10
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _signs(cls, secret: str | None, info: ValidationInfo) -> str | None:
+        if secret is None:
+            if info.data.get("webhook_url") is not None:
+                raise ValueError("must be set where webhook_url is: messages are signed with it")
+            return None
+        try:
+            key = b64decode(secret.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            key = b""
+        if not secret.startswith("whsec_") or len(key) < 24:
+            raise ValueError("must be whsec_ and the base64 of 24 bytes or more")
+        return secret
+
+    @property
+    def parsed_rules(self) -> tuple[Rule, ...]:
+        """The rules as records."""
+        return parse_rules(self.rules, self.repeat_seconds)
+
+
+class SentrySettings(Section):
+    """Failed attempts, sent to Sentry as events."""
+
+    dsn: Annotated[str, matching("https?://", "must be the DSN of a Sentry project, https://…")] | None = Field(
+        default=None, repr=False
+    )  # where to send them
+    environment: str | None = None
+    enabled: bool = False  # without a DSN: send through the client that the program made with sentry_sdk.init
+
+    @property
+    def wanted(self) -> bool:
+        """Whether failed attempts are sent."""
+        return self.enabled or self.dsn is not None
+
+
+class TraceSettings(Section):
+    """OpenTelemetry spans. Off unless enabled, because each span costs time and needs a collector."""
+
+    enabled: bool = False  # a span for each enqueue and each attempt
+    claims: bool = False  # also one for each claim and each batch of outcomes that is written
+
+
+class Settings(Section):
+    """Everything that can be set from outside the code."""
+
+    database: Database = "sqlite:///rowlock.db"
+    pooler: Literal["session", "transaction"] = "session"  # mode of PgBouncer or another pooler, if there is one
+    direct_url: Server | None = None  # PostgreSQL without the pooler, for wake-ups (LISTEN)
+    app: AppPath | None = None  # module:attribute; the attribute is `app` if none is named
+    sources: Policies = Field(default_factory=dict)  # api:ebay or api: {concurrency, total, rate, burst, …}
+    schedules: Schedules = Field(default_factory=dict)  # nightly: {task, cron or every or at, zone, args, …}
+    worker: WorkerSettings = WorkerSettings()
+    transactions: TransactionSettings = TransactionSettings()
+    retention: RetentionSettings = RetentionSettings()
+    api: ApiSettings = ApiSettings()
+    results: ResultSettings = ResultSettings()
+    redis: RedisSettings = RedisSettings()
+    sentry: SentrySettings = SentrySettings()
+    traces: TraceSettings = TraceSettings()
+    alerts: AlertSettings = AlertSettings()
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "worker": WorkerSettings,
+    "transactions": TransactionSettings,
+    "retention": RetentionSettings,
+    "api": ApiSettings,
+    "results": ResultSettings,
+    "redis": RedisSettings,
+    "sentry": SentrySettings,
+    "traces": TraceSettings,
+    "alerts": AlertSettings,
+}
+KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
+    f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields
+]

@@ -1,0 +1,28 @@
+"""A bridge keeps house as a worker does: an app all of whose tasks run behind Redis has no other process that would."""
+
+import asyncio
+
+import pytest
+
+from rowlock import Rowlock
+from rowlock.bridge.bridge import bridging
+from rowlock.store import aside, tallies
+from rowlock.store.ids import new_id
+from rowlock.worker import sweeper
+from support.remote import Remote, until_state
+
+
+async def test_a_bridge_alone_sums_up_the_counters_and_tidies(
+    app: Rowlock, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "COUNT_SECONDS", 0.05)
+    store = await app.store()
+    assert await aside.put(store, new_id(), "promote", ValueError("of a job that is gone"))
+    job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
+    async with bridging(app):
+        remote.succeed(await remote.request(job.id))
+        await until_state(app, job.id, "succeeded")
+        while await store.run(tallies.waiting()) or await store.run(aside.listed(1)):
+            await asyncio.sleep(0.01)  # a test that never ends is cut off by its time limit
+    (total,) = [one for one in await store.run(tallies.totals()) if one.what == "succeeded"]
+    assert total.count == 1

@@ -1,0 +1,145 @@
+"""Messages that were delivered often: only one that itself kills the bridges that handle it becomes a dead letter."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.test_kills import killed_bridge
+from rowlock import Rowlock
+from rowlock.bridge.bridge import bridging
+from rowlock.bridge.listener import MOST_DEATHS
+from rowlock.bridge.streams import Entry, Streams
+from rowlock.bridge.writer import Writer
+from rowlock.core.config import RedisSettings
+from rowlock.core.errors import StoreUnavailable
+from rowlock.store import remote as stored
+from support.remote import Remote, until, until_state
+
+
+async def published(app: Rowlock, remote: Remote, number: int) -> list[dict[str, str]]:
+    """Requests of new jobs; no bridge runs any more."""
+    made = await app.get_task("REPLAY_MP4").enqueue_many([{"replayId": n} for n in range(number)])
+    async with bridging(app):
+        return [await remote.request(job.id) for job in made]
+
+
+def deaths(remote: Remote) -> dict[str, str]:
+    """How many bridges have died of which message."""
+    found: dict[str, str] = remote.redis.hgetall(remote.key("job.alone"))
+    return found
+
+
+async def test_messages_that_were_delivered_often_are_stored_like_others(quick_app: Rowlock, remote: Remote) -> None:
+    requests = await published(quick_app, remote, 2)
+    remote.progress(requests[0]["jobId"], 30)
+    for request in requests:
+        remote.succeed(request)
+    for stream in ("job.progress", "job.results"):
+        remote.deliver_often(stream)
+    async with bridging(quick_app):
+        await remote.all_read()
+    for request in requests:
+        assert (await quick_app.job(request["jobId"])).state == "succeeded"
+    assert (remote.letters(), deaths(remote)) == ([], {})
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_a_message_that_kills_each_bridge_that_handles_it_becomes_a_dead_letter_and_no_other_does(
+    quick_app: Rowlock, remote: Remote, tmp_path: Path
+) -> None:
+    poisoned, other = await published(quick_app, remote, 2)
+    bad = remote.say("job.results", **remote.write(poisoned), errorCode="kill")
+    remote.succeed(other)
+    remote.deliver_often()
+    killed_bridge(quick_app, remote, "kill", tmp_path)
+    assert deaths(remote) == {f"job.results {bad}": "1"}
+    remote.redis.hset(remote.key("job.alone"), f"job.results {bad}", MOST_DEATHS)
+    remote.deliver_often()
+    async with bridging(quick_app):
+        await until_state(quick_app, other["jobId"], "succeeded")
+        await remote.all_read()
+        await until(lambda: deaths(remote) == {})
+    assert [(letter["reason"], letter["jobId"]) for letter in remote.letters()] == [("NEVER_DONE", poisoned["jobId"])]
+
+
+async def test_a_message_of_a_job_that_has_ended_is_late_however_many_bridges_died(
+    quick_app: Rowlock, remote: Remote
+) -> None:
+    (request,) = await published(quick_app, remote, 1)
+    remote.succeed(request)
+    async with bridging(quick_app):
+        await until_state(quick_app, request["jobId"], "succeeded")
+        await remote.all_read()
+    again = remote.say("job.results", **remote.write(request))
+    remote.redis.hset(remote.key("job.alone"), f"job.results {again}", MOST_DEATHS)
+    remote.deliver_often()
+    async with bridging(quick_app):
+        await remote.all_read()
+        await until(lambda: deaths(remote) == {})
+    assert (remote.letters(), remote.count("late")) == ([], 1)
+
+
+async def test_an_outage_of_the_database_is_no_death_of_the_message_that_was_handled_alone(
+    quick_app: Rowlock, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (request,) = await published(quick_app, remote, 1)
+    remote.succeed(request)
+    remote.deliver_often()
+    write, seen = Writer.write, list[dict[str, str]]()
+
+    async def fail_once(self: Writer, entries: Sequence[Entry]) -> Any:
+        seen.append(deaths(remote))
+        if len(seen) == 1:
+            raise StoreUnavailable("away for a moment")
+        return await write(self, entries)
+
+    monkeypatch.setattr(Writer, "write", fail_once)
+    async with bridging(quick_app):
+        await until_state(quick_app, request["jobId"], "succeeded")
+        await remote.all_read()
+    assert list(seen[0].values()) == ["1"]  # noted before it was tried
+    assert seen[1] == {}
+    assert remote.letters() == []
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_messages_that_a_living_bridge_is_still_at_are_not_taken_over(
+    quick_app: Rowlock, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (request,) = await published(quick_app, remote, 1)
+    settle, keep, kept = stored.settle, Streams.keep, list[str]()
+    begun: list[int] = []
+
+    async def count(self: Streams, *names: str) -> None:
+        await keep(self, *names)
+        if begun:
+            kept.append(self.consumer)
+
+    async def slow(*given: Any) -> Any:
+        begun.append(1)
+        await until(lambda: len(kept) >= 12)  # by two bridges, each four times in the time after which others take over
+        return await settle(*given)
+
+    monkeypatch.setattr(stored, "settle", slow)
+    monkeypatch.setattr(Streams, "keep", count)
+    remote.succeed(request)
+    async with bridging(quick_app), bridging(quick_app):
+        await until_state(quick_app, request["jobId"], "succeeded")
+        await remote.all_read()
+    assert len(begun) == 1
+
+
+async def test_a_consumer_takes_over_what_lies_behind_many_entries_of_living_consumers(remote: Remote) -> None:
+    streams = Streams(RedisSettings(url=remote.server.url, prefix=remote.prefix), "me")
+    await streams.make_groups()
+    for n in range(15):
+        remote.say("job.results", n=n)
+    remote.redis.xreadgroup("rowlock", "alive", {remote.key("job.results"): ">"}, count=14)
+    key = remote.key("job.results")
+    ((_, ((last, _),)),) = remote.redis.xreadgroup("rowlock", "dead", {key: ">"})
+    remote.redis.xclaim(key, "rowlock", "dead", 0, [last], idle=3_600_000, justid=True)
+    taken = await streams.take_over("job.results", 60.0, 1)  # Redis looks at ten entries for each one that is asked for
+    await streams.close()
+    assert [entry.id for entry in taken] == [last]
