@@ -7,6 +7,7 @@ that charts, trends and strips have something to show. Pictures are stored with 
 
 import argparse
 import asyncio
+import contextlib
 import math
 import random
 import sys
@@ -37,7 +38,7 @@ VIEWS = [
     "settings",
 ]
 COLOURS = 128
-LOAD_SECONDS = 45
+LOAD_SECONDS = 40
 MINUTE = 60
 
 
@@ -69,7 +70,7 @@ async def remember(shop: World) -> None:
     """Write the hour before now into the counters and the samples of queues."""
     now = int(time.time()) // MINUTE * MINUTE
     async with shop.app.transaction() as tx:
-        for minute in range(4, 60):
+        for minute in range(1, 60):
             at = now - minute * MINUTE
             for queue, task, what, run, wait, number in ends(minute):
                 await tx.execute(
@@ -91,7 +92,7 @@ async def spread(shop: World) -> None:
     async with shop.app.transaction() as tx:
         await tx.execute(
             "UPDATE rowlock_attempts SET finished_at = finished_at - (abs(random()) % 3500)"
-            " WHERE job_id IN (SELECT id FROM rowlock_jobs_finished) AND random() % 4 <> 0"
+            " WHERE task IN ('mail.send', 'coins.fetch') AND random() % 4 <> 0"
         )
         await tx.execute(
             "UPDATE rowlock_jobs_finished SET finished_at = finished_at - (abs(random()) % 3500), started_at = NULL"
@@ -121,7 +122,7 @@ async def load(shop: World) -> None:
             await shop.tasks["coins.fetch"].enqueue(market=["north", "south", "east"][number % 3])
         if number % 25 == 0:
             await shop.tasks["pages.render"].enqueue(page=number)
-        await asyncio.sleep(0.1 + 0.05 * (number % 5))
+        await asyncio.sleep(0.2 + 0.05 * (number % 5))
 
 
 # --- the pictures
@@ -162,8 +163,9 @@ def shrink(file: Path) -> None:
 async def main(folder: Path, *, whole: bool, only: list[str]) -> None:
     """Start a system, let it work, take the pictures."""
     expect.set_options(timeout=60_000)
-    with tempfile.TemporaryDirectory() as place:
-        async with world(f"sqlite:///{place}/jobs.db", QUEUES[:-1]) as shop, running_browser() as browser:
+    # The settings show the address of the database: it must be no path of this machine.
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        async with world("sqlite:///jobs.db", QUEUES[:-1]) as shop, running_browser() as browser:
             await remember(shop)
             working = asyncio.ensure_future(load(shop))
             await asyncio.sleep(LOAD_SECONDS)
@@ -179,4 +181,4 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="*", default=[], help="names of views")
     given = parser.parse_args(sys.argv[1:])
     given.folder.mkdir(parents=True, exist_ok=True)
-    asyncio.run(main(given.folder, whole=given.whole, only=given.only))
+    asyncio.run(main(given.folder.absolute(), whole=given.whole, only=given.only))

@@ -49,6 +49,6 @@ test("numbers are written so that they can be compared", () => {
 test("settings are told in words, with the unit that their name ends with", () => {
   const given = { succeededDays: 7, heartbeatSeconds: 0.5, argsBytes: 262_144, priority: [-100, 100], queues: ["a", "b"], direct: null };
   assert.deepEqual(told(given), [
-    ["Succeeded", "7 days"], ["Heartbeat", "0.5 s"], ["Args", "256 KB"], ["Priority", "-100 … 100"], ["Queues", "a, b"], ["Direct", "none"],
+    ["Succeeded", "7 days"], ["Heartbeat", "500 ms"], ["Arguments", "256 KB"], ["Priority", "-100 … 100"], ["Queues", "a, b"], ["Direct", "none"],
   ]);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BATCH, draw, type Node } from "./tree.ts";
+import { BATCH, draw, type Node, rowsOf } from "./tree.ts";
 
 const node = (jobId: string, parentId: string | null = null, kind: Node["kind"] = "job", task = "fetch"): Node => ({ jobId, task, state: "succeeded", parentId, kind });
 
@@ -13,14 +13,21 @@ test("every job is drawn once, beside the job that made it", () => {
   assert.deepEqual(depth, { p: 0, [BATCH]: 1, a: 2, b: 2, end: 2, c: 3 });
 });
 
-test("many jobs that led to nothing share a box, and no two boxes overlap", () => {
+test("alike jobs share a box with those that they led to, and no two boxes overlap", () => {
   const many = Array.from({ length: 30 }, (_, index) => node(`m${index}`));
-  const { boxes, rows } = draw([...many, node("x", null, "job", "other"), node("y", "x", "child"), node("z", "x", "child")]);
-  const group = boxes.find(({ jobs }) => jobs.length === 30);
-  assert.ok(group);
-  const taken = boxes.flatMap(({ depth, row, jobs }) => Array.from({ length: Math.ceil(jobs.length / 8) || 1 }, (_, more) => `${depth} ${row + more}`));
+  const led = many.map(({ jobId }) => node(`of ${jobId}`, jobId, "child", "report"));
+  const { boxes, lines, rows } = draw([...many, ...led, node("x", null, "job", "other"), node("y", "x", "child"), node("z", "x", "child")]);
+  const large = boxes.filter(({ jobs }) => jobs.length === 30);
+  assert.equal(large.length, 2);
+  assert.ok(lines.some(([from, to]) => from === large[0]?.key && to === large[1]?.key));
+  const taken = boxes.flatMap((box) => Array.from({ length: rowsOf(box) }, (_, more) => `${box.depth} ${box.row + more}`));
   assert.equal(new Set(taken).size, taken.length);
-  assert.equal(rows, 4 + 2);
+  assert.equal(rows, 5 + 2);
+});
+
+test("what is dead stands first, and the end of the batch last", () => {
+  const { boxes } = draw([node("a"), { ...node("b"), state: "dead" }, node("end", null, "onEnd")]);
+  assert.deepEqual(boxes.map(({ key }) => key), [BATCH, "b", "a", "end"]);
 });
 
 test("jobs that name each other as parents do not hang the page", () => {

@@ -10,7 +10,7 @@ export interface Node {
   kind: "parent" | "job" | "child" | "onEnd";
 }
 
-/** A box of the drawing: the batch itself (no job), one job, or many jobs of one task that led to nothing. */
+/** A box of the drawing: the batch itself (no job), one job, or many jobs of one task that led to alike jobs. */
 export interface Box {
   key: string;
   depth: number;
@@ -26,7 +26,12 @@ export interface Drawing {
 
 export const BATCH = "batch";
 export const IN_A_ROW = 8; // jobs that lie beside each other in one box
-const SEVERAL = 4; // from this many on, jobs of one task that led to nothing share a box
+const SEVERAL = 4; // from this many on, alike jobs share a box
+
+/** How many rows a box takes: many jobs have their name above them. */
+export function rowsOf({ jobs }: Pick<Box, "jobs">): number {
+  return jobs.length > 1 ? 1 + Math.ceil(jobs.length / IN_A_ROW) : 1;
+}
 
 export function draw(nodes: Node[]): Drawing {
   const parent = nodes.find(({ kind }) => kind === "parent");
@@ -41,46 +46,52 @@ export function draw(nodes: Node[]): Drawing {
   const seen = new Set<string>(); // a circle cannot be, but must not hang the page
   let row = 0;
 
-  function put(key: string, jobs: Node[], depth: number, high: number): Box {
+  function put(key: string, jobs: Node[], depth: number): Box {
     const box = { key, depth, row, jobs };
     drawing.boxes.push(box);
     drawing.depth = Math.max(drawing.depth, depth);
-    row += high;
+    row += rowsOf(box);
     return box;
   }
-  /** Draw what hangs on a box, and move the box to its middle. */
-  function hang(box: Box, above: string): void {
-    const below = (children.get(above) ?? []).filter(({ jobId }) => !seen.has(jobId));
+  /** Draw what hangs on a box, beside it; a single box moves to the middle of that. */
+  function hang(box: Box, above: string[]): void {
+    const below = above.flatMap((key) => children.get(key) ?? []).filter(({ jobId }) => !seen.has(jobId));
     below.forEach(({ jobId }) => seen.add(jobId));
     if (below.length === 0) return;
+    const after = row;
     row = box.row;
     const made = groups(below, children).map((jobs) => {
-      const [first] = jobs as [Node];
-      const found = put(first.jobId, jobs, box.depth + 1, jobs.length > 1 ? Math.ceil(jobs.length / IN_A_ROW) : 1);
+      const found = put(jobs[0]?.jobId ?? "", jobs, box.depth + 1);
       drawing.lines.push([box.key, found.key]);
-      if (jobs.length === 1) hang(found, first.jobId);
+      hang(found, jobs.map(({ jobId }) => jobId));
       return found;
     });
-    const [top, bottom] = [made[0], made.at(-1)] as [Box, Box];
-    box.row = (top.row + bottom.row + (bottom.jobs.length > 1 ? Math.ceil(bottom.jobs.length / IN_A_ROW) - 1 : 0)) / 2;
+    if (box.jobs.length <= 1) box.row = ((made[0]?.row ?? 0) + (made.at(-1)?.row ?? 0)) / 2;
+    row = Math.max(row, after);
   }
-  const first = parent ? put(parent.jobId, [parent], 0, 1) : null;
+  const first = parent ? put(parent.jobId, [parent], 0) : null;
   if (first) row = 0;
-  const batch = put(BATCH, [], first ? 1 : 0, 1);
+  const batch = put(BATCH, [], first ? 1 : 0);
   if (first) drawing.lines.push([first.key, BATCH]);
-  hang(batch, BATCH);
+  hang(batch, [BATCH]);
   if (first) first.row = batch.row;
   return { ...drawing, rows: Math.max(1, row) };
 }
 
-/** Jobs that share a box. */
+/** Jobs that share a box; those with trouble first, the end of the batch last. */
 function groups(nodes: Node[], children: Map<string, Node[]>): Node[][] {
   const alike = new Map<string, Node[]>();
   for (const node of nodes) {
-    const plain = node.kind !== "onEnd" && !children.has(node.jobId);
-    const key = plain ? `task ${node.task}` : node.jobId;
+    const key = node.kind === "onEnd" ? node.jobId : shape(node, children, new Set());
     alike.set(key, [...(alike.get(key) ?? []), node]);
   }
-  const last = (jobs: Node[]): number => (jobs[0]?.kind === "onEnd" ? 1 : 0);
-  return [...alike.values()].flatMap((jobs) => (jobs.length < SEVERAL ? jobs.map((job) => [job]) : [jobs])).sort((a, b) => last(a) - last(b));
+  const place = (jobs: Node[]): number => (jobs[0]?.kind === "onEnd" ? 2 : jobs.some(({ state }) => state === "dead") ? 0 : 1);
+  return [...alike.values()].flatMap((jobs) => (jobs.length < SEVERAL ? jobs.map((job) => [job]) : [jobs])).sort((a, b) => place(a) - place(b));
+}
+
+/** A job's task and those of the jobs that it led to. */
+function shape(node: Node, children: Map<string, Node[]>, above: Set<string>): string {
+  if (above.has(node.jobId)) return "";
+  const inner = (children.get(node.jobId) ?? []).map((child) => shape(child, children, new Set([...above, node.jobId])));
+  return `${node.task}(${inner.sort().join()})`;
 }

@@ -98,7 +98,6 @@ export interface WholeJob extends JobRow {
   checksum: string | null;
   tick: string | null;
   unreadable: string[];
-  parentId?: string | null;
 }
 
 export interface Attempt {
@@ -126,6 +125,13 @@ export interface JobLink {
   state: State;
 }
 
+/** A job that was deleted or pruned. */
+export interface GoneJob {
+  jobId: string;
+  task: null;
+  state: null;
+}
+
 export interface LogLine {
   seq: number;
   attempt: number;
@@ -143,7 +149,7 @@ export interface JobPage {
   explain: { reason: string; text: string; also: string[]; waitsUntil: string | null; view: string | null; name: string | null };
   links: {
     /** The job whose handler or whose end made this one; without a task when it is gone. */
-    parent: JobLink | { jobId: string; task: null; state: null } | null;
+    parent: JobLink | GoneJob | null;
     children: JobLink[];
     childCount: Count;
     endedBatch: { id: string; name: string | null; state: string } | null;

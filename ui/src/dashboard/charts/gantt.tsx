@@ -20,22 +20,23 @@ export const KIND: Record<Outcome, string> = {
 };
 const NAMES: [string, string][] = [["succeeded", "succeeded"], ["failed", "retryable"], ["lost", "dead"], ["running", "running"], ["cancelled", "cancelled"], ["given back", "queued"]];
 
-export function Gantt({ slots: { from, to, lanes } }: { slots: Slots }) {
+export function Gantt({ slots: { from, to, lanes }, sizes }: { slots: Slots; sizes: Map<string, number> }) {
   const [box, width] = useWidth();
   const range = { first: Date.parse(from), last: Date.parse(to), stepSeconds: 1 };
+  const ahead = ({ worker, slot }: Lane): boolean => slot >= (sizes.get(worker) ?? Infinity);
   const { placed, bottom } = places(lanes);
   const height = bottom + BOTTOM;
   const bars = lanes.flatMap(({ worker, slot, bars: inLane }) => inLane.map((bar) => ({ ...bar, worker, slot })));
   const rows = bars.map((bar) => [bar.worker, bar.slot + 1, bar.task, bar.outcome, clock(bar.from), duration(between(bar.from, bar.to ?? to))]);
   return (
-    <Figure title="Slots, the last five minutes" table={{ head: ["Worker", "Slot", "Task", "Outcome", "From", "Lasted"], rows }} legend={<Legend entries={NAMES} />}>
+    <Figure title="Slots, the last five minutes" table={{ head: ["Worker", "Slot", "Task", "Outcome", "From", "Lasted"], rows }} legend={<Legend entries={NAMES} />} {...(lanes.some(ahead) && { note: "Lanes marked + are jobs that a worker had claimed ahead of their start." })}>
       <div ref={box} class="chart">
         <svg width={width} height={height} role="img" aria-label={`${bars.length} attempts in ${lanes.length} slots within ${duration(between(from, to))}`}>
           {placed.map(({ lane, y, first }, index) => (
             <g key={`${lane.worker} ${lane.slot}`}>
               {first && <text class="lane-name" x={LEFT} y={y - 6}>{lane.worker}</text>}
               <rect class={index % 2 ? "lane" : "lane odd"} x={LEFT} y={y} width={Math.max(1, width - LEFT - RIGHT)} height={LANE} />
-              <text class="lane-name" x={LEFT - 6} y={y + 12} text-anchor="end">{lane.slot + 1}</text>
+              <text class="lane-name" x={LEFT - 6} y={y + 12} text-anchor="end">{ahead(lane) ? "+" : lane.slot + 1}</text>
               {lane.bars.map((bar) => {
                 const { x } = across(range, width);
                 const left = Math.max(LEFT, x(bar.from));

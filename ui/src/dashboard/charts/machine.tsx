@@ -40,7 +40,7 @@ export function Machine({ stops, due }: Given) {
   return (
     <Figure title="States" table={{ head: ["State", "Since", "For", "Why"], rows }}>
       <div ref={box} class="chart">
-        <svg class="machine" width={width} height={layout.height} role="img" aria-label={stations.map((station) => said(station)).join(", ")}>
+        <svg class={layout.upright ? "machine small" : "machine"} width={width} height={layout.height} role="img" aria-label={stations.map((station) => said(station)).join(", ")}>
           <defs>
             <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="arrow" d="M0 0.5L8 4L0 7.5z" /></marker>
             <marker id="arrow-lit" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto"><path class="arrow lit" d="M0 0.5L8 4L0 7.5z" /></marker>
@@ -86,11 +86,13 @@ function lay(width: number): Layout {
 function Arrow({ way: { from, to, times }, layout }: { way: Way; layout: Layout }) {
   const [a, b, bend] = ends(from, to, layout);
   const lit = times > 0;
-  const middle = [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2] as const;
+  const back = from === "running" && (to === "retryable" || to === "queued"); // its number stands on the other side
+  const [x, y] = [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2];
+  const place = layout.upright ? { x: x + (back ? 12 : -12), y: y + 4 } : { x, y: y + (back ? 15 : -6) };
   return (
     <g class={lit ? "way lit" : "way"}>
       <path d={`M${a[0]},${a[1]}C${bend(a)} ${bend(b)} ${b[0]},${b[1]}`} marker-end={lit ? "url(#arrow-lit)" : "url(#arrow)"} />
-      {times > 1 && <text x={middle[0]} y={middle[1] - 5} text-anchor="middle">{times}×</text>}
+      {times > 1 && <text {...place} text-anchor="middle">{times}×</text>}
     </g>
   );
 }
@@ -135,14 +137,15 @@ function Box({ state, station, due, now, layout }: BoxGiven) {
   const [x, y] = layout.middle(state);
   const { wide, high } = layout;
   const left = x - wide / 2;
+  const indent = layout.upright ? 5 : 9;
   const [first, second] = station ? lines(station, due, now) : ["", ""];
   return (
     <g class={`station ${state}${station ? " lit" : ""}${station?.here ? " here" : ""}`} data-state={state}>
       <rect x={left} y={y - high / 2} width={wide} height={high} rx="8" />
-      <IconPath name={state} x={left + 8} y={y - (station ? 24 : 8)} />
-      <text class="station-name" x={left + 29} y={y - (station ? 11 : -5)}>{state}</text>
-      <text class="station-text" x={left + 9} y={y + 6}>{first}</text>
-      <text class="station-text" x={left + 9} y={y + 21}>{second}</text>
+      <IconPath name={state} x={left + indent - 1} y={y - (station ? 24 : 8)} />
+      <text class="station-name" x={left + indent + (layout.upright ? 17 : 20)} y={y - (station ? 11 : -5)}>{state}</text>
+      <text class="station-text" x={left + indent} y={y + 6}>{first}</text>
+      <text class="station-text" x={left + indent} y={y + 21}>{second}</text>
       {station && <title>{said(station)}</title>}
     </g>
   );

@@ -52,12 +52,12 @@ export function wholeHour(minutes: Answers[], now: number): Answers[] {
 export function Strip({ minutes, label }: { minutes: Answers[]; label: string }) {
   const hour = wholeHour(minutes, Date.now());
   return (
-    <svg class="strip" width={hour.length * 6} height="16" role="img" aria-label={label}>
+    <svg class="strip" width={hour.length * 5} height="16" role="img" aria-label={label}>
       {hour.map(({ at, succeeded, failed }, index) => {
         const kind = succeeded + failed === 0 ? "none" : failed === 0 ? "succeeded" : succeeded === 0 ? "dead" : "retryable";
         const inset = kind === "dead" ? 0 : kind === "retryable" ? 2 : 4; // also told apart without colour
         return (
-          <rect key={at} class={`fill ${kind}`} x={index * 6} y={inset} width="5" height={16 - 2 * inset} rx="1">
+          <rect key={at} class={`fill ${kind}`} x={index * 5} y={inset} width="4" height={16 - 2 * inset} rx="1">
             <title>{`${clock(at)}: ${succeeded} succeeded, ${failed} failed`}</title>
           </rect>
         );

@@ -11,7 +11,7 @@ export function StateBar({ states, filter }: { states: Counts["states"]; filter:
   const total = found.reduce((sum, state) => sum + states[state].count, 0);
   let x = 0;
   return (
-    <div ref={box} class="chart">
+    <div ref={box} class="chart state-bar">
       <svg width={width} height="16" role="img" aria-label={`${number(total)} jobs: ${found.map((state) => `${count(states[state])} ${state}`).join(", ")}`}>
         <rect class="fill none" width={width} height="16" rx="4" />
         {found.map((state) => {

@@ -33,7 +33,7 @@ const top = (box: Box): number => box.row * ROW + 2;
 
 function Line({ from, to }: { from: Box | undefined; to: Box | undefined }) {
   if (!from || !to) return null;
-  const [x1, y1, x2, y2] = [left(from) + WIDE, top(from) + HIGH / 2, left(to), top(to) + HIGH / 2];
+  const [x1, y1, x2, y2] = [left(from) + WIDE + 2, top(from) + HIGH / 2, left(to) - 2, top(to) + HIGH / 2];
   const middle = (x1 + x2) / 2;
   return <path class="branch" d={`M${x1},${y1}C${middle},${y1} ${middle},${y2} ${x2},${y2}`} />;
 }
@@ -54,19 +54,20 @@ function One({ box }: { box: Box }) {
     <a href={link("job", job.jobId)} class={`station lit ${job.state}`} aria-label={said(job)}>
       <rect x={left(box)} y={top(box)} width={WIDE} height={HIGH} rx="6" />
       <IconPath name={job.state} x={left(box) + 6} y={top(box) + 4} />
-      <text class="station-text" x={left(box) + 28} y={top(box) + 16}>{job.kind === "onEnd" ? `end: ${short(job.task)}` : short(job.task)}</text>
-      <title>{said(job)}</title>
+      <text class="station-text" x={left(box) + 28} y={top(box) + 16}>{named(job)}</text>
+      <title>{`${job.task}: ${job.state}`}</title>
     </a>
   );
 }
 
-/** Jobs of one task that led to nothing: a square for each. */
+/** Alike jobs: a square for each, below their name. */
 function Many({ box }: { box: Box }) {
   return (
     <g>
+      <text class="tree-label" x={left(box) + 4} y={top(box) + 17}>{short(box.jobs[0]?.task ?? "")} × {box.jobs.length}</text>
       {box.jobs.map((job, index) => {
         const x = left(box) + (index % IN_A_ROW) * SQUARE;
-        const y = top(box) + Math.floor(index / IN_A_ROW) * ROW;
+        const y = top(box) + (1 + Math.floor(index / IN_A_ROW)) * ROW - 2;
         return (
           <a key={job.jobId} href={link("job", job.jobId)} class={`station lit ${job.state}`} aria-label={said(job)}>
             <rect x={x} y={y} width={SQUARE - 3} height={HIGH} rx="4" />
@@ -79,8 +80,13 @@ function Many({ box }: { box: Box }) {
   );
 }
 
+/** What a screen reader says begins with what stands in the box. */
 function said(job: Node): string {
-  return `${job.task} ${shortId(job.jobId)}: ${job.state}`;
+  return `${named(job)} ${shortId(job.jobId)}: ${job.state}`;
+}
+
+function named(job: Node): string {
+  return short(job.kind === "onEnd" ? `end: ${job.task}` : job.task);
 }
 
 function short(text: string): string {

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { duration } from "../../shared/time.ts";
 import { count } from "../format.ts";
 import { link } from "../router.ts";
-import type { JobPage } from "../types.ts";
+import type { GoneJob, JobLink as Linked, JobPage } from "../types.ts";
 import { Ago, JobLink, Section, State } from "./bits.tsx";
 
 export function List({ rows }: { rows: [string, ComponentChildren][] }) {
@@ -20,7 +20,7 @@ export function Links({ page: { job, links } }: { page: JobPage }) {
     <Section title="Belongs to">
       <List
         rows={[
-          ["Parent", links.parent && <Parent of={links.parent} />],
+          ["Parent", links.parent && <Relative of={links.parent} />],
           ["Batch", links.batch && <a href={link("batches", links.batch.id)}>{links.batch.name ?? links.batch.id}</a>],
           ["End of batch", links.endedBatch && <a href={link("batches", links.endedBatch.id)}>{links.endedBatch.name ?? links.endedBatch.id}</a>],
           ["Schedule", links.schedule && <a href={link("schedules", "", { name: links.schedule.id })}>{links.schedule.id}</a>],
@@ -43,7 +43,8 @@ export function Links({ page: { job, links } }: { page: JobPage }) {
   );
 }
 
-function Parent({ of }: { of: NonNullable<JobPage["links"]["parent"]> }) {
+/** A job that this one, or a batch, has to do with. */
+export function Relative({ of }: { of: Linked | GoneJob }) {
   if (of.task === null) return <span class="quiet mono" title="It was removed">{of.jobId}</span>;
   return <><JobLink id={of.jobId}>{of.task}</JobLink> <State state={of.state} /></>;
 }

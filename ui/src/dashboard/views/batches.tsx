@@ -5,14 +5,15 @@ import { StateBar } from "../charts/states.tsx";
 import { Tree } from "../charts/tree.tsx";
 import { useData } from "../data.ts";
 import { number, percent } from "../format.ts";
-import { Ago, Empty, Head, JobLink, Section, State } from "../parts/bits.tsx";
+import { Ago, Empty, Head, Section } from "../parts/bits.tsx";
 import { Chips } from "../parts/chips.tsx";
+import { Relative } from "../parts/facts.tsx";
 import { JobTable } from "../parts/job-table.tsx";
 import { Loaded } from "../parts/loaded.tsx";
 import { link, type Route } from "../router.ts";
 import { useShell } from "../store.ts";
 import type { Node } from "../tree.ts";
-import type { Counts, JobLink as Linked, JobRow, Page } from "../types.ts";
+import type { Counts, GoneJob, JobLink as Linked, JobRow, Page } from "../types.ts";
 
 interface Batch {
   id: string;
@@ -32,8 +33,8 @@ interface Batch {
 
 interface Whole {
   batch: Batch;
-  parent: Linked | null;
-  onEnd: Linked | null;
+  parent: Linked | GoneJob | null;
+  onEnd: Linked | GoneJob | null;
   states: Counts["states"];
   /** Null when there are too many to draw. */
   nodes: Node[] | null;
@@ -142,12 +143,12 @@ function One({ id }: { id: string }) {
 }
 
 /** What made the batch, and what its end made. */
-function Around({ parent, onEnd }: { parent: Linked | null; onEnd: Linked | null }) {
+function Around({ parent, onEnd }: Pick<Whole, "parent" | "onEnd">) {
   if (!parent && !onEnd) return null;
   return (
     <ul class="inline-list">
-      {parent && <li>made by <JobLink id={parent.jobId}>{parent.task}</JobLink> <State state={parent.state} /></li>}
-      {onEnd && <li>at its end <JobLink id={onEnd.jobId}>{onEnd.task}</JobLink> <State state={onEnd.state} /></li>}
+      {parent && <li>made by <Relative of={parent} /></li>}
+      {onEnd && <li>at its end <Relative of={onEnd} /></li>}
     </ul>
   );
 }

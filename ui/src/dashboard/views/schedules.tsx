@@ -94,7 +94,7 @@ function Row({ schedule, named, reload, edit }: { schedule: Schedule; named: boo
       <td>
         {paused || !schedule.next[0] ? "–" : <Ago at={schedule.next[0]} />}
         {!paused && schedule.next.slice(0, 3).map((at) => (
-          <span key={at} class="below quiet wide-block">{clock(at, schedule.zone).slice(0, 16)}{differs(at, schedule.zone) && ` (${clock(at, undefined, false).slice(0, 5)} here)`}</span>
+          <span key={at} class="below quiet one-line wide-block">{brief(clock(at, schedule.zone))}{differs(at, schedule.zone) && ` (${brief(clock(at)).slice(6)} here)`}</span>
         ))}
       </td>
       <td class="wide">
@@ -113,6 +113,11 @@ function Row({ schedule, named, reload, edit }: { schedule: Schedule; named: boo
       </td>
     </tr>
   );
+}
+
+/** A moment without the year, and without seconds if there are none. */
+function brief(text: string): string {
+  return text.slice(5, text.endsWith(":00") ? 16 : 19);
 }
 
 function differs(at: string, zone: string): boolean {

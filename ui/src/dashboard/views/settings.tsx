@@ -14,6 +14,8 @@ import { chooseTheme, theme, THEMES } from "../theme.ts";
 
 interface Token {
   id: string | number;
+  kind: string;
+  hint: string;
   owner: string | null;
   scope: string;
   createdAt: string;
@@ -31,7 +33,9 @@ interface Settings {
   retention: Record<string, unknown>;
   limits: Record<string, unknown>;
   worker: Record<string, unknown>;
+  parts: Record<string, boolean>;
   tokens: Token[];
+  tokensExact: boolean;
 }
 
 export function SettingsView() {
@@ -44,14 +48,14 @@ export function SettingsView() {
         <Filters />
       </div>
       <Loaded data={data}>{(settings) => <System settings={settings} />}</Loaded>
-      <Section title="Shortcuts"><Keys /></Section>
+      <Section title="Shortcuts"><div class="keys-box"><Keys /></div></Section>
     </>
   );
 }
 
 function Looks() {
   const [chosen, setChosen] = useState(theme);
-  const { session, logOut } = useShell();
+  const { session } = useShell();
   return (
     <Section title="This browser">
       <fieldset class="choices">
@@ -69,7 +73,6 @@ function Looks() {
           ["Session ends", session.expiresAt && <Ago at={session.expiresAt} />],
         ]}
       />
-      <p class="section-end"><button type="button" onClick={logOut}>Log out</button></p>
     </Section>
   );
 }
@@ -97,7 +100,7 @@ function System({ settings }: { settings: Settings }) {
   const { schema } = settings;
   return (
     <>
-      <div class="columns">
+      <div class="packed">
         <Section title="System" aside={<Copy text={`Rowlock ${settings.version}, Python ${settings.python}, ${settings.server}, schema ${schema.version}`} what="the versions" />}>
           <List
             rows={[
@@ -110,12 +113,12 @@ function System({ settings }: { settings: Settings }) {
             ]}
           />
         </Section>
-        <Section title="Retention and limits">
-          <List rows={[...told(settings.retention), ...told(settings.limits)]} />
-        </Section>
+        <Section title="Retention"><List rows={told(settings.retention)} /></Section>
+        <Section title="Workers, as this server reads it"><List rows={told(settings.worker)} /></Section>
+        <Section title="Limits"><List rows={told(settings.limits)} /></Section>
+        <Section title="Parts"><List rows={told(settings.parts)} /></Section>
       </div>
-      <Section title="Workers' settings" aside={<span class="quiet">as this server reads them</span>}><List rows={told(settings.worker)} /></Section>
-      <Section title="Tokens"><Tokens tokens={settings.tokens} /></Section>
+      <Section title="Tokens" aside={settings.tokensExact ? undefined : <span class="quiet">the newest</span>}><Tokens tokens={settings.tokens} /></Section>
     </>
   );
 }
@@ -128,7 +131,7 @@ function Tokens({ tokens }: { tokens: Token[] }) {
       <tbody>
         {tokens.map((token) => (
           <tr key={token.id}>
-            <th scope="row"><code>{token.id}</code></th>
+            <th scope="row"><code>{token.hint}…</code><span class="below quiet">{token.kind}</span></th>
             <td>{token.owner ?? "–"}</td>
             <td>{token.scope}</td>
             <td class="number wide"><Ago at={token.createdAt} /></td>

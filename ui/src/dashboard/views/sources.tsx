@@ -77,7 +77,7 @@ function Row({ source, named, reload }: { source: Source; named: boolean; reload
         <a data-row href={link("jobs", "", { source: source.name })}>{source.name}</a>
         {source.isClass && <span class="below quiet">for each {source.name}:…</span>}
       </th>
-      <td>
+      <td class="one-line">
         <span class={`badge ${WORDS[source.state]}`}><Icon name={closed ? "pause" : "succeeded"} />{source.state}</span>
         {source.pausedUntil && <span class="below quiet">ends <Ago at={source.pausedUntil} /></span>}
       </td>

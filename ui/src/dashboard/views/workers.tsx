@@ -26,7 +26,7 @@ export function Workers({ route }: { route: Route }) {
           <ul class="workers">{items.map((worker) => <One key={worker.id} worker={worker} named={route.query["name"] === worker.id} reload={data.reload} />)}</ul>
         )}
       </Loaded>
-      <Loaded data={slots}>{(found) => found.lanes.length > 0 && <Gantt slots={found} />}</Loaded>
+      <Loaded data={slots}>{(found) => found.lanes.length > 0 && <Gantt slots={found} sizes={new Map(data.value?.items.map(({ id, poolSize }) => [id, poolSize]))} />}</Loaded>
     </>
   );
 }
