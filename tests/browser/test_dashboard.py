@@ -289,7 +289,7 @@ async def test_strangers_get_the_login_and_a_token_opens_a_session(shop: World, 
         await expect(page.get_by_label("Login link or token")).to_be_visible()
 
 
-async def test_it_works_under_a_prefix(sqlite_url: str, window: OpenWindow) -> None:
+async def test_the_dashboard_works_under_a_base_path(sqlite_url: str, window: OpenWindow) -> None:
     async with world(sqlite_url, **{"api.base_path": "/tools/rowlock"}) as made:
         async with window(await made.login()) as shown:
             await live(shown.page)
