@@ -258,7 +258,7 @@ async def test_strangers_get_the_login_and_a_token_opens_a_session(shop: World, 
         await expect(page.get_by_label("Login link or token")).to_be_visible()
 
 
-async def test_it_works_under_a_prefix(sqlite_url: str, window: OpenWindow) -> None:
+async def test_the_dashboard_works_under_a_base_path(sqlite_url: str, window: OpenWindow) -> None:
     flags = {"database": sqlite_url, "api.port": 0, "api.base_path": "/tools/rowlock"}
     app = Rowlock(settings=load_settings(env={}, flags=flags))
 
