@@ -19,7 +19,7 @@ def test_there_are_routes_to_test() -> None:
     assert len(OPERATOR) > 10
 
 
-async def test_an_owner_may_use_none_of_them(api: Api) -> None:
+async def test_an_owners_token_is_refused_on_every_operator_route(api: Api) -> None:
     token = await api.token()
     for method, path in OPERATOR:
         status, problem, _ = await api.ask(method, filled(path), token, {} if method == "POST" else None)
