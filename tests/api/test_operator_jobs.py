@@ -40,6 +40,9 @@ async def test_jobs_are_listed_and_counted_by_filter(api: Api, jobs: dict[str, s
     for query in ("state=dead", "task=fail", "errorCode=BROKEN", "owner=ana", "tag=import", "state=dead,running"):
         assert await found(query) == {jobs["dead"]}
     assert await found("text=5&since=1h") == {jobs["later"]}
+    assert await found("text=%25&since=1h") == await found("text=_&since=1h") == set()
+    for ever in ("since=0001-01-01T00:00:00%2B14:00", "until=9999-12-31T23:59:59-14:00", "since=99999999999d"):
+        assert await found(ever) == set(jobs.values())
     assert await found(f"id={jobs['done'][:18]}") >= {jobs["done"]}
     counts = await operator(api, "jobs/counts?state=dead")  # every state has its count, whatever the filter's is
     assert {state: one["count"] for state, one in counts["states"].items() if one["count"]} == {
@@ -57,6 +60,8 @@ async def test_jobs_are_listed_and_counted_by_filter(api: Api, jobs: dict[str, s
     ("query", "field"),
     [
         ("state=asleep", "state"),
+        ("state=,", "state"),
+        ("state=%20", "state"),
         ("text=a", "text"),
         ("text=a&since=30d", "text"),
         ("since=yesterday", "since"),

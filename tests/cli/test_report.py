@@ -73,7 +73,7 @@ def test_a_report_has_the_numbers_of_its_time(here: Inside, cli: Cli) -> None:
     assert "4 jobs ended and 1 attempts failed" in read.text
     for word in ("links 0", "BROKEN", "every 1h (UTC)", "jobs.retry", "Half took less than"):
         assert word in read.text
-    assert {"svg", "rect", "polyline", "table"} <= read.tags
+    assert {"svg", "rect", "table"} <= read.tags
 
 
 def test_hostile_text_in_a_report_stays_text(inside: Inside, folder: Path) -> None:

@@ -66,7 +66,9 @@ class FilterShape(Shape):
         ), within
 
     def _states(self) -> tuple[State, ...]:
-        names = [name.strip().lower() for name in (self.state or "").split(",") if name.strip()]
+        if self.state is None:
+            return ()
+        names = [name.strip().lower() for name in self.state.split(",")]  # without any name, it would fit every job
         if wrong := [name for name in names if name not in list(State)]:
             message = f"{wrong[0][:50]!r} is no state; there are {', '.join(State)}"
             raise Refusal("INVALID_REQUEST", errors=[("state", message)])
