@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         TaskNotFound,
         TransactionTooLong,
+        WorkerNotFound,
     )
     from rowlock.core.job import Attempt, Finished
     from rowlock.core.links import canonical_url, host_of
@@ -104,6 +105,7 @@ _MODULES = {
         "StoreUnavailable",
         "TaskNotFound",
         "TransactionTooLong",
+        "WorkerNotFound",
     ),
     "core.job": ("Attempt", "Finished"),
     "core.policy": ("Backoff", "exponential", "fixed"),
@@ -177,6 +179,7 @@ __all__ = [
     "Task",
     "TaskNotFound",
     "TransactionTooLong",
+    "WorkerNotFound",
     "WebTarget",
     "WorkerPool",
     "__version__",

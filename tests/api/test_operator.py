@@ -19,7 +19,7 @@ def test_there_are_routes_to_test() -> None:
     assert len(OPERATOR) > 10
 
 
-async def test_an_owner_may_use_none_of_them(api: Api) -> None:
+async def test_an_owners_token_is_refused_on_every_operator_route(api: Api) -> None:
     token = await api.token()
     for method, path in OPERATOR:
         status, problem, _ = await api.ask(method, filled(path), token, {} if method == "POST" else None)
@@ -106,6 +106,7 @@ async def test_an_operator_sees_and_cancels_a_batch(api: Api) -> None:
         ("/api/operator/sources/api:shop", {"burst": 2**40}, "INVALID_ARGUMENTS"),
         ("/api/operator/sources/api:shop", {"cooldown": float("inf")}, "INVALID_ARGUMENTS"),
         ("/api/operator/queues/%00/pause", None, "INVALID_REQUEST"),
+        ("/api/operator/queues/a%0Ab/pause", None, "INVALID_ARGUMENTS"),
         ("/api/operator/sources/%00/resume", None, "INVALID_REQUEST"),
         ("/api/operator/schedules/%00/run", None, "INVALID_REQUEST"),
     ],
@@ -115,6 +116,29 @@ async def test_what_cannot_be_done_is_a_documented_problem(
 ) -> None:
     status, problem, _ = await api.ask("POST", path, await api.token(None, "operator"), body)
     assert (problem["code"], status >= 400) == (code, True)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("sources/api:shop", {"concurrency": 1}),
+        ("sources/api:shop/pause", {}),
+        ("queues/default/pause", None),
+        ("jobs", {"task": "add", "args": {"a": 1}}),
+    ],
+)
+async def test_what_cannot_be_written_into_the_audit_is_not_done(api: Api, path: str, body: object) -> None:
+    operator = await api.token(None, "operator")
+    await api.app.sources.set("api:shop", concurrency=5)
+    async with api.app.transaction() as transaction:
+        await transaction.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON rowlock_audit BEGIN SELECT RAISE(ABORT, 'the audit is full'); END"
+        )
+    assert (await api.ask("POST", f"/api/operator/{path}", operator, body))[0] == 500
+    source = await api.app.sources.get("api:shop")
+    assert (source.concurrency, source.paused_until) == (5, None)
+    assert (await api.ask("GET", "/api/operator/queues", operator))[1]["items"] == []
 
 
 @pytest.mark.parametrize(

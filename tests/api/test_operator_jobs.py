@@ -40,6 +40,9 @@ async def test_jobs_are_listed_and_counted_by_filter(api: Api, jobs: dict[str, s
     for query in ("state=dead", "task=fail", "errorCode=BROKEN", "owner=ana", "tag=import", "state=dead,running"):
         assert await found(query) == {jobs["dead"]}
     assert await found("text=5&since=1h") == {jobs["later"]}
+    assert await found("text=%25&since=1h") == await found("text=_&since=1h") == set()
+    for ever in ("since=0001-01-01T00:00:00%2B14:00", "until=9999-12-31T23:59:59-14:00", "since=99999999999d"):
+        assert await found(ever) == set(jobs.values())
     assert await found(f"id={jobs['done'][:18]}") >= {jobs["done"]}
     counts = await operator(api, "jobs/counts?state=dead")  # every state has its count, whatever the filter's is
     assert {state: one["count"] for state, one in counts["states"].items() if one["count"]} == {
@@ -57,6 +60,8 @@ async def test_jobs_are_listed_and_counted_by_filter(api: Api, jobs: dict[str, s
     ("query", "field"),
     [
         ("state=asleep", "state"),
+        ("state=,", "state"),
+        ("state=%20", "state"),
         ("text=a", "text"),
         ("text=a&since=30d", "text"),
         ("since=yesterday", "since"),
@@ -122,10 +127,52 @@ async def test_follow_ups_and_their_parent_are_linked(serve: Any) -> None:
         job = await api.app.get_task("before").enqueue()
         async with api.app.worker():
             await job.wait(30)
-        (child,) = (await operator(api, f"jobs/{job.id}"))["links"]["followUps"]
+        (child,) = (await operator(api, f"jobs/{job.id}"))["links"]["children"]
         assert child["task"] == "after"
         parent = (await operator(api, f"jobs/{child['jobId']}"))["links"]["parent"]
         assert parent == {"jobId": job.id, "task": "before", "state": "succeeded"}
+        listed = await operator(api, f"jobs?parent={job.id}")
+        assert [one["jobId"] for one in listed["items"]] == [child["jobId"]]
+        await operator(api, f"jobs/{job.id}/delete", {})
+        parent = (await operator(api, f"jobs/{child['jobId']}"))["links"]["parent"]
+        assert parent == {"jobId": job.id, "task": None, "state": None}  # it is still told which job it was
+
+
+async def test_a_batch_shows_the_job_that_made_it_its_jobs_their_children_and_the_job_of_its_end(serve: Any) -> None:
+    def configure(app: Rowlock) -> None:
+        @app.task("report")
+        async def report(batch: dict[str, Any]) -> None: ...
+
+        @app.task("after")
+        async def after() -> None: ...
+
+        @app.task("work")
+        async def work(n: int) -> None:
+            if n == 1:
+                await after.enqueue()
+
+        @app.task("importing")
+        async def importing() -> str:
+            async with app.batch("import 7", on_end=report) as batch:
+                await work.using(batch=batch).enqueue_many([{"n": 1}, {"n": 2}])
+            return batch.id
+
+    async with serve(configure) as api:
+        async with api.app.worker():
+            job = await api.app.get_task("importing").enqueue()
+            batch = await api.app.find_batch(await job.wait(30))
+            await batch.wait(30)
+        tree = await operator(api, f"batches/{batch.id}/tree")
+        assert tree["parent"] == {"jobId": job.id, "task": "importing", "state": "succeeded"}
+        links = (await operator(api, f"jobs/{tree['onEnd']['jobId']}"))["links"]
+        assert links["endedBatch"] == {"id": batch.id, "name": "import 7", "state": "succeeded"}
+        assert {state: one["count"] for state, one in tree["states"].items() if one["count"]} == {"succeeded": 2}
+        kinds = {node["jobId"]: (node["kind"], node["task"]) for node in tree["nodes"]}
+        names = [("child", "after"), ("job", "work"), ("job", "work"), ("onEnd", "report"), ("parent", "importing")]
+        assert sorted(kinds.values()) == names
+        parents = {kinds[node["jobId"]][1]: node["parentId"] for node in tree["nodes"]}
+        assert (parents["work"], parents["report"], parents["importing"]) == (job.id, job.id, None)
+        assert kinds[parents["after"]] == ("job", "work")
 
 
 async def test_everything_that_fits_is_previewed_and_changed_once(api: Api, jobs: dict[str, str]) -> None:

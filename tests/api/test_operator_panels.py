@@ -1,6 +1,7 @@
 """The pages of a dashboard: now, queues, failures, workers, schedules, sources, charts, with numbers that are right."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from api.conftest import Api
 from api.test_operator_jobs import operator
 from rowlock import Context, Rowlock
-from rowlock.store import tallies
+from rowlock.api.operator.settings import shown_address
+from rowlock.store import tallies, tokens
 
 
 def add_tasks(app: Rowlock) -> None:
@@ -184,3 +186,35 @@ async def test_log_lines_of_a_job_are_kept_if_its_task_says_so(serve: Any) -> No
         later = await operator(api, f"jobs/{loud.id}/logs?after={logs['items'][0]['seq']}")
         assert [line["message"] for line in later["items"]] == ["line 1", "line 2"]
         assert (await operator(api, f"jobs/{quiet.id}"))["logs"] == {"items": [], "dropped": 0}
+
+
+async def test_settings_are_shown_without_a_secret(serve: Any) -> None:
+    hidden = {"redis.url": "redis://u:hunter2@127.0.0.1:1/0", "sentry.dsn": "https://hunter3@sentry.example/1"}
+    async with serve(**hidden, **{"retention.succeeded_days": 3}) as api:
+        secret = await api.token("ana", "jobs")
+        status, raw, _ = await api.ask("GET", "/api/operator/settings", await api.token(None, "operator:read"))
+        assert status == 200, raw
+        assert (raw["retention"]["succeededDays"], raw["limits"]["argsBytes"]) == (3, 262_144)
+        assert raw["schema"]["version"] == raw["schema"]["code"] > 33
+        assert raw["server"].startswith(("SQLite 3.", "PostgreSQL 1"))
+        assert (raw["parts"]["redis"], raw["parts"]["alerts"]) == (True, False)
+        assert [(token["owner"], token["scope"]) for token in raw["tokens"]] == [
+            (None, "operator:read"),
+            ("ana", "jobs"),
+        ]
+        text = json.dumps(raw)
+        for word in (secret, secret[-10:], tokens.hash_of(secret), "hunter2", "hunter3"):
+            assert word not in text
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://app:hunter2@db:5432/jobs?sslmode=require", "postgresql://app@db:5432/jobs"),
+        ("postgresql://db/jobs?user=app&password=hunter2", "postgresql://db/jobs"),
+        ("postgresql://app:p@ss:w@db1,db2:6432/jobs", "postgresql://app@db1,db2:6432/jobs"),
+        ("sqlite:////var/lib/jobs.db?key=hunter2", "sqlite:////var/lib/jobs.db"),
+    ],
+)
+def test_a_databases_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert shown_address(url) == shown

@@ -11,7 +11,7 @@ import pytest
 from api.conftest import Api, Browser, Serve, Socket
 from api.test_live import read_stream
 from rowlock import InvalidArguments
-from rowlock.store import tokens
+from rowlock.store import sessions, tokens
 
 NEW_JOB = {"jobType": "add", "args": {"a": 1}}
 
@@ -67,6 +67,33 @@ async def test_the_cookie_is_kept_from_scripts_and_from_other_sites(serve: Serve
             flags = {part.strip().lower() for part in headers["set-cookie"].split(";")[1:]}
             assert {"httponly", "samesite=strict", "path=/site", "max-age=43200"} <= flags
             assert ("secure" in flags) is secure
+
+
+async def test_over_tls_the_cookie_cannot_be_planted_by_a_server_of_another_name(api: Api) -> None:
+    """Browsers take a cookie that begins with __Host- from its very host alone."""
+    tls, planted = api.url.replace("http:", "https:"), await api.log_in("bob")
+    link = await api.app.login_link("ana", base_url=api.url)
+    body = {"once": link.partition("#once=")[2]}
+    _, session, headers = await api.ask("POST", "/api/session", None, body, Origin=tls)
+    name, flags = headers["set-cookie"].partition("=")[0], headers["set-cookie"].lower()
+    assert (name[:7], "; path=/;" in flags, "; secure" in flags, "domain" in flags) == ("__Host-", True, True, False)
+    page = Browser(api, headers["set-cookie"].partition(";")[0], session)
+    assert (await page.ask("GET", "/api/session"))[1]["owner"] == "ana"
+    both = f"{planted.cookie}; {page.cookie}; {planted.cookie}"
+    assert (await page.ask("GET", "/api/session", Cookie=both))[1]["owner"] == "ana"
+    status, _, headers = await page.ask("DELETE", "/api/session", Origin=tls)
+    assert (status, headers["set-cookie"].startswith(f'{name}=""; ')) == (204, True)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_a_planted_cookie_counts_for_nothing_where_tls_is_known(serve: Serve) -> None:
+    async with serve(trusted_proxies=["127.0.0.1"]) as api:
+        planted, proxy = await api.log_in("bob"), {"X_Forwarded_Proto": "https"}
+        assert (await planted.ask("GET", "/api/session"))[0] == 200
+        assert (await planted.ask("GET", "/api/session", **proxy))[0] == 401
+        _, secret = planted.cookie.split("=")
+        own = f"__Host-{planted.cookie.partition('=')[0]}={secret}"
+        assert (await planted.ask("GET", "/api/session", Cookie=own, **proxy))[0] == 200
 
 
 async def test_the_database_and_the_log_hold_no_usable_link_session_or_value(
@@ -239,3 +266,15 @@ async def test_a_token_that_is_typed_in_opens_a_session_that_ends_with_it(api: A
     while (await typed.ask("GET", "/api/jobs"))[0] == 200:
         assert time.monotonic() < deadline
     assert (await page.ask("GET", "/api/jobs"))[0] == 200
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+async def test_a_session_that_is_opened_while_its_token_is_revoked_is_refused(api: Api) -> None:
+    """The revoke does not see the session, and the session does not see the revoke."""
+    token, secret, store = await api.token(), tokens.new_secret(), await api.app.store()
+    async with api.app.transaction() as transaction:
+        session = await transaction.run(sessions.open_session_from(token, secret, 3600))
+        assert session is not None
+        assert len(await store.run(tokens.revoke(token))) == 1
+    assert await store.run(tokens.find(secret, "session")) is None
+    assert await store.run(tokens.still_good([session.id])) == set()

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import gc
 import json
+import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import psutil
@@ -74,7 +76,7 @@ async def test_the_stream_of_a_job_that_ended_tells_what_was_missed_and_ends(api
 async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) -> None:
     ana = await api.token()
     service = api.service
-    async with api.socket(ana) as socket:
+    async with never_closed() as left, api.socket(ana) as socket:
         await socket.next()
         stall(socket)
         for _ in range(20):  # more than the buffers between server and client hold
@@ -85,10 +87,16 @@ async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) 
         async with asyncio.timeout(5):
             while service.feed._watchers:
                 await asyncio.sleep(0.05)
+        gc.collect()
+        assert "messages" not in left
 
 
 async def test_a_stream_whose_client_does_not_read_is_cut_off(serve: Serve) -> None:
-    async with serve(idle_seconds=1) as api, stream_of(api, await api.token()) as (answer, service):
+    async with (
+        serve(idle_seconds=1) as api,
+        never_closed() as left,
+        stream_of(api, await api.token()) as (answer, service),
+    ):
         (watcher,) = service.feed._watchers
         async with asyncio.timeout(90):
             while service._connections:
@@ -97,6 +105,8 @@ async def test_a_stream_whose_client_does_not_read_is_cut_off(serve: Serve) -> N
                     await asyncio.sleep(0.02)
         with pytest.raises(aiohttp.ClientError):  # the stream has no end
             await answer.read()
+        gc.collect()
+        assert "messages" not in left
 
 
 async def test_a_stream_whose_client_reads_slowly_stays_open(serve: Serve) -> None:
@@ -112,6 +122,23 @@ async def test_a_stream_whose_client_reads_slowly_stays_open(serve: Serve) -> No
             await answer.content.read(300_000)
             await asyncio.sleep(0.3)
         assert service._connections
+
+
+@contextlib.asynccontextmanager
+async def never_closed() -> AsyncIterator[list[str]]:
+    """The names of async generators that were begun in this block and left to Python's garbage collection."""
+    hooks, found = sys.get_asyncgen_hooks(), list[str]()
+
+    def collected(generator: Any) -> None:
+        found.append(generator.__name__)
+        assert hooks.finalizer is not None
+        hooks.finalizer(generator)
+
+    sys.set_asyncgen_hooks(finalizer=collected)
+    try:
+        yield found
+    finally:
+        sys.set_asyncgen_hooks(finalizer=hooks.finalizer)
 
 
 @contextlib.asynccontextmanager

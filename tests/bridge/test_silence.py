@@ -110,7 +110,7 @@ async def test_what_a_dead_bridge_has_not_sent_is_sent_by_another(quick_app: Row
     from rowlock.core.lanes import Lane
     from rowlock.store.ids import new_token
 
-    claimed = await store.run(outbox.publish(new_token(), [Lane("default", "REPLAY_MP4")], 10, 0.5))
+    claimed = await store.run(outbox.publish(new_token(), [Lane("default", "REPLAY_MP4")], 10, 0.5, {}))
     assert [one.id for one in claimed] == [job.id]  # and here its bridge dies
     async with bridging(app):
         remote.succeed(await remote.request(job.id))

@@ -114,9 +114,11 @@ def test_a_running_job_of_a_cancelled_batch_is_asked_to_stop(cli: Cli, here: Ins
     assert worker.stop() == 0
 
 
-def test_what_is_not_there_is_one_line_and_a_code(here: Inside) -> None:
+def test_an_unknown_batch_is_one_line_and_exit_code_3(here: Inside) -> None:
     for unknown in (NOBODY, "7"):
         for verb in ("show", "cancel"):
-            assert here.error("batches", verb, unknown, code=3) == f"no batch with id {unknown}"
+            assert (
+                here.error("batches", verb, unknown, code=3) == f"no batch with id {unknown}; see: rowlock batches list"
+            )
     assert "expected one of queued, running, succeeded" in here.error("batches", "list", "--state", "dead", code=2)
     assert "--limit" in here.error("batches", "list", "--limit", "0", code=2)

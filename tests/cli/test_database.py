@@ -126,6 +126,21 @@ def test_a_paused_queue_is_listed_until_it_goes_on(cli: Cli, here: Inside) -> No
     assert here.out("stats").startswith("workers    0 alive, 0 slots")
 
 
+def test_a_purge_cancels_what_waits_in_a_queue_and_can_be_undone(here: Inside) -> None:
+    other, kept = here.out("enqueue", "elsewhere", "--app", "shop"), here.out("enqueue", "add", "a=1", "--app", "shop")
+    assert here.out("queues", "purge", "other", "--dry-run") == "would cancel 1 job; nothing was changed"
+    assert "add --yes" in here.run("queues", "purge", "other", code=2).stderr
+    assert here.out("queues", "purge", "other", "--yes") == "cancelled 1 job"
+    states = {job["id"]: job["state"] for job in here.json("jobs", "list")}
+    assert states == {other: "cancelled", kept: "queued"}
+    assert here.out("jobs", "retry", "--state", "cancelled", "--queue", "other", "--yes") == "retried 1 job"
+
+
+def test_a_worker_that_is_not_there_cannot_be_asked_to_end(here: Inside) -> None:
+    assert "no worker with id 'box-1'" in here.run("workers", "drain", "box-1", code=3).stderr
+    assert "no worker with id 'box-1'" in here.run("workers", "stop", "box-1", code=3).stderr
+
+
 def test_migrate_knows_the_apps_own_tables(cli: Cli, here: Inside) -> None:
     for engine in ("sqlite", "postgres"):
         folder = cli.folder / "tables" / engine

@@ -52,7 +52,7 @@ def test_named_jobs_that_do_not_fit_are_refused_and_the_others_changed(inside: I
     )
     done = inside.run("jobs", "cancel", "nobody", second, code=3)
     assert done.stdout == "cancelled 1 job\n"
-    assert done.stderr == "rowlock: no job with id nobody\n"
+    assert done.stderr == "rowlock: no job with id nobody; see: rowlock jobs list\n"
 
 
 def test_a_retry_that_a_newer_jobs_key_forbids_is_refused_and_says_so(inside: Inside) -> None:

@@ -193,7 +193,7 @@ def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[s
 
 @pytest.mark.parametrize(
     ("given", "wrong"),
-    [(["name=ana", "nam=x"], "nam: extra inputs"), ([], "name: field required"), (["name=1", "name=2"], "name=2")],
+    [(["name=ana", "nam=x"], "nam: no such argument"), ([], "name: missing"), (["name=1", "name=2"], "name=2")],
 )
 def test_arguments_are_checked_as_an_enqueue_does(inside: Inside, given: list[str], wrong: str) -> None:
     of_enqueue = inside.error("enqueue", "greet", *given, *APP, code=2)

@@ -70,8 +70,9 @@ def test_settings_reach_the_worker_from_flags_environment_and_file(lite: Cli) ->
     assert worker.stop() == 0
 
 
-def test_a_killed_worker_process_is_started_again_and_all_stop_together(cli: Cli) -> None:
-    supervisor = cli.start("worker", "--app", "shop", "--processes", "2", WORKER_ID="box")
+def test_a_killed_worker_process_is_started_again_a_drained_one_is_not_and_all_stop_together(cli: Cli) -> None:
+    beat = {"ROWLOCK_WORKER__HEARTBEAT_SECONDS": "0.5"}
+    supervisor = cli.start("worker", "--app", "shop", "--processes", "2", WORKER_ID="box", **beat)
     supervisor.wait_for("Worker started: ", times=2)
     assert len({worker["id"] for worker in cli.json("workers", "list")}) == 2
     first, second = started(supervisor.log)
@@ -79,8 +80,12 @@ def test_a_killed_worker_process_is_started_again_and_all_stop_together(cli: Cli
     supervisor.wait_for("Worker started: ", times=3)
     third = started(supervisor.log)[2]
     assert f"ended with code {-signal.SIGKILL}" in supervisor.log
-    assert cli.out("enqueue", "add", "a=1", "--app", "shop", "--wait") == "2"
+    drained = next(worker["id"] for worker in cli.json("workers", "list") if worker["pid"] == second)
+    assert cli.out("workers", "drain", drained).endswith("ends after those that it runs, from its next heartbeat on")
+    supervisor.wait_for("it is not started again")
+    assert cli.out("enqueue", "add", "a=1", "--app", "shop", "--wait") == "2"  # by the other
     assert supervisor.stop() == 0
+    assert started(supervisor.log) == [first, second, third]
     assert not any(psutil.pid_exists(pid) for pid in (first, second, third))
 
 

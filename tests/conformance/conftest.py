@@ -11,7 +11,7 @@ WITH_FUNCTIONS = {
     "test_enqueue", "test_claim", "test_settle", "test_beat", "test_progress", "test_cancel", "test_keys",
     "test_key_work", "test_batches", "test_batch_counts", "test_batch_end", "test_batch_adding", "test_follow_ups",
     "test_sources", "test_sources_breaker", "test_transitions", "test_retry", "test_reclaim", "test_expire",
-    "test_tallies",
+    "test_tallies", "test_family",
 }  # fmt: skip
 # The functions take jsonb, which keeps no NUL and no -0.0; and they refuse to make a row that cannot be stored.
 EXCEPT = (

@@ -79,7 +79,7 @@ PLANNING = {
 # What may be read from end to end on SQLite: indexes of few rows, and what the statement itself has put together.
 SMALL = (
     r"INDEX rowlock_(jobs_live_(running|due|expiry)|batches_open)"
-    r"|SCAN (lane|depth|horizon|head|named|first|ahead|f|CONSTANT ROW)$"
+    r"|SCAN (lane|depth|horizon|head|named|first|ahead|live|finished|made|members|f|CONSTANT ROW)$"
 )
 
 
@@ -297,6 +297,12 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "revive_remove": ({"gone": FEW}, None),
     "ending": ({"asked": ids()}, None),
     "keys_given_up": ({"gone": ids()}, None),
+    "parent_of": ({"job_id": numbered(1)}, None),
+    "relative": ({"job_id": numbered(1)}, None),
+    "children_of": ({"job_id": numbered(1), "n": 50}, "jobs_live_parent"),
+    "count_children": ({"job_id": numbered(1), "n": 1000}, "jobs_live_parent"),
+    "children_of_many": ({"asked": ids(), "n": 200}, "jobs_live_parent"),
+    "batch_members": ({"batch_id": BATCH_ID, "n": 200}, "jobs_live_batch"),
     "batch_left": ({"batch_id": BATCH_ID, "n": 100}, "jobs_live_batch"),
     "source_running": ({"source": "domain:1", "n": 10}, "jobs_live_slots"),
     "class_running": ({"group": "domain", "n": 10}, "jobs_live_slots"),

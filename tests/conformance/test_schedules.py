@@ -95,7 +95,7 @@ async def test_the_three_places_live_together(rig: Rig) -> None:
 
 @pytest.mark.parametrize("there", ["code", "config", "runtime"])
 @pytest.mark.parametrize("origin", ["code", "config", "runtime"])
-async def test_one_place_does_not_take_the_name_of_another(rig: Rig, there: str, origin: str) -> None:
+async def test_a_schedule_of_one_origin_cannot_replace_one_of_another_origin(rig: Rig, there: str, origin: str) -> None:
     await declare(rig, schedule(task="first"), origin=there)
     rig.clock.move(1)
     declared = await declare(rig, schedule(task="second"), schedule("free"), origin=origin)

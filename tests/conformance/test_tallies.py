@@ -3,6 +3,8 @@
 from collections import Counter
 from datetime import timedelta
 
+import pytest
+
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
@@ -143,6 +145,24 @@ async def test_queues_are_sampled_once_a_minute_by_one_process(rig: Rig, store: 
     assert [(one.ready, one.waiting, one.running) for one in found] == [(2, 1, 1)] * 2
     assert [round(one.oldest_seconds or 0) for one in found] == [7, 67]
     assert await store.run(tallies.samples(clock.now() - timedelta(hours=1), "links")) == {}
+
+
+async def test_of_too_many_samples_the_newest_are_told_and_of_each_hour_the_longest(
+    rig: Rig, store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since = clock.now() - timedelta(hours=1)
+    for minute in range(90):
+        if minute < 30:
+            await rig.enqueue(task="t")
+        await store.run(tallies.sample())
+        clock.move(60)
+    hours = (await store.run(tallies.samples(since, seconds=3600)))["default"]
+    assert [one.ready for one in hours][-1] == 30
+    assert len(hours) in (2, 3), "ninety minutes lie in two or three hours"
+    assert all(one.at.minute == 0 for one in hours)
+    monkeypatch.setattr(tallies, "MOST_SAMPLES", 5)
+    newest = (await store.run(tallies.samples(since)))["default"]
+    assert [(clock.now() - one.at).total_seconds() // 60 for one in newest] == [5, 4, 3, 2, 1]
 
 
 def test_a_percentile_is_estimated_within_its_bucket() -> None:

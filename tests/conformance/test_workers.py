@@ -4,6 +4,9 @@ import asyncio
 from contextlib import suppress
 from datetime import timedelta
 
+import pytest
+
+from rowlock.core.errors import NotAllowed, WorkerNotFound
 from rowlock.store import workers
 from rowlock.store.engines.operation import Operation
 from support.rig import Rig
@@ -25,7 +28,7 @@ async def test_a_registered_worker_is_listed_with_what_it_said(rig: Rig) -> None
 async def test_a_worker_is_alive_until_its_lease_without_a_sign_of_life_ends(rig: Rig) -> None:
     await rig.store.run(register(lease=60))
     rig.clock.move(59)
-    assert await rig.store.run(workers.seen("w", 3, 60)) is True
+    assert (await rig.store.run(workers.seen("w", 3, 60))).there
     seen = rig.clock.now()
     rig.clock.move(59)
     (worker,) = await rig.store.run(workers.workers())
@@ -36,10 +39,35 @@ async def test_a_worker_is_alive_until_its_lease_without_a_sign_of_life_ends(rig
 
 
 async def test_a_worker_whose_row_is_gone_is_told_to_register_again(rig: Rig) -> None:
-    assert await rig.store.run(workers.seen("w", 0, 60)) is False
+    assert not (await rig.store.run(workers.seen("w", 0, 60))).there
     assert await rig.store.run(workers.set_idle("w", True, 60)) is False
     await rig.store.run(register())
-    assert await rig.store.run(workers.seen("w", 0, 60)) is True
+    assert (await rig.store.run(workers.seen("w", 0, 60))).there
+
+
+async def test_a_worker_that_is_asked_to_end_hears_it_with_its_sign_of_life(rig: Rig) -> None:
+    await rig.store.run(register())
+    assert (await rig.store.run(workers.seen("w", 0, 60))).stop is None
+    asked = rig.clock.now()
+    for how, heard in (("drain", "drain"), ("stop", "stop"), ("drain", "stop")):  # what is urgent stays so
+        await rig.store.run(workers.ask_to_stop("w", how))  # type: ignore[arg-type]
+        assert (await rig.store.run(workers.seen("w", 0, 60))).stop == heard
+        rig.clock.move(1)
+    (worker,) = await rig.store.run(workers.workers())
+    assert (worker.stop_requested, worker.stop_requested_at) == ("stop", asked)
+
+
+async def test_a_worker_that_cannot_hear_is_not_asked_to_end(rig: Rig) -> None:
+    with pytest.raises(WorkerNotFound, match="'w'"):
+        await rig.store.run(workers.ask_to_stop("w", "drain"))
+    await rig.store.run(register(lease=60))
+    rig.clock.move(61)
+    with pytest.raises(NotAllowed, match="not been heard of"):
+        await rig.store.run(workers.ask_to_stop("w", "drain"))
+    await rig.store.run(workers.seen("w", 0, 60))
+    await rig.fetch("UPDATE {t}workers SET version = 'sql' RETURNING id")  # as rowlock.claim writes it
+    with pytest.raises(NotAllowed, match="SQL functions"):
+        await rig.store.run(workers.ask_to_stop("w", "drain"))
 
 
 async def test_registering_twice_is_one_worker(rig: Rig) -> None:
@@ -160,7 +188,7 @@ async def test_work_wakes_a_worker_that_sleeps_and_leaves_busy_ones_alone(rig: R
         await bell.close()
 
 
-async def test_nobody_rings_for_a_transaction_that_was_rolled_back(rig: Rig) -> None:
+async def test_a_rolled_back_transaction_sends_no_wake_up(rig: Rig) -> None:
     job = await rig.running(worker="w")
     ear = Ear(rig, job.id)
     bell = await rig.store.listen(ear.hear)

@@ -138,4 +138,4 @@ def test_an_option_that_is_added_to_the_record_is_carried_or_refused_by_name_eve
 
 
 def test_every_option_has_a_place_where_it_is_given() -> None:
-    assert all(option.places or option.name == "window" for option in OPTIONS.values())
+    assert all(option.places or option.name in ("window", "parent_id") for option in OPTIONS.values())

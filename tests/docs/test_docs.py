@@ -266,7 +266,8 @@ GLOSSARY = {
     "leases": "worker, slot, lease, claim, heartbeat, fence, settle, release, reclaim, sweep, wake-up",
     "crashes": "suspect, quarantine, conviction, set aside",
     "sources": "source, source class, gate, token bucket, breaker, probe, refusal, turn",
-    "inside": "engine, store, operation",
+    "operation": "alert, bridge, dead letter",
+    "inside": "lane, engine, store, operation",
 }
 COINED = r"\b(source|tick|settle|lease|breaker|suspect|quarantine|conviction|convicted|set aside|follow-up|batch)e?s?\b"
 

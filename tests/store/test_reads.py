@@ -18,7 +18,7 @@ def test_a_job_that_one_statement_missed_is_asked_for_once_more() -> None:
     assert [call.name for call in asked] == ["read_job", "read_job"]
 
 
-def test_what_is_no_id_is_not_asked_for() -> None:
+def test_reading_a_job_by_a_malformed_id_runs_no_statement() -> None:
     asked: list[Call] = []
     assert drive(reads.get("no id").start(), POSTGRES, lambda call: asked.append(call) or [], lambda _: None) is None
     assert asked == []

@@ -322,6 +322,13 @@ async def enqueues(ctx: Context) -> str:
     return (await ctx.enqueue(add, a=1)).id
 
 
+@app.task(runs_in="process", keep_logs=True)
+def keeps_lines(ctx: Context, last: str) -> None:
+    ctx.log.debug("too small to be kept")
+    ctx.log.warning("%s comes first", ctx.job_id)
+    ctx.log.info(last)
+
+
 # --- for the tests
 
 

@@ -139,6 +139,40 @@ async def test_a_receiver_that_fails_is_tried_again_and_nothing_overtakes(
     assert "503" in caplog.text
 
 
+async def test_an_alert_is_logged_at_once_although_an_earlier_one_cannot_be_sent(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = {**NOBODY, "late": {"when": "no_worker", "only": "links", "for": 60}}
+    async with receiving([500]) as receiver:
+        process = Alerts(settings(receiver, rules), store, "p1")
+        for _ in range(6):
+            await process.round()
+            await process.send()
+            clock.move(15)
+        heads = [record.getMessage().partition(":")[2].partition(":")[0].strip() for record in alerts_in(caplog)]
+        assert heads == ["nobody", "late"]
+        assert {received.verified(SECRET)["data"]["rule"] for received in receiver.got} == {"nobody"}
+        next_ = Alerts(settings(receiver, rules), store, "p2")
+        clock.move(46)
+        await next_.round()
+    assert len(alerts_in(caplog)) == 3, "the next process cannot know whether this one was logged: at least once"
+
+
+def alerts_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.getMessage().startswith("alert firing")]
+
+
+async def test_a_message_that_a_clock_ahead_has_put_off_is_sent_now(
+    store: Store, clock: FakeClock, receiver: Receiver
+) -> None:
+    process = Alerts(settings(receiver), store, "p1")
+    clock.move(3600)
+    await process.round()
+    clock.move(-3600)
+    await sent_by(process)
+    assert len(receiver.got) == 1
+
+
 async def test_a_message_that_is_refused_is_given_up_after_five_tries_and_the_next_one_has_its_turn(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -69,13 +69,14 @@ async def test_ticks_become_jobs_that_succeed_fail_time_out_and_are_retried(app:
             raise ConnectionError("not yet")
         return ctx.attempt
 
+    rows: list[dict[str, Any]] = []
+
     async def done() -> bool:
-        rows = await rows_of(app)
+        rows[:] = await rows_of(app)
         return len(rows) >= 8 and all(row["finished_at"] for row in rows)
 
     async with app.dispatcher(), working(app):
         await until(done, 30)
-    rows = await rows_of(app)
     by_task = {name: [row for row in rows if row["task"] == name] for name in ("greet", "fail", "hang", "flaky")}
     assert [(row["state"], row["result"]) for row in by_task["greet"][:2]] == [("succeeded", "hello ana")] * 2
     assert {(row["state"], row["max_attempts"]) for row in by_task["fail"]} == {("dead", 1)}

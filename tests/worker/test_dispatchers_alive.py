@@ -104,7 +104,7 @@ async def test_after_an_outage_the_first_one_back_does_not_retire_what_others_ha
         assert ticks == [(37,)], "one for each minute, those of the outage too"
 
 
-async def test_after_an_outage_what_nobody_has_any_more_is_retired_all_the_same(
+async def test_a_schedule_that_no_dispatcher_declares_after_an_outage_is_retired(
     database: str, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:

@@ -57,7 +57,14 @@ class Held:
         stops = Stopping(self.slots, nothing)
         registration = Registration(settings, "w", None, app.registry.here(), settings.pool_size)
         self.heart = Heart(
-            app, settings, self.slots, stops, registration, Outage(), registered_again=self._registered_again
+            app,
+            settings,
+            self.slots,
+            stops,
+            registration,
+            Outage(),
+            registered_again=self._registered_again,
+            asked_to_stop=nothing,
         )
         self.registered_again = 0
         self.store: Store

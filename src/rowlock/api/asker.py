@@ -18,13 +18,14 @@ class Asker:
     token_id: str | None = None  # the id of a Rowlock token; None with a JSON Web Token or a host application
     job_id: str | None = None  # with a watch token: the only job that they may read
     good_until: float | None = None  # when their JSON Web Token expires, in seconds since 1970
+    subject: str | None = None  # of an operator with a JSON Web Token: who it is
     expires_at: datetime | None = None  # of a token of ours
     csrf: str | None = None  # of a session in a cookie: the value that requests which change something must repeat
 
     @property
     def key(self) -> str:
         """The key under which rate limits count this sender."""
-        return self.token_id or f"{self.scope}:{self.owner}"
+        return self.token_id or f"{self.scope}:{self.subject or self.owner}"
 
     @property
     def is_operator(self) -> bool:

@@ -24,6 +24,9 @@ from rowlock.core.config import ApiSettings
 CSRF_HEADER = "X-Rowlock-CSRF"
 READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 LONGEST = 200  # characters of a session's secret
+# Browsers take a cookie whose name begins so over TLS alone, with the path / and from the very host: a server beside
+# this one (other.example.com) cannot plant it in the browsers of its visitors.
+HOST_ONLY = "__Host-"
 
 
 def cookie_name(connection: HTTPConnection) -> str:
@@ -42,12 +45,22 @@ def cookie_path(connection: HTTPConnection) -> str:
 
 
 def session_in(connection: HTTPConnection) -> str | None:
-    """The secret of the session in this request's cookie. None also when there are two: one of them was set by
-    somebody else on this host."""
-    wanted = cookie_name(connection)
+    """The secret of the session in this request's cookie. None also when there are two of one name: one of them was set
+    by somebody else on this host."""
     pairs = [pair.strip().partition("=") for line in connection.headers.getlist("cookie") for pair in line.split(";")]
-    found = [value for name, _, value in pairs if name == wanted]
-    return found[0] if len(found) == 1 and 0 < len(found[0]) <= LONGEST and found[0].isascii() else None
+    for wanted in _names(connection):
+        if found := [value for name, _, value in pairs if name == wanted]:
+            return found[0] if len(found) == 1 and 0 < len(found[0]) <= LONGEST and found[0].isascii() else None
+    return None
+
+
+def _names(connection: HTTPConnection) -> list[str]:
+    """The names under which a session may come, the safer one first. The other one does not count where it is known
+    that the browser speaks TLS; behind a proxy that nobody has named, that is not known."""
+    name = cookie_name(connection)
+    if cookie_path(connection) != "/":
+        return [name]
+    return [HOST_ONLY + name] if connection.scope["scheme"] in SECURE else [HOST_ONLY + name, name]
 
 
 def may_count(connection: HTTPConnection) -> bool:
@@ -87,19 +100,19 @@ def check_session(connection: HTTPConnection, asker: Asker) -> None:
 
 def set_cookie(connection: HTTPConnection, response: Response, secret: str, seconds: float) -> None:
     """Let the browser keep a session."""
-    # Behind a proxy that speaks TLS, and that nobody has named, only the page's origin tells of it.
-    secure = connection.scope["scheme"] in SECURE or connection.headers.get("origin", "").startswith("https:")
-    response.set_cookie(
-        cookie_name(connection),
-        secret,
-        max_age=int(seconds),
-        path=cookie_path(connection),
-        secure=secure,
-        httponly=True,
-        samesite="strict",
-    )
+    name, path, secure = _place(connection)
+    response.set_cookie(name, secret, max_age=int(seconds), path=path, secure=secure, httponly=True, samesite="strict")
 
 
 def clear_cookie(connection: HTTPConnection, response: Response) -> None:
     """Let the browser forget a session."""
-    response.delete_cookie(cookie_name(connection), cookie_path(connection), httponly=True, samesite="strict")
+    name, path, secure = _place(connection)
+    response.delete_cookie(name, path, secure=secure, httponly=True, samesite="strict")
+
+
+def _place(connection: HTTPConnection) -> tuple[str, str, bool]:
+    """Name and path of the cookie, and whether it is for TLS alone. Behind a proxy that speaks TLS, and that nobody has
+    named, only the page's origin tells of it."""
+    path, name = cookie_path(connection), cookie_name(connection)
+    secure = connection.scope["scheme"] in SECURE or connection.headers.get("origin", "").startswith("https:")
+    return HOST_ONLY + name if secure and path == "/" else name, path, secure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -28,11 +28,9 @@ from rowlock.api.shapes import (
 from rowlock.api.webhooks import accepted
 from rowlock.core.errors import InvalidArguments, JobNotFound, StoreError, TaskNotFound
 from rowlock.core.job import Job
-from rowlock.core.states import LIVE
-from rowlock.store import owned, reads, requests, tokens, webhooks
+from rowlock.store import owned, requests, tokens, webhooks
 from rowlock.store.ids import new_id, valid_id
 from rowlock.store.owned import EVERYONE
-from rowlock.store.reads import JobFilter
 from rowlock.store.webhooks import Webhook
 
 DEEPEST = 10_000  # a numbered page cannot begin after this many jobs; cursors have no limit
@@ -40,6 +38,7 @@ LONGEST_WAIT = 30.0  # the longest `Prefer: wait`
 WATCH_SECONDS = 3600.0
 KEY_SECONDS = 86_400.0  # how long an Idempotency-Key is remembered
 IN_FLIGHT_SECONDS = 30.0  # a request whose server died holds its key this long
+CROWDED = 1_000  # an owner with room for fewer jobs than this has them counted one by one
 
 JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The job's id, as returned when it was created")]
 
@@ -73,9 +72,10 @@ async def create_job(
     _check_depth(body.args, service.settings.argument_depth)
     owner = None if asker.owner is EVERYONE else str(asker.owner)
     with service.creating(asker.owner) as others:
-        await _check_room(service, asker, others)
+        crowded = owner is not None and await _is_crowded(service, owner, others)
         webhook = None if body.webhook is None else await accepted(service, owner, body.webhook)
-        job_id = await _create_once(service, task, body, owner, idempotency_key, webhook)
+        new = _New(task, body, owner, webhook, crowded)
+        job_id = await _create_once(service, new, idempotency_key)
     wait = _wait_of(prefer)
     if wait is not None:
         job = await _ended(service, asker, job_id, wait)
@@ -201,26 +201,38 @@ def _public_task(service: Service, name: str) -> Any:
     return task
 
 
-async def _check_room(service: Service, asker: Asker, others: int) -> None:
-    """Refuse a job that its owner has no room for. Each of the `others` that are being created takes its place already:
-    of requests that come at the same moment, none slips through."""
-    if asker.owner is EVERYONE:
-        return
+class _New(NamedTuple):
+    """A job to create."""
+
+    task: Any
+    body: NewJobShape
+    owner: str | None
+    webhook: Webhook | None
+    crowded: bool  # whether its owner's jobs must be counted again in the transaction that creates it
+
+
+async def _is_crowded(service: Service, owner: str, others: int) -> bool:
+    """Refuse a job that its owner has no room for. True if there is little room left: then each job is counted in the
+    transaction that creates it, one after the other in all servers, and none slips through. `others` are requests of
+    the owner that create a job in this server at this moment."""
     most = service.settings.jobs_per_owner
-    waiting, left = JobFilter(states=tuple(sorted(LIVE)), owner=str(asker.owner)), most - others
-    if left <= 0 or await service.run(reads.count(waiting, left)) >= left:
+    unfinished = await service.run(requests.unfinished(owner, most))
+    _check_room(unfinished, most)
+    return unfinished + others >= most - CROWDED
+
+
+def _check_room(unfinished: int, most: int) -> None:
+    if unfinished >= most:
         raise Refusal("TOO_MANY_JOBS", f"at most {most:,} jobs may wait or run", headers={"Retry-After": "60"})
 
 
-async def _create_once(
-    service: Service, task: Any, body: NewJobShape, owner: str | None, key: str | None, webhook: Webhook | None
-) -> str:
+async def _create_once(service: Service, new: _New, key: str | None) -> str:
     """Create the job, or find the job that an earlier request with the same Idempotency-Key created."""
     if key is None:
-        return await _create(service, task, body, owner, webhook)
-    body_hash = hashlib.sha256(json.dumps(body.model_dump(), sort_keys=True).encode()).hexdigest()
-    request = requests.Begun(owner, key, new_id())
-    earlier = await service.run(requests.earlier(owner, key))
+        return await _create(service, new)
+    body_hash = hashlib.sha256(json.dumps(new.body.model_dump(), sort_keys=True).encode()).hexdigest()
+    request = requests.Begun(new.owner, key, new_id())
+    earlier = await service.run(requests.earlier(new.owner, key))
     if earlier is None:
         earlier = await service.run(requests.begin(request, body_hash, KEY_SECONDS, IN_FLIGHT_SECONDS))
     if earlier is not None:
@@ -230,37 +242,33 @@ async def _create_once(
             raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
         return earlier.job_id
     try:
-        return await _create(service, task, body, owner, webhook, request)
+        return await _create(service, new, request)
     except BaseException:
         with contextlib.suppress(StoreError):  # if this fails, the key becomes free after IN_FLIGHT_SECONDS
             await service.run(requests.forget(request))
         raise
 
 
-async def _create(
-    service: Service,
-    task: Any,
-    body: NewJobShape,
-    owner: str | None,
-    webhook: Webhook | None,
-    request: requests.Begun | None = None,
-) -> str:
+async def _create(service: Service, new: _New, request: requests.Begun | None = None) -> str:
     """Create the job, its webhook and the record of its Idempotency-Key in one transaction."""
-    if webhook is None and request is None:
-        return await _enqueue(task, body, owner)
+    if new.webhook is None and request is None and not new.crowded:
+        return await _enqueue(new)
+    most = service.settings.jobs_per_owner
     async with service.client.transaction() as transaction:
-        job_id = await _enqueue(task, body, owner)
-        if webhook is not None and owner is not None:
-            await transaction.run(webhooks.add(job_id, owner, webhook))
+        if new.crowded and new.owner is not None:
+            _check_room(await transaction.run(requests.unfinished_alone(new.owner, most)), most)
+        job_id = await _enqueue(new)
+        if new.webhook is not None and new.owner is not None:
+            await transaction.run(webhooks.add(job_id, new.owner, new.webhook))
         if request is not None and not await transaction.run(requests.end(request, job_id)):
             # This request was paused for so long that another one has taken its key.
             raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
     return job_id
 
 
-async def _enqueue(task: Any, body: NewJobShape, owner: str | None) -> str:
+async def _enqueue(new: _New) -> str:
     try:
-        handle = await task.using(owner=owner).enqueue(**body.args)
+        handle = await new.task.using(owner=new.owner).enqueue(**new.body.args)
     except InvalidArguments as error:
         errors = [(f"args.{field}", message) for field, message in error.fields]
         raise Refusal("INVALID_ARGUMENTS", str(error), errors=errors) from None

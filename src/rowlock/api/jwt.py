@@ -66,9 +66,10 @@ class JwtVerifier:
                 options={"require": required, "verify_aud": settings.audience is not None},
             )
             until = float(claims["exp"]) + LEEWAY_SECONDS
+            subject = name(claims[settings.owner_claim], settings.owner_claim)
             if settings.operator_claim is not None and claims.get(settings.operator_claim) is True:
-                return Asker(EVERYONE, "operator", good_until=until)
-            return Asker(name(claims[settings.owner_claim], settings.owner_claim), good_until=until)
+                return Asker(EVERYONE, "operator", good_until=until, subject=subject)
+            return Asker(subject, good_until=until)
         except Exception as error:  # tokens are untrusted text: deeply nested, with a wrong kind of key, …
             log.info("a JSON Web Token was refused: %s", type(error).__name__)
             return None

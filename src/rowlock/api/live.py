@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, WebSocket
@@ -22,7 +23,6 @@ from rowlock.api.feed import Position, Watcher
 from rowlock.api.problems import UNUSABLE, Refusal, documented, unauthorized, unavailable
 from rowlock.api.service import Service, Serving, Who
 from rowlock.api.shapes import Shape, end_data, event_data
-from rowlock.core.job import Job
 from rowlock.store import tokens
 from rowlock.store.events import Event
 from rowlock.store.owned import EVERYONE
@@ -37,6 +37,7 @@ HELLO_BYTES = 16_384
 REFUSED, RESYNC, OVERLOADED, RESTART, TRY_LATER = 4401, 4409, 4429, 1012, 1013  # close codes of sockets
 
 router = APIRouter(tags=["live"])
+Messages = AsyncGenerator[dict[str, Any], None]
 
 
 class TicketShape(Shape):
@@ -59,24 +60,40 @@ async def create_ticket(service: Serving, asker: Who) -> TicketShape:
 # --- server-sent events
 
 
-async def _may_watch_all(service: Serving, asker: Who) -> AsyncIterator[Asker]:
-    """The sender, if they may watch all of their jobs. A dependency: once a stream has begun, it cannot be refused."""
+# Both streams are dependencies. What refuses them must come before the stream has begun. And a client may be cut off
+# while a message is sent to it: the messages are then closed here, with all that they hold, and not by Python's garbage
+# collection.
+
+LastEventId = Annotated[str | None, Header(max_length=100)]
+
+
+async def _of_all_jobs(
+    service: Serving, asker: Who, last_event_id: LastEventId = None
+) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """The messages about all jobs of the sender."""
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
     with service.connection(asker):
-        yield asker
+        async with aclosing(messages(service, asker, None, last_event_id)) as stream:
+            yield stream
 
 
-async def _watched_job(
-    service: Serving, asker: Who, job_id: Annotated[str, Path(alias="jobId", max_length=100)]
-) -> AsyncIterator[Job]:
-    """The job to watch."""
+async def _of_one_job(
+    service: Serving,
+    asker: Who,
+    job_id: Annotated[str, Path(alias="jobId", max_length=100)],
+    last_event_id: LastEventId = None,
+) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """The messages about one job."""
     job = await service.job_of(asker, job_id)
+
+    async def end() -> dict[str, Any] | None:
+        now = await service.job_of(asker, job.id)
+        return end_data(now, service.zone) if now.final else None
+
     with service.connection(asker):
-        yield job
-
-
-LastEventId = Annotated[str | None, Header(max_length=100)]
+        async with aclosing(messages(service, asker, job.id, last_event_id, end)) as stream:
+            yield stream
 
 
 @router.get(
@@ -84,11 +101,9 @@ LastEventId = Annotated[str | None, Header(max_length=100)]
     response_class=EventSourceResponse,
     responses=documented("FORBIDDEN", "TOO_MANY_CONNECTIONS", "INVALID_REQUEST"),
 )
-async def watch_jobs(
-    service: Serving, asker: Annotated[Asker, Depends(_may_watch_all)], last_event_id: LastEventId = None
-) -> AsyncIterator[ServerSentEvent]:
+async def watch_jobs(stream: Annotated[Messages, Depends(_of_all_jobs)]) -> AsyncIterator[ServerSentEvent]:
     """Events of all jobs of the token's owner."""
-    async for message in messages(service, asker, None, last_event_id):
+    async for message in stream:
         yield _server_sent(message)
 
 
@@ -97,16 +112,9 @@ async def watch_jobs(
     response_class=EventSourceResponse,
     responses=documented("JOB_NOT_FOUND", "TOO_MANY_CONNECTIONS", "INVALID_REQUEST"),
 )
-async def watch_job(
-    service: Serving, asker: Who, job: Annotated[Job, Depends(_watched_job)], last_event_id: LastEventId = None
-) -> AsyncIterator[ServerSentEvent]:
+async def watch_job(stream: Annotated[Messages, Depends(_of_one_job)]) -> AsyncIterator[ServerSentEvent]:
     """Events of one job; the stream ends with the job. For a job that has already ended, it sends only the end."""
-
-    async def end() -> dict[str, Any] | None:
-        now = await service.job_of(asker, job.id)
-        return end_data(now, service.zone) if now.final else None
-
-    async for message in messages(service, asker, job.id, last_event_id, end):
+    async for message in stream:
         yield _server_sent(message)
         if message.get("done"):
             return
@@ -178,10 +186,11 @@ def _read_hello(text: str) -> dict[str, Any]:
 async def _send(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:
     code = REFUSED  # the messages end when the token is no longer valid
     try:
-        async for message in messages(service, asker, asker.job_id, since):
-            async with asyncio.timeout(SEND_SECONDS):
-                await socket.send_json(message)
-            code = RESYNC if message["type"] == "resync" else REFUSED
+        async with aclosing(messages(service, asker, asker.job_id, since)) as stream:
+            async for message in stream:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await socket.send_json(message)
+                code = RESYNC if message["type"] == "resync" else REFUSED
     except UNUSABLE:
         code = TRY_LATER
     await _farewell(socket, RESTART if service.feed.ended else code)
@@ -220,7 +229,7 @@ async def messages(
     job_id: str | None,
     since: str | None,
     end: Callable[[], Awaitable[dict[str, Any] | None]] | None = None,
-) -> AsyncIterator[dict[str, Any]]:
+) -> Messages:
     """The messages for a client: `ready`, then events while the token is valid; `resync` if events would be missing.
     `end` returns how the watched job ended, if it ended before the watching began and no missed event shows it. An
     operator also gets the state of all queues and jobs, and its changes, with the position of the last event."""

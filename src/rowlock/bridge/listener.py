@@ -47,6 +47,7 @@ class Listener:
         self._ahead: asyncio.Task[list[Entry]] | None = None  # a read that was begun while a batch is written
         self._reads_ahead = True
         self._take_over_at = self._began = time.monotonic()
+        self._hand: Sequence[Entry] = ()  # what this round is about
 
     # --- one round
 
@@ -55,6 +56,7 @@ class Listener:
         self._began = time.monotonic()
         try:
             if entries := await self._read():
+                self._hand = entries
                 await self._handle(entries)
             self._trouble.worked()
         except TROUBLE as error:
@@ -66,6 +68,8 @@ class Listener:
         except BaseException:
             await self._start_over()
             raise
+        finally:
+            self._hand = ()
         return 0.0
 
     async def finish(self) -> None:
@@ -114,6 +118,7 @@ class Listener:
             found = await self._streams.take_over(name, self._takeover_seconds, BATCH)
             if not found:
                 continue
+            self._hand = [*taken, *found]
             often = await self._streams.deliveries(name, found)
             for entry in found:
                 if often.get(entry.id, 0) > MOST_DELIVERIES:
@@ -127,8 +132,15 @@ class Listener:
         bridges take over what stays untouched. Returns the delay before the next time."""
         if time.monotonic() - self._began < LONGEST_SECONDS:
             with suppress(*TROUBLE):  # the listener's own round tells of it
-                await self._streams.keep(PROGRESS, RESULTS)
+                await self._streams.keep(self._at_hand())
         return self._takeover_seconds / 4
+
+    def _at_hand(self) -> list[Entry]:
+        """What this bridge has read and not acknowledged. Redis may believe that it has more: the answer to a read may
+        have been lost. That is left to whoever takes it over."""
+        ahead = self._ahead
+        read = ahead.done() and not ahead.cancelled() and ahead.exception() is None if ahead is not None else False
+        return [*self._hand, *(ahead.result() if ahead is not None and read else ())]
 
     # --- what is read
 

@@ -13,6 +13,7 @@ import os
 import random
 import time
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from rowlock.bridge.messages import CANCELS, REQUESTS, request
 from rowlock.bridge.streams import TROUBLE, Streams, Trouble, place_of
@@ -31,7 +32,8 @@ from rowlock.store.engines.operation import Operation
 log = logging.getLogger("rowlock.bridge")
 
 BATCH = 1000
-MARK_SECONDS = 0.2  # after a request was sent
+MARK_SECONDS = 1.0  # after a request was sent
+FRESH_SECONDS = 1.0  # after a claim; then a job may have been cancelled, and is looked up before it is published
 IDLE_SECONDS = 1.0  # between looks for unsent rows that other bridges left
 COUNT_SECONDS = 0.2
 QUIET_SECONDS = 2.0  # after this long without an answer, a sent request is looked up in the stream
@@ -51,6 +53,8 @@ class Publisher:
         # Of each task, what its requests carry and the name of its result file.
         self._wanted = {name: (wanted, output_name(wanted or REPLAYS)) for name, wanted in requests.items()}
         self._fresh: list[Claimed] = []  # claimed by this bridge and not yet in the stream
+        self._fresh_since = 0.0  # when the oldest of them was claimed
+        self._created: dict[str, datetime] = {}  # when they were created, as far as the claim told it
         self._sent: dict[str, tuple[str, str]] = {}  # in the stream and not yet marked: token and entry of each job
         self._mark_at = 0.0
         self._look_at = 0.0
@@ -67,12 +71,14 @@ class Publisher:
     def take(self, claimed: list[Claimed], sent: float) -> None:
         """Accept claimed jobs, whose outbox rows are committed: `round` sends them."""
         self.unread += len(claimed)
+        if not self._fresh:
+            self._fresh_since = time.monotonic()
         self._fresh += claimed
         self.arrived.set()
 
     def plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]:
         """Claim jobs without a source."""
-        return outbox.publish(token, lanes, n, self._settings.takeover_seconds)
+        return outbox.publish(token, lanes, n, self._settings.takeover_seconds, self._created)
 
     def sourced(
         self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
@@ -109,9 +115,15 @@ class Publisher:
 
     async def _send_fresh(self) -> None:
         batch = self._fresh[:BATCH]
-        outgoing = await self._store.run(outbox.still_wanted(batch))
+        created = [self._created.get(job.id) for job in batch]
+        if None in created or time.monotonic() - self._fresh_since > FRESH_SECONDS:
+            outgoing = await self._store.run(outbox.still_wanted(batch))
+        else:
+            outgoing = [outbox.Outgoing(job, at) for job, at in zip(batch, created, strict=True) if at is not None]
         await self._send(outgoing)
         del self._fresh[: len(batch)]
+        for job in batch:
+            self._created.pop(job.id, None)
         await self._mark_in_time()
 
     async def _send_left(self) -> bool:

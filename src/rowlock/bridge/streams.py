@@ -128,21 +128,22 @@ class Streams:
 
     async def deliveries(self, name: str, entries: Sequence[Entry]) -> dict[str, int]:
         """How often these entries, in their order and pending of this consumer, were delivered, to any consumer."""
-        rows = await self._pending(name, entries[0].id, entries[-1].id)
+        rows = await self.redis.xpending_range(
+            self.key(name),
+            GROUP,
+            min=entries[0].id,
+            max=entries[-1].id,
+            count=MOST_PENDING,
+            consumername=self.consumer,
+        )
         return {row["message_id"].decode(): int(row["times_delivered"]) for row in rows}
 
-    async def keep(self, *names: str) -> None:
-        """Start the time anew after which others may take over the entries that this consumer was given."""
-        for name in names:
-            if ids := [row["message_id"] for row in await self._pending(name, "-", "+")]:
-                # With JUSTID this counts as no delivery. What was acknowledged meanwhile is left out by Redis.
-                await self.redis.xclaim(self.key(name), GROUP, self.consumer, 0, ids, justid=True)
-
-    async def _pending(self, name: str, first: str, last: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await self.redis.xpending_range(
-            self.key(name), GROUP, min=first, max=last, count=MOST_PENDING, consumername=self.consumer
-        )
-        return found
+    async def keep(self, entries: Sequence[Entry]) -> None:
+        """Start the time anew after which others may take over these entries, which this consumer was given."""
+        for name in sorted({entry.stream for entry in entries}):
+            ids = [entry.id for entry in entries if entry.stream == name]
+            # With JUSTID this counts as no delivery. What was acknowledged meanwhile is left out by Redis.
+            await self.redis.xclaim(self.key(name), GROUP, self.consumer, 0, ids, justid=True)
 
     async def begin_alone(self, entry: Entry) -> int:
         """Note that this bridge handles an entry alone; returns how many bridges noted that and no end of it, with this

@@ -68,7 +68,7 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
     code = 0
     for job_id, row in rows.items():
         if row is None:
-            complain(f"no job with id {job_id}")
+            complain(f"no job with id {job_id}; see: rowlock jobs list")
             code = NOT_FOUND
         elif row.id not in fitting and row.state in verb.possible:
             complain(f"job {job_id} stays {row.state}: {verb.otherwise}")

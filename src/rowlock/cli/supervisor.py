@@ -49,13 +49,17 @@ class Supervisor:
             children.tell(child, signal.SIGTERM)
 
     async def _keep(self, number: int) -> bool:
-        """Run a child, and restart it when it dies. False if it died too often, or ended with an error at the stop."""
+        """Run a child, and restart it when it dies, but not when it was told to end (`rowlock workers drain`). False if
+        it died too often, or ended with an error at the stop."""
         quick = 0
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._run_one(number)
             if self._stopping.is_set():
                 return code in (0, -signal.SIGTERM)  # -SIGTERM: it had not installed its handlers yet
+            if code == 0:
+                log.info("worker process %d has ended, as it was asked to; it is not started again", number)
+                return True
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
             if quick > GIVE_UP_AFTER:
                 log.error("worker process %d died %d times in a row; giving up", number, quick)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from rowlock.client.database import Database
+from rowlock.client.transactions import parent_in
 from rowlock.core.errors import BatchNotFound, NotAllowed
 from rowlock.core.options import name as checked_name
 from rowlock.core.options import name_or_none
@@ -88,7 +89,7 @@ class Batch:
 async def collecting(app: Database, name: str, owner: str | None, on_end: str | None) -> AsyncIterator[Batch]:
     """A new batch, sealed when the block ends, cancelled when it raises. `on_end` is a follow-up as JSON."""
     batch = Batch(app, new_id(), checked_name(name, "a batch's name"), name_or_none(owner, "owner"))
-    await app.perform(batches.make(batch.id, batch.name, batch.owner, on_end))
+    await app.perform(batches.make(batch.id, batch.name, batch.owner, on_end, parent_in(app)))
     try:
         yield batch
     except BaseException as raised:

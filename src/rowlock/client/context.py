@@ -22,7 +22,9 @@ KeepLine = Callable[[str, str], None]  # level, message
 class Enqueues(Protocol):
     """The part of a task that `ctx.enqueue()` uses."""
 
-    async def enqueue_under(self, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[Any]: ...
+    async def enqueue_under(
+        self, job_id: str, lease: LeaseKey | None, arguments: Mapping[str, Any]
+    ) -> JobHandle[Any]: ...
 
 
 class App(Opens, Protocol):
@@ -134,7 +136,7 @@ class Context:
             raise InvalidArguments("ctx.enqueue() works only in a job, not when the task is called as a function")
         wanted = self._app.get_task(task) if isinstance(task, str) else task
         lease = None if joined(self._app) else (self._job.id, self._job.token)
-        return await wanted.enqueue_under(lease, arguments)
+        return await wanted.enqueue_under(self._job.id, lease, arguments)
 
     def transaction(self) -> AbstractAsyncContextManager[Session]:
         """A block whose writes are committed together with this job's success, or not at all. Others see them after the

@@ -36,7 +36,7 @@ class Sending(Protocol):
 
 
 class Database:
-    """Opens the database on first use, once for each event loop, and runs operations where they belong."""
+    """Opens the database on first use, once for each event loop, and runs operations in the right transaction."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Database:
 
     @property
     def results(self) -> Results:
-        """Where files that jobs make are kept. It is made once: storage on a network has connections."""
+        """Where result files are kept. Made once, because storage on a network has connections."""
         settings = self.settings.results
         if self._results is None or self._results[0] is not settings:
             self._results = (settings, _open_results(settings, os.path.join(self._folder or "", settings.path)))

@@ -1,4 +1,4 @@
-"""Writes new jobs where they belong: on their own, in the transaction around, or on the caller's connection."""
+"""Inserts new jobs: in a transaction of their own, in the current transaction, or on the caller's connection."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ async def stored_task(
     client: Client, name: str, source: str | None, *, defaults: bool = False, how: str = ""
 ) -> Task[..., Any, Any]:
     """The task of that name. It takes any arguments and has the options that its worker stored; if no worker did,
-    `defaults` allows default options instead of an error. `how` ends the error with what else there is to do."""
+    `defaults` allows default options instead of an error. `how` ends the error message: what the user can do."""
     wanted = checked(name, "a task's name")
     found = await client.perform(tasks.find(wanted))
     if found is None and not defaults:

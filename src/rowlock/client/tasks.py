@@ -23,7 +23,7 @@ from rowlock.client.database import Database
 from rowlock.client.enqueue import enqueue_many, enqueue_one, enqueue_one_sync
 from rowlock.client.follow_ups import packed
 from rowlock.client.handle import JobHandle, Result
-from rowlock.client.transactions import LeaseKey
+from rowlock.client.transactions import LeaseKey, parent_in
 from rowlock.core.errors import ConfigError, InvalidArguments, TaskNotFound
 from rowlock.core.job import NewJob
 from rowlock.core.options import (
@@ -119,9 +119,10 @@ class Task(Generic[P, R, C]):
         row, new = self._job(args, kwargs)
         return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"))
 
-    async def enqueue_under(self, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[R]:
-        """Create a job on behalf of a running attempt; raises LeaseLost if the attempt has lost its lease."""
-        row, new = self._job((), arguments)
+    async def enqueue_under(self, job_id: str, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[R]:
+        """Create a job on behalf of the running attempt of a job; raises LeaseLost if `lease`, which is that attempt's,
+        was lost."""
+        row, new = self._job((), arguments, job_id)
         return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"), lease)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
@@ -141,7 +142,7 @@ class Task(Generic[P, R, C]):
                 "enqueue_many needs key= as a function of the arguments:"
                 " one fixed key would make all jobs but the first duplicates"
             )
-        new = self.shared()
+        new = _child(self.shared(), parent_in(self.app))
         derives = callable(source) or key is not None
         rows: list[NewRow] = []
         for number, kwargs in enumerate(arguments):
@@ -170,11 +171,13 @@ class Task(Generic[P, R, C]):
         """The source of this task's jobs, or the function that derives it from a job's arguments."""
         return self._given.get("source", self.options.source)
 
-    def _job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[NewRow, NewJob]:
+    def _job(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], parent: str | None = None
+    ) -> tuple[NewRow, NewJob]:
         """A new job: its own row (with an id only if `using` gave one), and the options that it shares with others."""
         self._check_it_can_run()
         text = self.arguments.pack(args, kwargs)
-        new, source = self.shared(), self._source
+        new, source = _child(self.shared(), parent or parent_in(self.app)), self._source
         if callable(source):
             found = self._source_of(source, self.arguments.with_defaults(text))
             new = dataclasses.replace(new, source=found)
@@ -262,6 +265,11 @@ class Task(Generic[P, R, C]):
         """The source of a job whose arguments are this JSON text."""
         source = self._source
         return self._source_of(source, self.arguments.with_defaults(text)) if callable(source) else source
+
+
+def _child(new: NewJob, parent: str | None) -> NewJob:
+    """The options of a job that this parent makes, if there is one."""
+    return new if parent is None else dataclasses.replace(new, parent_id=parent)
 
 
 AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]

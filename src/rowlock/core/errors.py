@@ -8,6 +8,7 @@ RowlockError
 ├── JobNotFound                 no job with that id
 ├── BatchNotFound               no batch with that id
 ├── ScheduleNotFound            no schedule of that name
+├── WorkerNotFound              no worker with that id
 ├── NotAllowed                  the state of a job or batch does not permit that
 ├── KeyConflict                 a key or batch was changed by a transaction that this one cannot see
 ├── LeaseLost                   this attempt no longer holds its job
@@ -76,6 +77,14 @@ class ScheduleNotFound(RowlockError, LookupError):
     def __init__(self, name: str) -> None:
         super().__init__(f"no schedule named {name!r}")
         self.name = name
+
+
+class WorkerNotFound(RowlockError, LookupError):
+    """No worker with that id."""
+
+    def __init__(self, worker_id: str) -> None:
+        super().__init__(f"no worker with id {worker_id!r}: workers that have ended are forgotten")
+        self.worker_id = worker_id
 
 
 class NotAllowed(RowlockError):

@@ -226,6 +226,8 @@ class JobOptions:
     expires_at: datetime | None = field(default=None, metadata=_about(_moment, "time", "using"))
     # The span that creates the job, as W3C Trace Context writes it.
     traceparent: str | None = field(default=None, metadata=_about(_traceparent, "text", "using"))
+    # The job that makes it, by its handler or by its end. Programs do not give it: it is set where jobs are made.
+    parent_id: str | None = field(default=None, metadata=_about(_as_given, "uuid"))
 
 
 def _list() -> dict[str, Option]:

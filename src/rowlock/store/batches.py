@@ -58,6 +58,8 @@ class BatchRow:
     cancelled: int
     expired: int
     last_error: str | None
+    parent_id: str | None = None  # the job whose handler made the batch
+    end_job: str | None = None  # the job that its end made (`on_end`)
 
     @property
     def over(self) -> bool:
@@ -171,9 +173,9 @@ def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]
 
 
 @operation(single=True)
-def make(batch_id: str, name: str, owner: str | None, on_end: str | None) -> Steps[None]:
-    """A new batch."""
-    yield Call("make_batch", batch_id=batch_id, name=name, owner=owner, on_end=on_end)
+def make(batch_id: str, name: str, owner: str | None, on_end: str | None, parent_id: str | None = None) -> Steps[None]:
+    """A new batch; `parent_id` is the job whose handler makes it."""
+    yield Call("make_batch", batch_id=batch_id, name=name, owner=owner, on_end=on_end, parent_id=parent_id)
 
 
 @operation(single=True, repeatable=True, hot=True)
@@ -184,7 +186,7 @@ def start(ids: Sequence[str]) -> Steps[None]:
 
 @operation(repeatable=True)
 def seal(batch_id: str) -> Steps[None]:
-    """No more jobs from outside. Waits for transactions that add to it. Whoever commits it ends the batch (`end`)."""
+    """No more jobs from outside. Waits for transactions that add jobs. After the commit the caller calls `end`."""
     yield Call("hold_batches", asked=[(batch_id,)])
     if not (yield Call("seal_batch", batch_id=batch_id)):
         raise BatchNotFound(batch_id)
@@ -197,9 +199,9 @@ def complete(ids: Collection[str]) -> Steps[list[str]]:
 
 
 async def end_after_commit(store: Store, ids: Collection[str]) -> None:
-    """Called once the commit of what may have completed these batches is over: an outcome, or a seal. Of two that are
-    written at the same moment neither sees the other before it commits; the one that commits last, looking then, sees
-    both. What fails here is done by the next sweep."""
+    """End these batches if they are complete, after the commit of an outcome or a seal. Two transactions that run at
+    one time do not see each other before they commit; the one that commits last looks afterwards and sees both. If this
+    fails, the next sweep does it."""
     if not ids:
         return
     try:
@@ -242,12 +244,13 @@ def end_complete(ids: Collection[str]) -> Steps[list[str]]:
             batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
             for job_id, args, new in _on_end(on_end, batch):
                 yield from add([(job_id, args)], new)
+                yield Call("set_end_job", batch_id=batch_id, job_id=job_id)
     return [batch_id for (batch_id,) in complete]
 
 
 def _on_end(stored: str, batch: BatchRow) -> list[tuple[str, str, NewJob]]:
     try:
-        return [follow_up(stored, batch.owner, {"batch": _told(batch)})]
+        return [follow_up(stored, batch.owner, {"batch": _told(batch)}, batch.parent_id)]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         # Another program wrote the row. The batch must end nevertheless.
         log.error("batch %s has an on_end that cannot be understood, and gets none: %r", batch.id, error)
@@ -307,7 +310,7 @@ def newest(n: int, before: str, owner: str | None = None, state: str | None = No
 
 @operation(single=True, repeatable=True)
 def prune(ago: float, n: int) -> Steps[int]:
-    """Forget up to `n` batches that ended so long ago."""
+    """Delete up to `n` batches that ended more than `ago` seconds ago."""
     return len((yield Call("prune_batches", ago=-ago, n=n)))
 
 
@@ -331,4 +334,6 @@ def batch_of(row: Row) -> BatchRow:
         cancelled=cancelled,
         expired=expired,
         last_error=row.last_error,
+        parent_id=row.parent_id,
+        end_job=row.end_job,
     )

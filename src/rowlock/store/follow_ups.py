@@ -44,16 +44,17 @@ def _follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, N
         "error_code": transition.error_code,
         "error_message": transition.error_message,
     }
-    return (follow_up(stored, job.owner, {"finished": finished}, job.traceparent),)
+    return (follow_up(stored, job.owner, {"finished": finished}, job.id, job.traceparent),)
 
 
 def follow_up(
-    stored: str, owner: str | None, args: dict[str, Any], traceparent: str | None = None
+    stored: str, owner: str | None, args: dict[str, Any], parent_id: str | None, traceparent: str | None = None
 ) -> tuple[str, str, NewJob]:
-    """The job (id, arguments, options) that a row carries; it may carry others in its turn. It belongs to the trace of
-    the job that it follows."""
+    """The job (id, arguments, options) that a row carries; it may carry others in its turn. It is a child of the job
+    that it follows, and belongs to its trace."""
     found: dict[str, Any] = json.loads(stored)
     task = found.pop("task")
     if found.pop("bare", False):  # the task takes no argument
         args = {}
-    return new_id(), json.dumps(args), NewJob(task, **{"owner": owner, "traceparent": traceparent} | from_json(found))
+    given = {"owner": owner, "traceparent": traceparent} | from_json(found) | {"parent_id": parent_id}
+    return new_id(), json.dumps(args), NewJob(task, **given)

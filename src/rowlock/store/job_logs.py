@@ -25,6 +25,7 @@ class NewLine(NamedTuple):
     ago: float  # seconds
     level: str
     message: str
+    skipped: int = 0  # how many lines of the job right before it were lost
 
 
 class Line(NamedTuple):
@@ -49,7 +50,7 @@ def write(lines: Sequence[NewLine]) -> Steps[None]:
     """Add lines, in their order, and forget the oldest ones of jobs that have too many."""
     numbers, rows = Counter[str](), []
     for line in lines:
-        numbers[line.job_id] += 1
+        numbers[line.job_id] += line.skipped + 1
         message = line.message.replace("\0", "")[:MOST_TEXT]
         rows.append((line.job_id, numbers[line.job_id], line.attempt, -max(line.ago, 0.0), line.level, message))
     yield Call("write_logs", line=rows)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from rowlock.core.errors import InvalidArguments
@@ -36,7 +35,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many jobs fit. Not exact: at least so many."""
+    """How many jobs match the filter. If not `exact`, there are at least `count`."""
 
     count: int
     exact: bool
@@ -150,13 +149,13 @@ def _indexes(filter: JobFilter, apart: bool = False) -> list[tuple[str, dict[str
     own."""
     wanted, given = set(filter.states or State), params(filter)
     live, final = wanted & LIVE, wanted & FINAL
-    by = "batch" if filter.batch is not None else "owner" if filter.owner is not None else None
+    by = next((name for name in ("batch", "parent", "owner") if getattr(filter, name) is not None), None)
     found: list[tuple[str, dict[str, Any]]] = []
     if live:
         found.append((f"live_{by}" if by else "live_running" if live == {State.RUNNING} else "live", given))
     if filter.schedule is not None and by is None:
         by = "schedule"
-    if by in ("batch", "schedule"):
+    if by in ("batch", "parent", "schedule"):
         return found + [(f"finished_{by}", given)] * bool(final)
     end = "finished_owner" if by else "finished"
     if final == FINAL and not apart:
@@ -164,9 +163,3 @@ def _indexes(filter: JobFilter, apart: bool = False) -> list[tuple[str, dict[str
     if State.SUCCEEDED in final:
         found.append((end, given | {"dead": False, "cancelled": False}))
     return found + [(f"{end}_{state}", given) for state in (State.DEAD, State.CANCELLED) if state in final]
-
-
-def ids_between(begin: datetime, end: datetime) -> Ids:
-    """The ids that were made from one moment to another. Ids that clients chose may lie anywhere."""
-    first, last = (max(0, int(moment.timestamp() * 1000)) << 80 for moment in (begin, end))
-    return Ids(_id(first), _id(last))

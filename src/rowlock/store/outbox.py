@@ -51,11 +51,16 @@ class Quiet(NamedTuple):
 
 
 @operation(single=True, hot=True)
-def publish(token: str, lanes: Sequence[Lane], n: int, patience: float) -> Steps[list[Claimed]]:
-    """Claim up to `n` ready jobs without a source for the stream, and write their requests."""
+def publish(
+    token: str, lanes: Sequence[Lane], n: int, patience: float, created: dict[str, datetime]
+) -> Steps[list[Claimed]]:
+    """Claim up to `n` ready jobs without a source for the stream, and write their requests. `created` gets the moment
+    at which each was created, where the engine tells it in the same statement; else `still_wanted` does."""
     if n > 0 and lanes and (yield from dialect()).moves_in_one_statement:
         given = {"worker": UNREAD, "token": token, "lane": lanes, "n": n, "lease": WHILE_UNREAD, "patience": patience}
-        return claim.in_claim_order((yield Call("publish", **given)), token, UNREAD)
+        rows = yield Call("publish", **given)
+        created |= {row[0]: moment(row[-1]) for row in rows}
+        return claim.in_claim_order([row[:-1] for row in rows], token, UNREAD)
     claimed = yield from claim.claim(UNREAD, token, lanes, n, WHILE_UNREAD).start()
     yield from _add(claimed, patience)
     return claimed
@@ -112,13 +117,13 @@ def mark_sent(sent: Sequence[tuple[str, str, str]]) -> Steps[None]:
 
 @operation(repeatable=True)
 def remove(ids: Sequence[int]) -> Steps[None]:
-    """These rows have no purpose any more."""
+    """Delete rows that are no longer needed."""
     yield Call("outbox_remove", gone=[(str(row_id),) for row_id in ids])
 
 
 @operation(read=True)
 def overdue(seconds: float, n: int) -> Steps[int]:
-    """How many messages any bridge might have sent for so long, up to `n`: where a bridge runs, none."""
+    """How many messages have been waiting for more than `seconds`, up to `n`. While a bridge runs, none should."""
     return int((yield Call("outbox_overdue", ago=-seconds, n=n))[0].number)
 
 

@@ -34,7 +34,7 @@ ASIDE_SHOWN = 100
 INDEXED = frozenset({State.RUNNING, State.DEAD, State.CANCELLED})  # states with an index of their own
 
 PLAIN = (
-    *("task", "queue", "owner", "source", "since", "until", "batch", "schedule", "error_code", "attempt"),
+    *("task", "queue", "owner", "source", "since", "until", "batch", "parent", "schedule", "error_code", "attempt"),
     "unchanged_since",
 )
 _JSON = ("args", "backoff", "result")
@@ -56,9 +56,10 @@ class JobFilter:
     since: datetime | None = None
     until: datetime | None = None
     batch: str | None = None
+    parent: str | None = None
     schedule: str | None = None
     error_code: str | None = None
-    attempt: int | None = None  # at least so many
+    attempt: int | None = None  # jobs with this attempt number or a higher one
     text: str | None = None  # somewhere in the arguments, as JSON writes it
     unchanged_since: datetime | None = None
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rowlock.store.engines.operation import Call, Steps, operation
+from rowlock.core.states import LIVE
+from rowlock.store import reads
+from rowlock.store.engines.operation import Call, Steps, dialect, operation
+from rowlock.store.reads import JobFilter
 
 
 class Begun(NamedTuple):
@@ -68,3 +71,20 @@ def forget(request: Begun) -> Steps[None]:
 def prune(n: int) -> Steps[int]:
     """Forget up to `n` requests whose time is up; answers how many."""
     return len((yield Call("prune_requests", n=n)))
+
+
+# --- how many jobs an owner may have
+
+
+@operation(read=True)
+def unfinished(owner: str, most: int) -> Steps[int]:
+    """How many jobs of an owner are not finished; `most` means that many or more."""
+    return (yield from reads.count(JobFilter(states=tuple(sorted(LIVE)), owner=owner), most).start())
+
+
+@operation()
+def unfinished_alone(owner: str, most: int) -> Steps[int]:
+    """As `unfinished`, and until the caller's transaction ends no other one can count and add a job of this owner."""
+    if (yield from dialect()).many_writers:
+        yield Call("lock_owner", owner=owner)
+    return (yield from unfinished(owner, most).start())

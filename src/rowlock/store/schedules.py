@@ -1,7 +1,8 @@
-"""Schedules: what is declared, which ticks fire, and what becomes of those that were missed.
+"""Schedules: declaring them, firing due ticks, and what happens to missed ticks.
 
-Any number of dispatchers run `fire` at the same time. Each takes the schedules that nobody else has in hand, and writes
-ticks, jobs and the next tick in one transaction, by the database's clock: no leader, and nothing in memory to lose.
+Any number of dispatchers run `fire` at the same time. Each locks the due schedules that no other dispatcher has
+locked, and writes ticks, jobs and the next tick in one transaction, by the database's clock. So there is no leader, and
+nothing in memory that could be lost.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class ScheduleRow:
     rule: str
     zone: str
     missed: str
+    missed_most: int
+    missed_seconds: float
     overlap: str
     queue: str
     priority: int
@@ -258,8 +261,8 @@ class _Due:
         return _first(self._parsed, self._starts_at, self._ends_at, self._now)
 
     def put_right(self) -> datetime | None:
-        """The tick that is next by the clock as it is: what is owed stays, what is further away than the rule says does
-        not."""
+        """The next tick by the corrected clock: due ticks stay due, a next tick that is further away than the rule says
+        is moved."""
         try:
             self._parsed = parse_rule(self.unread.rule, self.unread.zone, seconds=True)
         except InvalidArguments:
@@ -341,7 +344,7 @@ def remove(schedule_id: str) -> Steps[None]:
 
 @operation(repeatable=True)
 def register(dispatcher: str, declares: Sequence[str], lease: float, bell: str | None = None) -> Steps[Any]:
-    """A dispatcher is here; answers when it started, by the database's clock."""
+    """Write a dispatcher's row; returns when it started, by the database's clock."""
     listed = json.dumps(sorted(declares))
     rows = yield Call("register_dispatcher", id=dispatcher, declares=listed, lease=lease, bell=bell)
     return rows[0].started_at
@@ -349,7 +352,7 @@ def register(dispatcher: str, declares: Sequence[str], lease: float, bell: str |
 
 @operation(single=True, repeatable=True)
 def seen(dispatcher: str, lease: float) -> Steps[bool]:
-    """A dispatcher's sign of life; False when its row is gone."""
+    """Note that a dispatcher is alive; False when its row is gone."""
     return bool((yield Call("dispatcher_seen", id=dispatcher, lease=lease)))
 
 

@@ -1,4 +1,4 @@
-"""Workers' signs of life, and pausing queues."""
+"""The rows of workers (registered, alive, idle), and pausing queues."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal, NamedTuple
 
+from rowlock.core.errors import NotAllowed, WorkerNotFound
 from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.stored_json import names
 from rowlock.store.times import moment
 from rowlock.store.wake import wake_idle
 
+StopHow = Literal["drain", "stop"]
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker process, as it last said."""
+    """One worker process, as it last reported."""
 
     id: str
     hostname: str
@@ -30,6 +34,15 @@ class Worker:
     seen_at: datetime
     alive: bool
     memory_bytes: int | None = None  # resident, when it was last heard of
+    stop_requested: StopHow | None = None  # by an operator
+    stop_requested_at: datetime | None = None
+
+
+class Seen(NamedTuple):
+    """What a worker's sign of life found in its row."""
+
+    there: bool  # False: the row is gone and must be registered again
+    stop: StopHow | None  # what an operator asks of the worker
 
 
 @operation(single=True, repeatable=True)
@@ -44,7 +57,7 @@ def register(
     bell: str | None,
     lease: float,
 ) -> Steps[None]:
-    """Say that a worker is here, what it serves and how to wake it."""
+    """Write a worker's row: what it serves and how to wake it."""
     yield Call(
         "register_worker",
         id=worker,
@@ -60,9 +73,10 @@ def register(
 
 
 @operation(single=True, repeatable=True)
-def seen(worker: str, running: int, lease: float, memory: int | None = None) -> Steps[bool]:
-    """A sign of life; False when the row is gone and must be registered again."""
-    return bool((yield Call("worker_seen", id=worker, running=running, lease=lease, memory=memory)))
+def seen(worker: str, running: int, lease: float, memory: int | None = None) -> Steps[Seen]:
+    """Note that a worker is alive; says whether its row is still there, and whether it was asked to stop."""
+    rows = yield Call("worker_seen", id=worker, running=running, lease=lease, memory=memory)
+    return Seen(bool(rows), rows[0].stop_requested if rows else None)
 
 
 @operation(single=True, repeatable=True)
@@ -79,8 +93,8 @@ def remove(worker: str) -> Steps[None]:
 
 @operation(single=True, repeatable=True)
 def forget(n: int) -> Steps[int]:
-    """Remove up to `n` rows of workers that have long been silent; answers how many. One that lives after all is told
-    so by its next sign of life, and registers again."""
+    """Remove up to `n` rows of workers that have long been silent; answers how many. A worker
+    that is alive after all learns it from `seen`, and registers again."""
     return len((yield Call("forget_workers", n=n)))
 
 
@@ -103,9 +117,25 @@ def workers() -> Steps[list[Worker]]:
             seen_at=moment(row.seen_at),
             alive=bool(row.alive),
             memory_bytes=row.memory_bytes,
+            stop_requested=row.stop_requested,
+            stop_requested_at=moment(row.stop_requested_at),
         )
         for row in rows
     ]
+
+
+@operation(repeatable=True)
+def ask_to_stop(worker: str, how: StopHow) -> Steps[None]:
+    """Ask a worker to take no more jobs and to end: after those that it runs (drain), or now (stop), when it gives them
+    back. It reads that with its next heartbeat."""
+    if (yield Call("ask_worker_to_stop", id=worker, how=how)):
+        return
+    there = yield Call("find_worker", id=worker)
+    if not there:
+        raise WorkerNotFound(worker)
+    if there[0].version == "sql":
+        raise NotAllowed(f"worker {worker!r} calls the SQL functions and cannot be asked: stop its program")
+    raise NotAllowed(f"worker {worker!r} has not been heard of lately and would not hear this: end its process")
 
 
 @operation(single=True, repeatable=True)

@@ -36,6 +36,7 @@ FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
 KEPT_SECONDS = 86_400.0  # a message that nobody takes is given up after this long
 REFUSED_TRIES = 5  # answers such as 400 will not change: then the next message has its turn
 IDLE_SECONDS = 3600.0  # the sender sleeps until it is woken
+MOST_UNSENT = 10_000  # messages that are looked through for those to log
 ANY_PORT = range(1, 65_536)
 
 
@@ -57,6 +58,7 @@ class Alerts:
         self._holder, self._token = holder, new_token()
         self._lease = LEASE_ROUNDS * settings.check_seconds
         self._holds, self._wake = False, asyncio.Event()
+        self._logged = frozenset[str]()  # unsent messages that this process has logged
 
     def start(self, loops: Loops) -> None:
         """Begin, as two loops: a receiver that is slow to answer must not delay the next look."""
@@ -85,18 +87,27 @@ class Alerts:
             return taken * random.uniform(1.0, 1.1)
         facts = await self._store.run(alerts.facts(self._rules))
         self._holds = await self._store.run(alerts.evaluate(self._token, self._rules, facts))
+        if self._holds:
+            await self._log_unsent()
         self._wake.set()
         return self._settings.check_seconds if self._holds else 0.0
+
+    async def _log_unsent(self) -> None:
+        """Log each message that nobody has tried to send. Not when it is sent: messages are sent in their order, and a
+        receiver that fails for an hour would keep all that follow out of the log, too."""
+        unsent = await self._store.run(alerts.unsent(MOST_UNSENT))
+        for message in unsent:
+            if message.attempts == 0 and message.id not in self._logged:
+                _log(message)
+        self._logged = frozenset(message.id for message in unsent)
 
     async def send(self) -> float:
         """Send the oldest message, if this process has the lease; returns the delay before the next."""
         message = await self._store.run(alerts.first_message()) if self._holds else None
         if message is None:
             return IDLE_SECONDS
-        if message.wait > 0:
+        if 0 < message.wait <= LONGEST_RETRY:  # a longer one was written by a clock that was ahead
             return message.wait
-        if message.attempts == 0:
-            _log(message)
         try:
             await deliver(self._settings, message)
         except NotDelivered as error:

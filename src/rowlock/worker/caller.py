@@ -17,7 +17,7 @@ from rowlock.client.arguments import to_json
 from rowlock.client.client import Client
 from rowlock.client.context import Context, Report
 from rowlock.client.tasks import Task
-from rowlock.client.transactions import AttemptTransaction, given_back, leave
+from rowlock.client.transactions import AttemptTransaction, given_back, leave, runs
 from rowlock.core.error_text import said
 from rowlock.core.errors import InvalidArguments, LeaseLost, ResultsUnavailable, StoreUnavailable
 from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
@@ -25,7 +25,7 @@ from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
 from rowlock.store import jobs, leases
 from rowlock.worker.classify import ArgumentsMisfit, InvalidResult, Overran
-from rowlock.worker.job_lines import JobLines
+from rowlock.worker.job_lines import KeepsLines
 from rowlock.worker.running import Running
 
 NOTHING = Succeeded(None)
@@ -47,7 +47,7 @@ class Caller:
         report: Callable[[Running], Report],
         blocking: Blocking,
         overran: Callable[[Running], None],
-        lines: JobLines | None = None,
+        lines: KeepsLines | None = None,
     ) -> None:
         self._app, self._resources = app, resources
         self._report, self._blocking, self._overran, self._lines = report, blocking, overran, lines
@@ -60,6 +60,7 @@ class Caller:
         except InvalidArguments as error:
             raise ArgumentsMisfit(said(error)) from None
         attempt.blocking = not task.is_async
+        runs(app, job.id)
         ctx = attempt.ctx
         if task.takes_context or app.middlewares or attempt.blocking:
             ctx = attempt.ctx = Context(

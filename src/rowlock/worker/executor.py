@@ -64,7 +64,7 @@ class Executor:
         slots.start_waiting = self.start_waiting
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
-        self._children, self._quarantine = Children(app, slots.size), Quarantine(app)
+        self._children, self._quarantine = Children(app, slots.size, lines), Quarantine(app, lines)
         self._caller = Caller(
             app,
             resources,

@@ -21,6 +21,7 @@ from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
 from rowlock.store import Store, leases, open_store, workers
 from rowlock.store.engines.outage import Outage
+from rowlock.store.workers import StopHow
 from rowlock.worker.registration import Registration, resident_bytes
 from rowlock.worker.running import Running
 from rowlock.worker.slots import Slots
@@ -55,10 +56,11 @@ class Heart:
         outage: Outage,
         *,
         registered_again: Callable[[], None],
+        asked_to_stop: Callable[[StopHow], None],
     ) -> None:
         self._app, self._slots, self._stopping, self._registration = app, slots, stopping, registration
         self._beat_seconds, self._lease = settings.heartbeat_seconds, settings.lease_seconds
-        self._outage, self._registered_again = outage, registered_again
+        self._outage, self._registered_again, self._asked_to_stop = outage, registered_again, asked_to_stop
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -197,7 +199,10 @@ class Heart:
             for attempt in due:
                 if attempt.job.id in still and attempt.job.id not in renewed:
                     self._row_is_locked(store, attempt, sent)
-        if not await store.run(workers.seen(self._slots.id, self._slots.occupied, self._lease, resident_bytes())):
+        seen = await store.run(workers.seen(self._slots.id, self._slots.occupied, self._lease, resident_bytes()))
+        if seen.stop is not None:
+            self._loop.call_soon_threadsafe(self._asked_to_stop, seen.stop)
+        if not seen.there:
             # The row was removed: this worker was out of touch for so long that it was believed dead.
             await self._registration.write(store)
             self._loop.call_soon_threadsafe(self._registered_again)

@@ -1,36 +1,57 @@
-"""Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together.
-
-A task that runs in a process of its own keeps none.
-"""
+"""Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together. A child process
+sends its lines to its parent (processes/to_parent.py)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from rowlock.core.error_text import clean
 from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed
 from rowlock.store import job_logs
 from rowlock.store.engines.engine import Store
-from rowlock.store.job_logs import MOST_TEXT, NewLine
+from rowlock.store.job_logs import KEPT, MOST_TEXT, NewLine
 
 log = logging.getLogger("rowlock.worker")
 
 PERIOD = 0.5
-MOST_WAITING = 10_000  # lines that wait to be written; with more, the oldest are lost
+MOST_WAITING = 10_000  # lines that wait to be written
 AT_ONCE = 500
 
 
+class KeepsLines(Protocol):
+    """What keeps the lines of jobs."""
+
+    def keeper(self, job: Claimed) -> Callable[[str, str], None]: ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The lines of one job that wait to be written: when, attempt, level, text."""
+
+    lines: deque[tuple[float, int, str, str]] = field(default_factory=deque)
+    lost: int = 0  # how many lines before these are lost
+
+    def lose_one(self) -> None:
+        self.lines.popleft()
+        self.lost += 1
+
+
 class JobLines:
-    """Lines that wait to be written."""
+    """Lines that wait to be written. Of too many, a job loses its own oldest ones, which would not be kept anyway, and
+    not those of other jobs."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: deque[tuple[float, str, int, str, str]] = deque(maxlen=MOST_WAITING)
+        self._waiting: dict[str, _Waiting] = {}  # by job
+        self._count, self._lock = 0, threading.Lock()
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
         self._writing: asyncio.Future[None] | None = None
@@ -39,13 +60,40 @@ class JobLines:
         """The function that keeps a line (level, message) of one attempt."""
 
         def keep(level: str, message: str) -> None:
-            first = not self._waiting
-            text = clean(message, MOST_TEXT)
-            self._waiting.append((time.monotonic(), job.id, job.attempt, level, text))
-            if first:
+            line = (time.monotonic(), job.attempt, level, clean(message, MOST_TEXT))
+            if self._add(job.id, line):
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
         return keep
+
+    def _add(self, job_id: str, line: tuple[float, int, str, str]) -> bool:
+        """Let a line wait; answers whether it is the only one."""
+        with self._lock:
+            own = self._waiting.setdefault(job_id, _Waiting())
+            own.lines.append(line)
+            self._count += 1
+            if len(own.lines) > KEPT:
+                own.lose_one()
+                self._count -= 1
+            elif self._count > MOST_WAITING:
+                max(self._waiting.values(), key=lambda one: len(one.lines)).lose_one()
+                self._count -= 1
+            return self._count == 1
+
+    def _take(self) -> list[NewLine]:
+        """The next lines to write, those of one job together."""
+        taken, now = list[NewLine](), time.monotonic()
+        with self._lock:
+            while self._waiting and len(taken) < AT_ONCE:
+                job_id, own = next(iter(self._waiting.items()))
+                while own.lines and len(taken) < AT_ONCE:
+                    at, attempt, level, text = own.lines.popleft()
+                    taken.append(NewLine(job_id, attempt, now - at, level, text, own.lost))
+                    own.lost = 0
+                if not own.lines:
+                    del self._waiting[job_id]
+            self._count -= len(taken)
+        return taken
 
     async def round(self) -> float:
         """Wait for lines and write them. Returns the delay before the next."""
@@ -64,10 +112,7 @@ class JobLines:
 
     async def _write(self) -> None:
         """Lines that cannot be written are lost: they must not hold up the jobs."""
-        while self._waiting:
-            now = time.monotonic()
-            taken = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
-            lines = [NewLine(job_id, attempt, now - at, level, text) for at, job_id, attempt, level, text in taken]
+        while lines := self._take():
             try:
                 await self._store.run(job_logs.write(lines))
             except StoreError as error:

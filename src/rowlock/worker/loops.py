@@ -98,5 +98,9 @@ class Loops:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def join(self) -> None:
-        """Wait for ever; raises the error that ended a loop."""
-        await asyncio.gather(*self._tasks.values())
+        """Wait until all loops were stopped; raises the error that ended one."""
+        if self._tasks:
+            ended, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+            for task in ended:
+                if not task.cancelled():
+                    task.result()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import multiprocessing
 import random
 import time
@@ -23,6 +24,7 @@ from rowlock.signals.meters import TimedStore, WorkerMeter, check_installed, sho
 from rowlock.store import leases, retention
 from rowlock.store import tasks as stored_tasks
 from rowlock.store.engines.engine import Store, Wakeups
+from rowlock.store.workers import StopHow
 from rowlock.worker import listeners
 from rowlock.worker.alerts import alerts_of
 from rowlock.worker.batch_marks import BatchMarks
@@ -57,6 +59,8 @@ class WorkerPool:
         self.app, self.id = app, worker_id()
         self._started = self._stopping = False
         self._deadline = 0.0
+        self._stopped = asyncio.Event()
+        self._asked: asyncio.Task[None] | None = None  # the stop that an operator has asked for
         self._exits = AsyncExitStack()  # what a failed start closes again
         self._store: Store
         self.endpoint: Endpoint | None = None
@@ -144,6 +148,7 @@ class WorkerPool:
             self._registration,
             store.outage,
             registered_again=self._claimer.forgotten,
+            asked_to_stop=self._asked_to_stop,
         )
         self._batches = BatchMarks(store, self._loops)
         self.executor = Executor(
@@ -203,8 +208,11 @@ class WorkerPool:
     # --- run
 
     async def join(self) -> None:
-        """Wait for ever; raises if one of the worker's loops has died, so that a supervisor can restart the process."""
+        """Wait until the worker has stopped; raises if one of its loops has died, so that a supervisor can restart the
+        process."""
         await self._loops.join()
+        if self._asked is not None:
+            await self._asked
 
     async def _poll_and_assign(self) -> float:
         """One round of claiming for the free slots; returns the delay before the next."""
@@ -253,11 +261,23 @@ class WorkerPool:
 
     async def stop(self, timeout: float | None = None) -> None:
         """Stop: let running attempts finish for `shutdown_timeout_seconds`, then release them without using up a
-        try."""
-        if self._stopping or not self._started:
+        try. A stop that is under way (an operator's drain has no time limit) gets this one's time limit, if that is
+        earlier, and is waited for."""
+        if not self._started:
             return
         grace = self.settings.shutdown_timeout_seconds if timeout is None else timeout
-        self._stopping, self._deadline = True, time.monotonic() + grace
+        until = time.monotonic() + grace
+        if self._stopping:
+            self._deadline = min(self._deadline, until)
+            await self._stopped.wait()
+            return
+        self._stopping, self._deadline = True, until
+        try:
+            await self._stop(grace)
+        finally:
+            self._stopped.set()
+
+    async def _stop(self, grace: float) -> None:
         self._claimer.close()
         self.slots.closed = True
         await self._loops.finish("claim", timeout=min(grace, CLAIM_SECONDS))
@@ -280,6 +300,17 @@ class WorkerPool:
     def hurry(self) -> None:
         """Release the running attempts of a stop that is under way now, without waiting for its timeout."""
         self._deadline = time.monotonic()
+
+    def _asked_to_stop(self, how: StopHow) -> None:
+        """An operator asks this worker to end, after the jobs that it runs or now; each heartbeat says it again."""
+        if how == "stop":
+            self.hurry()
+        if self._asked is None and not self._stopping:
+            ends = "gives them back" if how == "stop" else "ends after them"
+            log.info(
+                "an operator asks for a %s: %d jobs run here; takes no more, and %s", how, self.slots.occupied, ends
+            )
+            self._asked = asyncio.ensure_future(self.stop(0.0 if how == "stop" else math.inf))
 
     async def _give_back_unstarted(self, seconds: float) -> None:
         """Release jobs that are claimed but not started. A claim whose reply was lost may have claimed jobs, too: ask

@@ -48,9 +48,16 @@ class Export(NamedTuple):
     progress: int
 
 
-async def add_user(tx: Session, owner: str) -> None:
-    """Write down an owner when something of theirs is first stored."""
-    await tx.execute("INSERT INTO replays_users (id) VALUES ($1) ON CONFLICT (id) DO NOTHING", owner)
+async def hold_user(tx: Session, owner: str) -> None:
+    """Write down an owner when something of theirs is first stored, and lock them until the transaction ends: two
+    requests at the same moment would both find room for one more."""
+    await tx.execute(
+        """
+        INSERT INTO replays_users (id) VALUES ($1)
+        ON CONFLICT (id) DO UPDATE SET created_at = replays_users.created_at
+        """,
+        owner,
+    )
 
 
 # --- matches
@@ -72,6 +79,11 @@ async def add_match(tx: Session, match_id: str, owner: str, title: str, played_a
         title,
         None if played_at is None else played_at.astimezone(UTC),
     )
+
+
+async def number_of_matches(db: Reads, owner: str) -> int:
+    """How many matches an owner has."""
+    return int((await db.fetch("SELECT count(*) FROM replays_matches WHERE owner_user_id = $1", owner))[0][0])
 
 
 async def matches(db: Reads, owner: str, offset: int, limit: int) -> list[Match]:
@@ -117,6 +129,11 @@ async def add_replay(
         *head,
         data,
     )
+
+
+async def number_of_replays(db: Reads, owner: str) -> int:
+    """How many replays an owner has."""
+    return int((await db.fetch("SELECT count(*) FROM replays_replays WHERE owner_user_id = $1", owner))[0][0])
 
 
 async def replays(db: Reads, owner: str, match_id: str | None, offset: int, limit: int) -> list[Head]:

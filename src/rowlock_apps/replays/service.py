@@ -21,6 +21,7 @@ from rowlock_apps.replays.replay import ExportFailed, Replay, check
 T = TypeVar("T")
 MATCH, REPLAY = "MATCH", "REPLAY"
 INPUTS = ".inputs"  # below the exports: replays as files, for workers, which read no database
+MOST_REPLAYS = MOST_MATCHES = 1_000  # that one user may have
 
 
 class Missing(Exception):
@@ -39,6 +40,14 @@ class InUse(Exception):
         self.what = what
 
 
+class TooMany(Exception):
+    """This owner may have no more matches or replays (`what`)."""
+
+    def __init__(self, what: str, most: int) -> None:
+        super().__init__(f"a user may have {most:,}; delete one that is no longer needed")
+        self.what = what
+
+
 # --- matches
 
 
@@ -46,7 +55,9 @@ async def create_match(app: Rowlock, owner: str, title: str, played_at: datetime
     """A new match."""
     match_id = str(uuid.uuid4())  # no counter: strangers could guess the ids of others
     async with app.transaction() as tx:
-        await records.add_user(tx, owner)
+        await records.hold_user(tx, owner)
+        if await records.number_of_matches(tx, owner) >= MOST_MATCHES:
+            raise TooMany(MATCH, MOST_MATCHES)
         await records.add_match(tx, match_id, owner, title, played_at)
         return _found(await records.find_match(tx, owner, match_id), MATCH)
 
@@ -64,7 +75,7 @@ async def match(app: Rowlock, owner: str, match_id: str) -> Match:
 async def delete_match(app: Rowlock, owner: str, match_id: str) -> None:
     """Delete a match that has no replays."""
     async with app.transaction() as tx:
-        await _hold_match(tx, owner, match_id)
+        match_id = await _hold_match(tx, owner, match_id)
         if _found(await records.find_match(tx, owner, match_id), MATCH).replays:
             raise InUse(MATCH, "the match has replays; delete these first")
         await records.delete_match(tx, match_id)
@@ -77,9 +88,11 @@ async def create_replay(app: Rowlock, owner: str, title: str, match_id: str | No
     """A new replay, of a match or of none."""
     replay_id = str(uuid.uuid4())
     async with app.transaction() as tx:
-        await records.add_user(tx, owner)
+        await records.hold_user(tx, owner)
+        if await records.number_of_replays(tx, owner) >= MOST_REPLAYS:
+            raise TooMany(REPLAY, MOST_REPLAYS)
         if match_id is not None:
-            await _hold_match(tx, owner, match_id)
+            match_id = await _hold_match(tx, owner, match_id)
         head = (title, match_id, replay.duration_ms, len(replay.frames))
         await records.add_replay(tx, owner, replay_id, head, replay.model_dump_json(by_alias=True))
         return _found(await records.find_replay(tx, owner, replay_id), REPLAY)
@@ -96,18 +109,19 @@ async def replays(
 async def replay(app: Rowlock, owner: str, replay_id: str) -> tuple[Head, Replay, list[Export]]:
     """One replay with its frames."""
     head = _found(await records.find_replay(app, owner, _id(replay_id, REPLAY)), REPLAY)
-    data = Replay.model_validate_json(_found(await records.data_of(app, owner, replay_id), REPLAY))
-    return head, data, await records.newest_exports(app, [replay_id])
+    data = Replay.model_validate_json(_found(await records.data_of(app, owner, head.id), REPLAY))
+    return head, data, await records.newest_exports(app, [head.id])
 
 
 async def delete_replay(app: Rowlock, owner: str, replay_id: str) -> None:
-    """Delete a replay that is not being exported."""
+    """Delete a replay that is not being exported. Its file goes before the commit: a process that dies in between
+    leaves a replay without a file, which the next export writes again, and never a file without a replay."""
     async with app.transaction() as tx:
-        await _hold_replay(tx, owner, replay_id)
+        replay_id = await _hold_replay(tx, owner, replay_id)
         if await records.is_exported(tx, replay_id):
             raise InUse(REPLAY, "an export of the replay is not finished; cancel it, or wait for its end")
         await records.delete_replay(tx, replay_id)
-    input_path(app, replay_id).unlink(missing_ok=True)
+        await asyncio.to_thread(input_path(app, replay_id).unlink, missing_ok=True)
 
 
 # --- exports
@@ -119,12 +133,20 @@ async def create_export(app: Rowlock, owner: str, replay_id: str, job_type: str)
     the outputPath and publishes the request."""
     head = _found(await records.find_replay(app, owner, _id(replay_id, REPLAY)), REPLAY)
     check(head.frame_count, head.duration_ms)
-    path = input_path(app, replay_id)
+    path = input_path(app, head.id)
     if not await asyncio.to_thread(path.exists):  # its content never changes
-        data = _found(await records.data_of(app, owner, replay_id), REPLAY)
+        data = _found(await records.data_of(app, owner, head.id), REPLAY)
         await asyncio.to_thread(write_input, path, data)
+    try:
+        return await _create_job(app, owner, head, path, job_type)
+    except Missing:  # it was deleted meanwhile, before its file was written
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+        raise
+
+
+async def _create_job(app: Rowlock, owner: str, head: Head, path: Path, job_type: str) -> str:
     async with app.transaction() as tx:
-        await _hold_replay(tx, owner, replay_id)
+        replay_id = await _hold_replay(tx, owner, head.id)
         arguments = {"replayId": replay_id, "inputPath": str(path), "durationMs": head.duration_ms}
         job = await app.get_task(job_type).using(owner=owner, key=replay_id, unique="until_done").enqueue(**arguments)
         await records.add_export(tx, job.id, replay_id, owner, job_type)
@@ -153,18 +175,25 @@ def write_input(path: Path, text: str) -> None:
         raise ExportFailed("EXPORTS_FULL", f"the replay cannot be written to the exports: {error.strerror}") from None
 
 
-async def _hold_match(tx: Session, owner: str, match_id: str) -> None:
-    if not await records.hold_match(tx, owner, _id(match_id, MATCH)):
+async def _hold_match(tx: Session, owner: str, given: str) -> str:
+    """Lock a match; its id as it is stored."""
+    match_id = _id(given, MATCH)
+    if not await records.hold_match(tx, owner, match_id):
         raise Missing(MATCH)
+    return match_id
 
 
-async def _hold_replay(tx: Session, owner: str, replay_id: str) -> None:
-    if not await records.hold_replay(tx, owner, _id(replay_id, REPLAY)):
+async def _hold_replay(tx: Session, owner: str, given: str) -> str:
+    """Lock a replay; its id as it is stored."""
+    replay_id = _id(given, REPLAY)
+    if not await records.hold_replay(tx, owner, replay_id):
         raise Missing(REPLAY)
+    return replay_id
 
 
 def _id(given: str, what: str) -> str:
-    """An id as it is stored. Other text names nothing; some of it PostgreSQL would refuse even to compare."""
+    """An id as it is stored: a request may spell it in capitals or without hyphens. Other text names nothing; some of
+    it PostgreSQL would refuse even to compare."""
     try:
         return str(uuid.UUID(given))
     except ValueError:

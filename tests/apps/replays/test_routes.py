@@ -1,6 +1,8 @@
 """S3.34: the routes of replays and matches that do not concern jobs: create, list, read, delete, each for its owner."""
 
 import asyncio
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from api.conftest import Api
 from apps.replays.replays import ask_export, create, replay
+from rowlock_apps.replays import service
 from support.remote import until
 
 
@@ -142,24 +145,102 @@ async def test_a_replay_is_not_deleted_while_it_is_exported(api: Api, ana: str) 
     assert list((api.app.results.path / ".inputs").iterdir()) == [], "the replay's file goes with the replay"
 
 
-@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-async def test_of_an_export_and_a_delete_at_the_same_moment_the_second_sees_the_first(
-    api: Api, ana: str, url: str
-) -> None:
-    """Neither is a job left without its replay, nor is a replay deleted under its job."""
+async def test_a_replay_whose_file_cannot_be_removed_stays(api: Api, ana: str) -> None:
+    """The other way round, a process that dies between the two would leave a file that belongs to nothing."""
     replay_id = await create(api, ana)
+    in_the_way = api.app.results.path / ".inputs" / f"{replay_id}.json" / "a folder"
+    in_the_way.mkdir(parents=True)
+    assert (await api.ask("DELETE", f"/api/replays/{replay_id}", ana))[0] == 500
+    assert (await api.ask("GET", f"/api/replays/{replay_id}", ana))[0] == 200
+    in_the_way.rmdir()
+    in_the_way.parent.rmdir()
+    assert (await api.ask("DELETE", f"/api/replays/{replay_id}", ana))[0] == 204
+
+
+@pytest.mark.parametrize("spelt", [str.upper, lambda text: f"{{{text.replace('-', '')}}}"])
+async def test_an_id_in_another_spelling_means_the_same_replay_and_match(
+    api: Api, ana: str, spelt: Callable[[str], str]
+) -> None:
+    match = (await api.ask("POST", "/api/matches", ana, {"title": "Final"}))[1]["matchId"]
+    status, made, _ = await api.ask("POST", "/api/replays", ana, replay(matchId=spelt(match)))
+    assert (status, made["matchId"]) == (201, match)
+    path = f"/api/replays/{spelt(made['replayId'])}"
+    assert (await api.ask("GET", path, ana))[1]["replayId"] == made["replayId"]
+    job_id = await ask_export(api, ana, made["replayId"])
+    assert await ask_export(api, ana, spelt(made["replayId"])) == job_id
+    assert (await api.ask("DELETE", path, ana))[0] == 409, "an export of it is not finished"
+    await api.ask("POST", f"/api/jobs/{job_id}/cancel", ana)
+    assert (await api.ask("DELETE", path, ana))[0] == 204
+    assert (await api.ask("GET", f"/api/replays/{made['replayId']}", ana))[0] == 404
+    assert list((api.app.results.path / ".inputs").iterdir()) == []
+    assert (await api.ask("DELETE", f"/api/matches/{spelt(match)}", ana))[0] == 204
+
+
+async def test_a_user_has_a_limited_number_of_replays_and_matches(
+    api: Api, ana: str, bob: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MOST_REPLAYS", "MOST_MATCHES"):
+        monkeypatch.setattr(service, name, 2)
+    for path, body in (("/api/replays", replay()), ("/api/matches", {"title": "Final"})):
+        answers = await asyncio.gather(*(api.ask("POST", path, ana, body) for _ in range(5)))
+        assert sorted(status for status, _, _ in answers) == [201, 201, 409, 409, 409]
+        refused = next(body for status, body, _ in answers if status == 409)
+        assert refused["code"] == path.replace("/api/", "TOO_MANY_").upper()
+        assert (await api.ask("POST", path, bob, body))[0] == 201
+    (first, _) = (await api.ask("GET", "/api/replays", ana))[1]["items"]
+    assert (await api.ask("DELETE", f"/api/replays/{first['replayId']}", ana))[0] == 204
+    assert (await api.ask("POST", "/api/replays", ana, replay()))[0] == 201
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_the_document_of_the_api_has_every_problem_of_these_routes(api: Api, ana: str) -> None:
+    paths = (await api.ask("GET", "/api/openapi.json"))[1]["paths"]
+    replay_id, empty = await create(api, ana), await create(api, ana, frames=[])
+    match = (await api.ask("POST", "/api/matches", ana, {"title": "Final"}))[1]["matchId"]
+    await create(api, ana, matchId=match)
+    await ask_export(api, ana, replay_id)
+    missing, operator = "11111111-1111-4111-8111-111111111111", await api.token(None, "operator")
+    for token, method, path, id_, body in (
+        ("", "GET", "/api/replays", "", None),
+        (operator, "GET", "/api/matches", "", None),
+        (ana, "POST", "/api/replays", "", {"title": 1}),
+        (ana, "POST", "/api/replays", "", replay(matchId=missing)),
+        (ana, "POST", "/api/replays", "", b"{"),
+        (ana, "GET", "/api/replays/{replayId}", missing, None),
+        (ana, "DELETE", "/api/replays/{replayId}", missing, None),
+        (ana, "DELETE", "/api/replays/{replayId}", replay_id, None),
+        (ana, "POST", "/api/replays/{replayId}/exports/mp4", missing, None),
+        (ana, "POST", "/api/replays/{replayId}/exports/thumbnail", empty, None),
+        (ana, "GET", "/api/matches/{matchId}", missing, None),
+        (ana, "DELETE", "/api/matches/{matchId}", match, None),
+    ):
+        status, answer, headers = await api.ask(method, re.sub("{.*?}", id_, path), token or None, body)
+        assert headers["content-type"] == "application/problem+json"
+        described = paths[path][method.lower()]["responses"][str(status)]["content"]["application/problem+json"]
+        assert answer["code"] in described["examples"], (method, path)
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize("first", ["export", "delete"])
+async def test_of_an_export_and_a_delete_at_the_same_moment_the_second_sees_the_first(
+    api: Api, ana: str, url: str, first: str
+) -> None:
+    """Neither is a job left without its replay, nor a file; nor is a replay deleted under its job."""
+    replay_id = await create(api, ana)
+    export, delete = ("POST", f"/api/replays/{replay_id}/exports/mp4"), ("DELETE", f"/api/replays/{replay_id}")
     other = psycopg.connect(url)
     other.execute("UPDATE replays_replays SET title = title")  # what both do first
     with other, psycopg.connect(url, autocommit=True) as watcher:
-        asked = asyncio.create_task(api.ask("POST", f"/api/replays/{replay_id}/exports/mp4", ana))
-        await _waiting_for_a_lock(watcher, 1)
-        deleting = asyncio.create_task(api.ask("DELETE", f"/api/replays/{replay_id}", ana))
-        await _waiting_for_a_lock(watcher, 2)
+        asked = []
+        for number, request in enumerate((export, delete) if first == "export" else (delete, export), 1):
+            asked.append(asyncio.create_task(api.ask(*request, ana)))
+            await _waiting_for_a_lock(watcher, number)
         other.commit()
-        answers = {(await asked)[0], (await deleting)[0]}
+        answers = {(await one)[0] for one in asked}
     jobs = (await api.ask("GET", "/api/jobs", ana))[1]["items"]
     left = (await api.ask("GET", f"/api/replays/{replay_id}", ana))[0]
-    assert (answers, len(jobs), left) in [({202, 409}, 1, 200), ({404, 204}, 0, 404)]
+    files = len(list((api.app.results.path / ".inputs").glob("*")))
+    assert (answers, len(jobs), left, files) in [({202, 409}, 1, 200, 1), ({404, 204}, 0, 404, 0)]
 
 
 async def _waiting_for_a_lock(watcher: psycopg.Connection[Any], number: int) -> None:

@@ -106,7 +106,7 @@ def test_a_pool_is_not_a_connection(url) -> None:
     asyncio.run(pool_refused())
 
 
-def test_sqlite_is_refused_with_the_way_to_do_it(tmp_path: Path) -> None:
+def test_a_foreign_sqlite_connection_is_refused_and_app_transaction_is_named(tmp_path: Path) -> None:
     file = tmp_path / "shop.db"
     engine = sqlalchemy.create_engine(f"sqlite:///{file}")
     for given in (sqlite3.connect(":memory:"), apsw.Connection(":memory:"), engine, Session(engine)):

@@ -10,6 +10,8 @@ import pytest
 
 from rowlock.core.outcome import Cancelled, Succeeded
 from rowlock.core.states import State
+from rowlock.store import family, job_logs
+from rowlock.worker.job_lines import JobLines
 from rowlock.worker.processes.children import Children
 from rowlock.worker.running import Running
 from support import process_tasks as tasks
@@ -50,10 +52,37 @@ async def test_a_transaction_under_a_lost_lease_is_undone(rig: ExecutorRig) -> N
 
 
 async def test_a_job_can_enqueue_another_from_the_child(children: Children) -> None:
-    await tasks.enqueues.enqueue()
+    job = await tasks.enqueues.enqueue()
     end = await children.run(await claim("enqueues"), tasks.enqueues, lambda *_: None)
     assert isinstance(end, Succeeded)
-    assert (await app.job(json.loads(end.result or ""))).state == State.QUEUED
+    made = json.loads(end.result or "")
+    assert (await app.job(made)).state == State.QUEUED
+    parent = (await (await app.store()).run(family.of_job(made))).parent
+    assert parent is not None
+    assert parent.id == job.id
+
+
+async def test_log_lines_of_a_child_are_kept_with_the_job_that_wrote_them() -> None:
+    store = await app.store()
+    lines = JobLines(store)
+    children = Children(app, 1, lines)
+    try:
+        written = []
+        for last in ("short", "x" * 5000):
+            job = await tasks.keeps_lines.enqueue(last=last)
+            assert isinstance(
+                await children.run(await claim("keeps_lines"), tasks.keeps_lines, lambda *_: None), Succeeded
+            )
+            await lines.flush()
+            written.append((job.id, last))
+    finally:
+        await children.close()
+    for job_id, last in written:
+        kept = (await store.run(job_logs.read(job_id))).items
+        assert [(line.level, line.attempt) for line in kept] == [("WARNING", 1), ("INFO", 1)]
+        assert kept[0].message == f"{job_id} comes first"
+        assert kept[1].message[:5] == last[:5]
+        assert len(kept[1].message) <= 2_100
 
 
 async def rows_of(job_id: str) -> int:

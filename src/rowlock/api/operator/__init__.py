@@ -19,7 +19,9 @@ from rowlock.api.operator import (
     jobs,
     now,
     queues,
+    schedule_edit,
     schedules,
+    settings,
     sources,
     tasks,
     workers,
@@ -27,5 +29,9 @@ from rowlock.api.operator import (
 
 router = APIRouter()
 # A path with a name in it comes after the paths that it would take: jobs/counts before jobs/{jobId}.
-for part in (now, jobs, actions, job, queues, failures, workers, schedules, sources, batches, charts, feed, tasks):
+PARTS = (
+    *(now, jobs, actions, job, queues, failures, workers, schedules, schedule_edit, sources, batches, charts, feed),
+    *(tasks, settings),
+)
+for part in PARTS:
     router.include_router(part.router)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import Path, Query
@@ -18,11 +19,13 @@ from rowlock.api.operator.common import (
     refusing,
     rows,
 )
+from rowlock.api.operator.job import job_link
 from rowlock.api.problems import Refusal
-from rowlock.api.service import Serving
-from rowlock.store import audit, batches
+from rowlock.api.service import Service, Serving
+from rowlock.store import audit, batches, family, look
+from rowlock.store.family import Relative, Relatives
 from rowlock.store.ids import valid_id
-from rowlock.store.reads import LAST_ID
+from rowlock.store.reads import LAST_ID, JobFilter
 
 router = operator_router()
 BatchId = Annotated[str, Path(alias="batchId", max_length=100)]
@@ -49,6 +52,43 @@ async def get_batch(service: Serving, batch_id: BatchId) -> dict[str, Any]:
     if found is None:
         raise Refusal("NOT_FOUND")
     return record(found, service.zone)
+
+
+@router.get("/batches/{batchId}/tree", responses=NOT_FOUND)
+async def batch_tree(service: Serving, batch_id: BatchId) -> dict[str, Any]:
+    """A batch, what led to it and what came of it: the job that made it, how many of its jobs are in each state, the
+    job of its end, and all of them as nodes with their parents while there are fewer than 200."""
+    batch = await service.look(batches.get(batch_id)) if valid_id(batch_id) else None
+    if batch is None:
+        raise Refusal("NOT_FOUND")
+    maker, last = await _job(service, batch.parent_id), await _job(service, batch.end_job)
+    counts = await service.look(look.count(JobFilter(batch=batch.id)))
+    related = await service.look(family.of_batch(batch.id))
+    return {
+        "batch": record(batch, service.zone),
+        "parent": None if maker is None else job_link(maker),
+        "onEnd": None if last is None else job_link(last),
+        "states": {str(state): {"count": one.count, "exact": one.exact} for state, one in counts.items()},
+        "nodes": None if related is None else list(_nodes(related, maker, last)),
+    }
+
+
+async def _job(service: Service, job_id: str | None) -> Relative | None:
+    if job_id is None:
+        return None
+    found: Relative = await service.look(family.link(job_id))
+    return found
+
+
+def _nodes(related: Relatives, maker: Relative | None, last: Relative | None) -> Iterator[dict[str, Any]]:
+    """Each job once, with what it is to the batch."""
+    seen = set[str]()
+    kinds = (("parent", [maker]), ("onEnd", [last]), ("job", related.members), ("child", related.children))
+    for kind, jobs in kinds:
+        for job in jobs:
+            if job is not None and job.id not in seen:
+                seen.add(job.id)
+                yield job_link(job) | {"parentId": job.parent_id, "kind": kind}
 
 
 @router.post("/batches/{batchId}/cancel", status_code=202, responses=REFUSED)

@@ -66,7 +66,7 @@ async def throughput(service: Serving, minutes: Minutes = 60, queue: Text = None
 async def depth(service: Serving, minutes: Minutes = 60, queue: Text = None) -> dict[str, Any]:
     """How long each queue was and how old its oldest ready job, sampled once a minute while a worker runs."""
     window = Window(minutes)
-    found = await service.look(tallies.samples(window.since, queue))
+    found = await service.look(tallies.samples(window.since, queue, window.kept))
     queues = []
     for name, samples in sorted(found.items()):
         steps: dict[datetime, Sample] = {}

@@ -23,11 +23,13 @@ from rowlock.core.errors import (
     NotAllowed,
     ScheduleNotFound,
     TaskNotFound,
+    WorkerNotFound,
 )
 from rowlock.store.audit import Actor
 from rowlock.store.look import Counted
 
 READS = ("GET", "HEAD")
+FIRST_MOMENT, LAST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
 async def _operators_only(request: Request, asker: Who) -> None:
@@ -75,17 +77,18 @@ class refusing:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, (BatchNotFound, ScheduleNotFound, JobNotFound, TaskNotFound)):
+        if isinstance(error, (BatchNotFound, ScheduleNotFound, JobNotFound, TaskNotFound, WorkerNotFound)):
             raise Refusal("NOT_FOUND", str(error)) from None
         if isinstance(error, (InvalidArguments, NotAllowed)):
             raise Refusal("NOT_ALLOWED" if isinstance(error, NotAllowed) else "INVALID_ARGUMENTS", str(error)) from None
 
 
 def moment_before(text: str, field: str) -> datetime:
-    """A moment: an ISO time, or a duration before now such as 2h."""
+    """A moment: an ISO time, or a duration before now such as 2h. It lies between 1970 and 2199: outside there are no
+    jobs, and at the edge of Python's calendar a time cannot be converted to another zone."""
     ago = parse_duration(text)
     if ago is not None:
-        return datetime.now(UTC) - timedelta(seconds=min(ago, 3_153_600_000))
+        return max(FIRST_MOMENT, datetime.now(UTC) - timedelta(seconds=min(ago, 3_153_600_000)))
     try:
         found = datetime.fromisoformat(text.strip().replace(" ", "+"))  # a plus sign in an address is a space
     except ValueError:
@@ -94,7 +97,7 @@ def moment_before(text: str, field: str) -> datetime:
         raise Refusal(
             "INVALID_REQUEST", errors=[(field, "must be an ISO time with its zone, or a time ago such as 2h")]
         )
-    return found
+    return min(max(FIRST_MOMENT, found), LAST_MOMENT)
 
 
 def rows(records: Iterable[Any], zone: ZoneInfo) -> Rows:

@@ -34,6 +34,7 @@ class FilterShape(Shape):
     source: Word | None = None
     tag: Word | None = None
     batch: Word | None = Field(default=None, description="The id of a batch")
+    parent: Word | None = Field(default=None, description="The id of the job that made them")
     schedule: Word | None = Field(default=None, description="The name of a schedule")
     error_code: Word | None = None
     since: Word | None = Field(default=None, description="Created since: an ISO time, or a time ago", examples=["2h"])
@@ -46,6 +47,8 @@ class FilterShape(Shape):
         """The filter of the store; refuses what cannot be meant."""
         if self.batch is not None and valid_id(self.batch) is None:
             raise Refusal("INVALID_REQUEST", errors=[("batch", "must be the id of a batch")])
+        if self.parent is not None and valid_id(self.parent) is None:
+            raise Refusal("INVALID_REQUEST", errors=[("parent", "must be the id of a job")])
         try:
             within = Ids() if self.id is None else ids_that_begin(self.id)
         except InvalidArguments as error:
@@ -57,12 +60,15 @@ class FilterShape(Shape):
             since=since,
             until=None if self.until is None else moment_before(self.until, "until"),
             batch=None if self.batch is None else valid_id(self.batch),
+            parent=None if self.parent is None else valid_id(self.parent),
             **self.model_dump(include={"queue", "task", "owner", "source", "tag", "schedule", "attempt", "text"}),
             error_code=self.error_code,
         ), within
 
     def _states(self) -> tuple[State, ...]:
-        names = [name.strip().lower() for name in (self.state or "").split(",") if name.strip()]
+        if self.state is None:
+            return ()
+        names = [name.strip().lower() for name in self.state.split(",")]  # without any name, it would fit every job
         if wrong := [name for name in names if name not in list(State)]:
             message = f"{wrong[0][:50]!r} is no state; there are {', '.join(State)}"
             raise Refusal("INVALID_REQUEST", errors=[("state", message)])
@@ -70,9 +76,12 @@ class FilterShape(Shape):
 
     def _check_search(self, since: datetime | None) -> None:
         """To search a text in all jobs would read all of them."""
-        narrow = self.batch or self.schedule or self.id or (since and since >= datetime.now(UTC) - SEARCHED)
+        lately = since is not None and since >= datetime.now(UTC) - SEARCHED
+        narrow = self.batch or self.parent or self.schedule or self.id or lately
         if self.text is not None and not narrow:
-            message = "give since (within the last 7 days), batch, schedule or id as well: arguments have no index"
+            message = (
+                "arguments have no index: give since (within the last 7 days), batch, parent, schedule or id as well"
+            )
             raise Refusal("INVALID_REQUEST", errors=[("text", message)])
 
 

@@ -15,15 +15,11 @@ from rowlock.api.problems import Refusal
 from rowlock.api.service import Service, Serving, Who
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import FINAL, State
-from rowlock.store import batches, bulk, job_logs, look, reads, workers
+from rowlock.store import batches, bulk, family, job_logs, reads, workers
+from rowlock.store.batches import BatchRow
 from rowlock.store.explain import Explanation, explain
-from rowlock.store.ids import valid_id
-from rowlock.store.look import ids_between
-from rowlock.store.reads import JobFilter
+from rowlock.store.family import Relative
 
-MOST_FOLLOW_UPS = 50
-FOLLOWS_WITHIN = timedelta(minutes=1)
-AT_ONCE = timedelta(milliseconds=100)  # an attempt and its job end in one transaction, in two statements
 # Where the thing that holds a job up is shown.
 BLOCKED_BY = {
     **dict.fromkeys(("paused", "unserved", "unknown", "line", "next"), "queues"),
@@ -101,7 +97,8 @@ def timeline(job: Job, attempts: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
         if later:
             yield _part("delay" if first else "backoff", at, job.run_after, None)
         yield _part("wait", max(at, job.run_after) if later else at, None, None)
-    elif job.finished_at > at + AT_ONCE:
+    elif first or (job.state is State.CANCELLED and attempts[-1].outcome != "cancelled"):
+        # It was cancelled while it waited. Else its last attempt has ended it, in one transaction.
         yield _part("wait" if first else "backoff", at, job.finished_at, None)
 
 
@@ -145,36 +142,35 @@ def _explained(job: Job, why: Explanation | None, service: Service) -> dict[str,
 async def _links(service: Service, job: Job) -> dict[str, Any]:
     batch = await service.look(batches.get(job.batch_id)) if job.batch_id is not None else None
     living = {one.id: one.alive for one in await service.look(workers.workers())} if job.locked_by is not None else {}
+    relatives = await service.look(family.of_job(job.id))
+    children = [job_link(one) for one in relatives.children]
     return {
-        "parent": await _parent(service, job),
-        "followUps": await _follow_ups(service, job),
-        "batch": None if batch is None else {"id": batch.id, "name": batch.name, "state": batch.state},
+        "parent": None if relatives.parent is None else job_link(relatives.parent),
+        "children": children,
+        "followUps": children,  # the name that pages of an older version read
+        "childCount": {"count": relatives.number.count, "exact": relatives.number.exact},
+        "batch": _batch_link(batch),
+        "endedBatch": _batch_link(await _ended_batch(service, job)),
         "schedule": None if job.schedule_id is None else {"id": job.schedule_id},
         "worker": None if job.locked_by is None else {"id": job.locked_by, "alive": living.get(job.locked_by, False)},
     }
 
 
-async def _parent(service: Service, job: Job) -> dict[str, Any] | None:
-    """The job whose end made this one: a follow-up has it in its arguments."""
-    finished = job.args.get("finished") if isinstance(job.args, dict) else None
-    parent_id = finished.get("job_id") if isinstance(finished, dict) else None
-    known = valid_id(parent_id) if isinstance(parent_id, str) else None
-    parent = await service.look(reads.get(known)) if known is not None else None
-    return None if parent is None else _link(parent)
+async def _ended_batch(service: Service, job: Job) -> BatchRow | None:
+    """The batch whose end made this job: the job has its id among its arguments, and the batch has the job's."""
+    told = job.args.get("batch") if isinstance(job.args, dict) else None
+    batch_id = told.get("batch_id") if isinstance(told, dict) else None
+    batch = await service.look(batches.get(batch_id)) if isinstance(batch_id, str) else None
+    return batch if batch is not None and batch.end_job == job.id else None
 
 
-async def _follow_ups(service: Service, job: Job) -> list[dict[str, Any]]:
-    """The jobs that its end made: they were made at that moment, and have its id in their arguments."""
-    if job.finished_at is None:
-        return []
-    within = ids_between(job.finished_at - FOLLOWS_WITHIN, job.finished_at + FOLLOWS_WITHIN)
-    page = await service.look(look.page(JobFilter(text=job.id), MOST_FOLLOW_UPS, None, within))
-    found = await service.look(reads.by_ids(page.ids)) if page.ids else []
-    return [_link(one) for one in reversed(found) if one.id != job.id]
+def _batch_link(batch: BatchRow | None) -> dict[str, Any] | None:
+    return None if batch is None else {"id": batch.id, "name": batch.name, "state": batch.state}
 
 
-def _link(job: Job) -> dict[str, Any]:
-    return {"jobId": job.id, "task": job.task, "state": str(job.state)}
+def job_link(job: Relative) -> dict[str, Any]:
+    """A job as a link; one that was deleted has neither task nor state."""
+    return {"jobId": job.id, "task": job.task, "state": job.state}
 
 
 def _camel(name: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rowlock.api.operator.common import Acting, Name, Rows, operator_router, record
+from rowlock.api.operator.common import Acting, Name, Rows, operator_router, record, refusing
 from rowlock.api.operator.now import minute_of, series
+from rowlock.api.problems import documented
 from rowlock.api.service import Serving
+from rowlock.core.options import name as checked_name
 from rowlock.store import audit, reads, tallies, workers
 
 MINUTES = 30
@@ -47,9 +49,11 @@ def _percentiles(counts: list[int]) -> dict[str, Any] | None:
     return {"p50": tallies.percentile(counts, 0.5), "p95": tallies.percentile(counts, 0.95)}
 
 
-@router.post("/queues/{name}/pause", status_code=204)
+@router.post("/queues/{name}/pause", status_code=204, responses=documented("INVALID_ARGUMENTS"))
 async def pause_queue(service: Serving, actor: Acting, name: Name) -> None:
     """Claim no more jobs of a queue; running ones go on."""
+    with refusing():
+        checked_name(name, "a queue's name")
     await service.run(audit.audited(workers.pause_queue(name), actor, "queues.pause", name))
 
 

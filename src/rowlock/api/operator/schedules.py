@@ -30,21 +30,31 @@ router = operator_router()
 @router.get("/schedules")
 async def list_schedules(service: Serving, limit: Limit = 25, after: AfterName = "") -> Rows:
     """Schedules by name."""
-    found = await service.look(schedules.schedules(limit, after))
+    return Rows(items=await _items(service, await service.look(schedules.schedules(limit, after))))
+
+
+async def shown(service: Service, name: str) -> dict[str, Any]:
+    """One schedule as the list has it. Raises ScheduleNotFound."""
+    (item,) = await _items(service, [await service.client.schedules.get(name)])
+    return item
+
+
+async def _items(service: Service, found: list[ScheduleRow]) -> list[dict[str, Any]]:
     ticks = await service.look(panels.ticks(found))
     items = []
     for schedule in found:
-        shown = record(schedule, service.zone)
-        del shown["firedAhead"]
+        item = record(schedule, service.zone)
+        del item["firedAhead"]
         items.append(
             {
-                **shown,
+                **item,
+                "editable": schedule.origin == "runtime",
                 "words": _words(schedule),
                 "next": plain(_coming(schedule), service.zone),
                 "ticks": [{**plain(tick, service.zone), "fired": tick.what == "fired"} for tick in ticks[schedule.id]],
             }
         )
-    return Rows(items=items)
+    return items
 
 
 @router.post("/schedules/{name}/run", status_code=202, responses=REFUSED)
@@ -59,7 +69,7 @@ async def pause_schedule(service: Serving, actor: Acting, name: Name) -> dict[st
     """Fire no more ticks of a schedule."""
     with refusing():
         await service.run(audit.audited(schedules.pause(name), actor, "schedules.pause", name))
-        return await _one(service, name)
+        return await shown(service, name)
 
 
 @router.post("/schedules/{name}/resume", responses=REFUSED)
@@ -67,12 +77,7 @@ async def resume_schedule(service: Serving, actor: Acting, name: Name) -> dict[s
     """Fire ticks of a schedule again."""
     with refusing():
         await service.run(audit.audited(schedules.resume(name), actor, "schedules.resume", name))
-        return await _one(service, name)
-
-
-async def _one(service: Service, name: str) -> dict[str, Any]:
-    (found,) = await service.run(schedules.schedules(1, only=name))
-    return record(found, service.zone)
+        return await shown(service, name)
 
 
 def _words(schedule: ScheduleRow) -> str:

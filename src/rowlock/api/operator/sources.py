@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -72,7 +73,7 @@ async def set_source(service: Serving, actor: Acting, name: Name, limits: Limits
     """Limit a source, or every source of a class. Running workers heed it at once."""
     changes = limits.model_dump(exclude_unset=True)
     with refusing():
-        return await _told(service, actor, "set", await service.client.sources.set(name, **changes), changes)
+        return await _told(service, actor, "set", service.client.sources.set(name, **changes), changes)
 
 
 @router.post("/sources/{name}/pause", responses=REFUSED)
@@ -80,17 +81,21 @@ async def pause_source(service: Serving, actor: Acting, name: Name, pause: Pause
     """Start no more jobs of a source."""
     seconds = pause.seconds if pause else None
     with refusing():
-        paused = await service.client.sources.pause(name, seconds)
-        return await _told(service, actor, "pause", paused, {"seconds": seconds})
+        return await _told(service, actor, "pause", service.client.sources.pause(name, seconds), {"seconds": seconds})
 
 
 @router.post("/sources/{name}/resume", responses=REFUSED)
 async def resume_source(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Start jobs of a source again, with a closed breaker."""
     with refusing():
-        return await _told(service, actor, "resume", await service.client.sources.resume(name), {})
+        return await _told(service, actor, "resume", service.client.sources.resume(name), {})
 
 
-async def _told(service: Serving, actor: Actor, verb: str, source: Source, details: dict[str, Any]) -> dict[str, Any]:
-    await service.run(audit.write_alone(actor, f"sources.{verb}", source.name, details))
+async def _told(
+    service: Serving, actor: Actor, verb: str, change: Awaitable[Source], details: dict[str, Any]
+) -> dict[str, Any]:
+    """Make a change and write it into the audit, both or neither."""
+    async with service.client.transaction() as transaction:
+        source = await change
+        await transaction.run(audit.write_alone(actor, f"sources.{verb}", source.name, details))
     return record(source, service.zone)

@@ -89,8 +89,9 @@ async def _create(
         if not isinstance(args, dict):
             raise InvalidArguments("the arguments must be an object")
         task = await any_task(service.client, name, given.get("source"), args)
-        job = await task.using(**given).enqueue(**args)
-        await service.run(audit.write_alone(actor, "jobs.create", job.id, {"task": name, **details}))
+        async with service.client.transaction() as transaction:  # both or neither
+            job = await task.using(**given).enqueue(**args)
+            await transaction.run(audit.write_alone(actor, "jobs.create", job.id, {"task": name, **details}))
     return {"jobId": job.id, "created": job.created}
 
 

@@ -233,7 +233,7 @@ def _as_text(query: Query) -> str:
 
 
 def _percent(sql: str, values: list[Any]) -> tuple[str, list[Any]]:
-    """The same for drivers with %s, where a parameter used twice is given twice."""
+    """The statement for drivers with %s, where a parameter used twice is given twice."""
     text, order = _percent_text(sql)
     return text, [values[n] for n in order]
 

@@ -122,6 +122,7 @@ FILTER = " AND ".join(
         ("since", "timestamptz", "j.created_at >= :since"),
         ("until", "timestamptz", "j.created_at < :until"),
         ("batch", "uuid", "j.batch_id = :batch"),
+        ("parent", "uuid", "j.parent_id = :parent"),
         ("schedule", "text", "j.schedule_id = :schedule"),
         ("error_code", "text", "j.error_code = :error_code"),
         ("attempt", "integer", "j.attempt >= :attempt"),

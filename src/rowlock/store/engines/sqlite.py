@@ -54,7 +54,7 @@ class SqliteStore:
         """Open or create the file, refuse network filesystems, migrate."""
         file = file_of(url)
         if not file.parent.is_dir():
-            raise ConfigError(f"{url!r}: the folder {file.parent} does not exist")
+            raise ConfigError(f"{url!r}: the folder {file.parent} does not exist; create it first")
         if kind := network_filesystem(file.parent):
             raise UnsupportedFilesystem(f"{file} is on a {kind} filesystem, where SQLite's locks do not hold")
         store = await asyncio.to_thread(cls._open, file, options)

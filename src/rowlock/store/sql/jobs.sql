@@ -82,7 +82,7 @@ DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
 -- part: unchanged
 -- The columns that a job keeps whenever its row moves from one table to the other.
 task, queue, priority, args, owner, source, tags, batch_id, schedule_id, tick, unique_key, unique_mode, attempt,
-backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, traceparent, created_at, started_at
+backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, traceparent, parent_id, created_at, started_at
 
 -- part: unchanged_at_its_end
 -- The other columns that it keeps when it ends. A retry sets them anew.

@@ -79,6 +79,18 @@ CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END
 -- How many fit in a look through a batch's live jobs, by state.
 {part:by_state(jobs_live j | j.batch_id = :batch | {part:live_state} | {part:shown_live})};
 
+-- name: edge_live_parent
+-- Where a look through a job's live children ends.
+{part:edge(jobs_live j | j.parent_id = :parent)};
+
+-- name: look_live_parent
+-- The newest that fit in a look through a job's live children.
+{part:look(jobs_live j | j.parent_id = :parent | {part:live_state})};
+
+-- name: by_state_live_parent
+-- How many fit in a look through a job's live children, by state.
+{part:by_state(jobs_live j | j.parent_id = :parent | {part:live_state} | {part:shown_live})};
+
 -- name: edge_finished
 -- Where a look through finished jobs ends.
 {part:edge(jobs_finished j | TRUE)};
@@ -162,6 +174,18 @@ CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END
 -- name: by_state_finished_batch
 -- How many fit in a look through a batch's finished jobs, by state.
 {part:by_state(jobs_finished j | j.batch_id = :batch | {part:finished_state} | j.state)};
+
+-- name: edge_finished_parent
+-- Where a look through a job's finished children ends.
+{part:edge(jobs_finished j | j.parent_id = :parent)};
+
+-- name: look_finished_parent
+-- The newest that fit in a look through a job's finished children.
+{part:look(jobs_finished j | j.parent_id = :parent | {part:finished_state})};
+
+-- name: by_state_finished_parent
+-- How many fit in a look through a job's finished children, by state.
+{part:by_state(jobs_finished j | j.parent_id = :parent | {part:finished_state} | j.state)};
 
 -- name: edge_finished_schedule
 -- Where a look through a schedule's finished jobs ends.

@@ -20,7 +20,7 @@ WITH {part:picking}, claimed AS (
     UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, {now})
     WHERE id = ANY(ARRAY(SELECT batch_id FROM claimed WHERE batch_id IS NOT NULL)) AND state = 'queued'
 )
-SELECT {claimed} FROM claimed;
+SELECT {claimed}, {time(created_at)} FROM claimed;
 
 -- name: outbox_cancel
 -- Tell the workers of these jobs that they were cancelled.
@@ -70,11 +70,11 @@ SELECT set_config('synchronous_commit', 'off', true);
 {part:sent};
 
 -- name: outbox_remove
--- Rows that have no purpose any more, by their ids.
+-- Delete rows that are no longer needed, by id.
 DELETE FROM {t}outbox WHERE id {among(SELECT CAST(gone.id AS bigint) FROM {rows:gone(id text)})};
 
 -- name: outbox_heard
--- Somebody has answered these requests.
+-- Delete requests that a worker has answered.
 DELETE FROM {t}outbox
 WHERE kind = 'request' AND job_id {among(SELECT heard.job_id FROM {rows:heard(job_id uuid)})};
 

@@ -33,7 +33,7 @@ WHERE CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE f.task = :task END
 GROUP BY 1, 2, 3, 4, 6;
 
 -- name: oldest_failure
--- The oldest of these :n failures, if there are so many.
+-- The time of the failure at position :skip, newest first; no row if there are fewer failures.
 SELECT {time(a.finished_at)} AS at
 FROM {t}attempts a
 WHERE a.finished_at >= :since AND a.outcome IN ('failed', 'timed_out', 'lost')

@@ -33,3 +33,7 @@ DELETE FROM {t}requests
 WHERE (owner, key) IN (
     SELECT owner, key FROM {t}requests WHERE expires_at <= {now} LIMIT :n {skip_locked()})
 RETURNING key;
+
+-- name: lock_owner [postgres]
+-- One at a time of those that count an owner's jobs and then add one. A lock without a row: owners have none.
+SELECT pg_advisory_xact_lock(hashtext('rowlock.owner'), hashtext(:owner));

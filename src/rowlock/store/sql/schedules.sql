@@ -57,13 +57,13 @@ SELECT id, origin, retired_at IS NOT NULL AS retired, rule, zone
 FROM {t}schedules WHERE id {among(SELECT asked.id FROM {rows:asked(id text)})};
 
 -- part: readable
--- The rule of the schedule is none that the dispatcher who asks could not read.
+-- The asking dispatcher can read the schedule's rule: it is not among :unread.
 NOT (zone || ' ' || rule || ' ' || id
      {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
             FROM {rows:unread(id text, rule text, zone text)})})
 
 -- name: next_due
--- The seconds until the next tick is due, apart from schedules whose rule the one who asks could not read.
+-- The seconds until the next tick is due, without schedules whose rule the asking dispatcher cannot read.
 SELECT {seconds_until(next_tick)} AS seconds FROM {t}schedules
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL
   AND {part:readable}
@@ -71,8 +71,8 @@ ORDER BY next_tick
 LIMIT 1;
 
 -- name: lock_due
--- Schedules with a tick that is due, the longest due first; those that another dispatcher has in hand are its business,
--- and so are those whose rule this one could not read.
+-- Schedules with a due tick, the longest due first. Skipped are schedules that another dispatcher has locked, and those
+-- whose rule this dispatcher cannot read.
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
        {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick, {time({now})} AS now
 FROM {t}schedules s
@@ -109,7 +109,7 @@ SELECT asked.id FROM {rows:asked(id text)}
 WHERE (SELECT 1 FROM {t}jobs_live j WHERE j.schedule_id = asked.id LIMIT 1) IS NOT NULL;
 
 -- name: write_ticks
--- Ticks that are fired or passed over now; answers those that nobody has written before.
+-- Write ticks that are fired or skipped now; returns the ticks that had no row before.
 INSERT INTO {t}ticks (schedule_id, tick, job_id, fired_at)
 SELECT fired.schedule_id, fired.tick, fired.job_id, {now}
 FROM {rows:fired(schedule_id text, tick time, job_id uuid)}
@@ -186,8 +186,8 @@ DELETE FROM {t}schedules WHERE id = :id RETURNING id;
 
 -- name: list_schedules
 -- Schedules by name, with how the job of their last tick ended; before there was one, a job that was made by hand.
-SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.overlap, s.queue, s.priority, s.owner,
-       s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, {time(s.starts_at)} AS starts_at,
+SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
+       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, {time(s.starts_at)} AS starts_at,
        {time(s.ends_at)} AS ends_at, s.origin, {time(s.paused_at)} AS paused_at, {time(s.retired_at)} AS retired_at,
        {time(s.last_tick)} AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        {time(s.next_tick)} AS next_tick, s.problem,
@@ -218,8 +218,8 @@ RETURNING id;
 DELETE FROM {t}dispatchers WHERE id = :id OR expires_at < {after(-86400)};
 
 -- name: declarations
--- What dispatchers declare, and whether they are alive; of those that are not, the ones believed gone for less than
--- -:ago seconds.
+-- What each dispatcher declares and whether it is alive: live dispatchers, and dead ones whose lease expired less than
+-- -:ago seconds ago.
 SELECT declares, expires_at > {now} AS alive FROM {t}dispatchers WHERE expires_at > {after(:ago)};
 
 -- name: touch_declared

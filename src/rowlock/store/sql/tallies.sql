@@ -1,12 +1,12 @@
--- Counts of ends and failures, in the order of store/tallies.py. What is not summed up yet lies in `tallies`: every reader
--- adds it, in the same statement, so that no row is missed or counted twice while a worker sums up.
+-- Counts of ends and failures, in the order of store/tallies.py. Counts that are not yet summed up are in `tallies`. Every
+-- reader adds them in one statement, so that no row is missed or counted twice while a worker sums up.
 
 -- part: bucketed
 -- The columns that say how long jobs waited and ran.
 run_bucket, wait_bucket, number, run_seconds, wait_seconds
 
 -- part: summed
--- The same, summed up over the columns that a statement groups by.
+-- Sums of number, run and wait seconds over the columns that a statement groups by.
 sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
 
 -- name: totals
@@ -128,13 +128,28 @@ FROM {rows:s(queue text, ready int, waiting int, running int, oldest float)}
 WHERE TRUE
 ON CONFLICT (at, queue) DO NOTHING;
 
--- name: samples
--- How long the queues were since :since, of one queue if it is given.
-SELECT {time(at)} AS at, queue, ready, waiting, running, oldest_seconds
+-- part: sampled
+-- Samples since :since, of one queue if it is given.
 FROM {t}queue_samples
 WHERE at >= :since AND queue <> ''
   AND CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
-ORDER BY at
+
+-- name: samples
+-- How long the queues were in each minute, the newest :n.
+SELECT {time(at)} AS at, queue, ready, waiting, running, oldest_seconds
+{part:sampled}
+ORDER BY {t}queue_samples.at DESC
+LIMIT :n;
+
+-- name: samples_by_hour
+-- How long the queues were at most in each hour, the newest :n.
+SELECT {time(hours.at)} AS at, queue, ready, waiting, running, oldest_seconds
+FROM (
+    SELECT {hour(at)} AS at, queue, max(ready) AS ready, max(waiting) AS waiting, max(running) AS running,
+           max(oldest_seconds) AS oldest_seconds
+    {part:sampled}
+    GROUP BY 1, 2) hours
+ORDER BY hours.at DESC
 LIMIT :n;
 
 -- name: forget_samples

@@ -12,8 +12,10 @@ SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS
 FROM {t}tokens t
 
 -- part: good(token)
--- This token is neither revoked nor expired.
+-- This token is neither revoked nor expired, nor is the token revoked that a session was made from: a revoke does not see
+-- a session that is being opened at the same moment.
 {token}.revoked_at IS NULL AND coalesce({token}.expires_at > {now}, TRUE)
+  AND (SELECT p.revoked_at FROM {t}tokens p WHERE p.id = {token}.made_from) IS NULL
 
 -- name: find_token
 -- The token or session with this hash, if it is good now.
@@ -29,7 +31,7 @@ ORDER BY created_at DESC, id DESC
 LIMIT :n;
 
 -- name: revoke_tokens
--- End the tokens with this id, hint or hash, and the sessions that were made from them; answers those that this call has
+-- End the tokens with this id, hint or hash, and the sessions that were made from them; returns the ones that this call has
 -- ended.
 UPDATE {t}tokens SET revoked_at = {now}
 WHERE revoked_at IS NULL AND (

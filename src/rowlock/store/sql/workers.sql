@@ -8,11 +8,11 @@ ON CONFLICT (id) DO UPDATE
 SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
 
 -- name: worker_seen
--- A worker's sign of life, with what it is doing; answers whether the row is still there.
+-- A worker's sign of life, with what it is doing; answers what an operator asks of it, and nothing if the row is gone.
 UPDATE {t}workers
 SET seen_at = {now}, expires_at = {after(:lease)}, running = :running, memory_bytes = coalesce(:memory, memory_bytes)
 WHERE id = :id
-RETURNING id;
+RETURNING stop_requested;
 
 -- name: worker_idle
 -- Ask to be woken, or not to be.
@@ -37,9 +37,23 @@ RETURNING id;
 -- name: list_workers
 -- Every known worker, living ones first.
 SELECT w.id, w.hostname, w.pid, w.version, w.queues, w.tasks, w.pool_size, w.running, w.idle,
-       {time(w.started_at)} AS started_at, {time(w.seen_at)} AS seen_at, w.expires_at > {now} AS alive, w.memory_bytes
+       {time(w.started_at)} AS started_at, {time(w.seen_at)} AS seen_at, w.expires_at > {now} AS alive, w.memory_bytes,
+       w.stop_requested, {time(w.stop_requested_at)} AS stop_requested_at
 FROM {t}workers w
 ORDER BY w.expires_at > {now} DESC, w.started_at DESC;
+
+-- name: ask_worker_to_stop
+-- Ask a living worker to end. One that was asked to end now is not slowed down again. A worker that calls the SQL
+-- functions reads nothing here.
+UPDATE {t}workers
+SET stop_requested = CASE WHEN stop_requested = 'stop' THEN 'stop' ELSE :how END,
+    stop_requested_at = coalesce(stop_requested_at, {now})
+WHERE id = :id AND expires_at > {now} AND version <> 'sql'
+RETURNING id;
+
+-- name: find_worker
+-- One worker, living or not.
+SELECT id, version FROM {t}workers WHERE id = :id;
 
 -- name: pause_queue
 -- Nothing more is claimed from this queue; what runs goes on.

@@ -35,7 +35,7 @@ from rowlock.worker.caller import Caller
 from rowlock.worker.classify import end_of
 from rowlock.worker.processes.leftovers import Leftovers
 from rowlock.worker.processes.places import NotImportable, find
-from rowlock.worker.processes.to_parent import Progress, ToParent
+from rowlock.worker.processes.to_parent import Lines, Progress, ToParent
 from rowlock.worker.running import Running
 
 log = logging.getLogger("rowlock.worker")
@@ -220,7 +220,12 @@ class Host:
                 resources |= await opening.enter_async_context(asynccontextmanager(lifespan)())
             self._exits.push_async_callback(opening.pop_all().aclose)
         caller = self._callers[app] = Caller(
-            app, resources, report=self.progress.reporter, blocking=self._call_blocking, overran=_never
+            app,
+            resources,
+            report=self.progress.reporter,
+            lines=Lines(self.send),
+            blocking=self._call_blocking,
+            overran=_never,
         )
         return caller
 

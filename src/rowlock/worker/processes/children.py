@@ -18,6 +18,7 @@ from rowlock.client.tasks import Task
 from rowlock.core.errors import LeaseLost
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.signals.job_fields import job_fields
+from rowlock.worker.job_lines import KeepsLines
 from rowlock.worker.processes.output import Output
 from rowlock.worker.processes.places import NotImportable, places
 from rowlock.worker.processes.spawned import Child, ChildDied, NotStarted
@@ -33,8 +34,8 @@ ENDS: dict[str, Callable[..., AttemptEnd]] = {
 class Children:
     """A pool of up to `size` child processes, started when needed and reused."""
 
-    def __init__(self, app: Client, size: int) -> None:
-        self._app, self._room = app, asyncio.Semaphore(size)
+    def __init__(self, app: Client, size: int, lines: KeepsLines | None = None) -> None:
+        self._app, self._room, self._lines = app, asyncio.Semaphore(size), lines
         self._all: set[Child] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._idle: list[Child] = []
@@ -63,7 +64,8 @@ class Children:
         # The timeout is enforced here: a child that hangs cannot do it.
         fields = list(job._replace(timeout_seconds=None))
         message = [fields, task.name, where, levels]
-        output = Output(name, job_fields(job))
+        keep = self._lines.keeper(job) if self._lines is not None else None
+        output = Output(name, job_fields(job), keep)
         async with self._room:
             answer = await self._ask(message, job.timeout_seconds, output, report)
         match answer:
@@ -151,8 +153,8 @@ class Quarantine:
     """One child process for suspects (jobs whose worker died). It runs one job at a time: if it dies, that job did
     it."""
 
-    def __init__(self, app: Client) -> None:
-        self._children = Children(app, 1)
+    def __init__(self, app: Client, lines: KeepsLines | None = None) -> None:
+        self._children = Children(app, 1, lines)
 
     async def run(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
         """Run a suspect in the child, also if its task has another `runs_in`. If the child dies, the suspect is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rowlock.signals.logs import one_line
@@ -17,10 +17,11 @@ LAST_LINES = 20
 
 class Output:
     """What a child prints and logs, as lines of the worker's log. Of more than 1,000 lines a second, the first 1,000
-    and the last 20 are written."""
+    and the last 20 are written. `keep` gets the lines that are kept with the job."""
 
-    def __init__(self, logger: str, extra: Mapping[str, Any]) -> None:
+    def __init__(self, logger: str, extra: Mapping[str, Any], keep: Callable[[str, str], None] | None = None) -> None:
         self._log, self._extra = logging.getLogger(logger), dict(extra)
+        self._keep = keep
         self._rest = b""
         self._second, self._count, self._left_out = 0, 0, 0
         self._last: deque[tuple[int, str]] = deque(maxlen=LAST_LINES)
@@ -38,6 +39,11 @@ class Output:
             prefix = "" if logger == self._log.name else f"{logger}: "
             for line in text.split("\n"):
                 self._line(level, prefix + line)
+
+    def keep(self, level: str, text: str) -> None:
+        """Keep a line with the job."""
+        if self._keep is not None:
+            self._keep(level, text)
 
     def end(self) -> None:
         """The job has ended: log the unfinished line and the last lines."""

@@ -219,6 +219,8 @@ class Child:
                     report(percent, phase, text)
                 case ["log", level, logger, text]:
                     (output if began else between).record(level, logger, text)
+                case ["line", level, text]:
+                    output.keep(level, text)
                 case ["spent", left]:
                     self.spent = left
                     output.record(logging.WARNING, log.name, f"the job left {left} behind: its process is replaced")

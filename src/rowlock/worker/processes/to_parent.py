@@ -1,4 +1,4 @@
-"""What a child process tells its parent while a job runs: progress and log records."""
+"""What a child process tells its parent while a job runs: progress, log records, and lines to keep with the job."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from rowlock.client.context import Report
 from rowlock.core.error_text import clean
+from rowlock.core.job import Claimed
+from rowlock.store.job_logs import MOST_TEXT
 from rowlock.worker.running import Running
 
 PROGRESS_SECONDS = 0.05
@@ -62,6 +64,17 @@ class Progress:
 
 def _short(text: str | None) -> str | None:
     return None if text is None else clean(str(text), 2000)
+
+
+class Lines:
+    """What handlers write to `ctx.log` of tasks that keep it: the parent writes it to the database."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send = send
+
+    def keeper(self, job: Claimed) -> Callable[[str, str], None]:
+        """The function that keeps a line (level, message) of one attempt."""
+        return lambda level, message: self._send("line", level, clean(message, MOST_TEXT))
 
 
 class ToParent(logging.Handler):

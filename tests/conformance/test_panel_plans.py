@@ -1,0 +1,81 @@
+"""EXPLAIN: what a dashboard asks about charts, failures, batches and schedules goes through an index, past 30,000 rows
+in each of the tables."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rowlock.store.engines.queries import bind, load
+from rowlock.store.reads import LAST_ID
+from support.rig import Rig, numbered
+
+ROWS = 30_000
+NOW = datetime(2026, 1, 21, tzinfo=UTC)  # the filled rows are one minute apart and end there
+SINCE = NOW - timedelta(hours=1)
+
+SERIES = {
+    "postgres": "generate_series(1, {n}) n",
+    "sqlite": "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {n}) SELECT n FROM s)",
+}
+WORDS = {
+    "postgres": {
+        "at": "timestamptz '2026-01-21' - ({n} - n) * interval '1 minute'",
+        "id": "('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid",
+    },
+    "sqlite": {"at": "1768953600.0 - ({n} - n) * 60", "id": "printf('00000000-0000-7000-8000-%012x', n)"},
+}
+FILL = (
+    "INSERT INTO {t}rollups SELECT 60, {at}, 'q' || n % 5, 't', 'succeeded', 1, 1, 1, 0.1, 0.1 FROM {series}",
+    "INSERT INTO {t}queue_samples (at, queue, ready, waiting, running) SELECT {at}, 'q', 1, 1, 1 FROM {series}",
+    "INSERT INTO {t}attempts (job_id, attempt, outcome, finished_at, task, queue)"
+    " SELECT {id}, 1, 'failed', {at}, 't', 'q' FROM {series}",
+    "INSERT INTO {t}batches (id, name, created_at) SELECT {id}, 'b', {at} FROM {series}",
+    "INSERT INTO {t}batch_counts (batch_id, shard, total, processed, failed, cancelled) SELECT {id}, 1, 1, 1, 0, 0"
+    " FROM {series}",
+    "INSERT INTO {t}ticks (schedule_id, tick, job_id, fired_at) SELECT 's' || n % 100, {at}, {id}, {at} FROM {series}",
+)
+CHART: dict[str, Any] = {"seconds": 60, "since": SINCE, "queue": None, "task": None}
+# Statement, its parameters, and the tables that it must not read from end to end.
+ASKED: tuple[tuple[str, dict[str, Any], str], ...] = (
+    *((name, CHART, "rollups") for name in ("ends_by_time", "ends_by_queue", "runs_by_time", "waits_by_time")),
+    ("spread_by_queue", CHART, "rollups"),
+    ("samples", {"since": SINCE, "queue": None, "n": 5_000}, "queue_samples"),
+    ("failures", CHART | {"width": 150.0, "n": 5_000}, "attempts"),
+    ("oldest_failure", {"since": SINCE, "skip": 5_000}, "attempts"),
+    ("error_codes", {"n": 2_000}, "attempts"),
+    ("read_batch", {"batch_id": numbered(7)}, "batches batch_counts"),
+    ("list_batches", {"n": 50, "batch_id": LAST_ID, "owner": None, "state": None}, "batches batch_counts"),
+    ("ticks_of", {"id": "s7", "n": 30}, "ticks"),
+    ("list_schedules", {"n": 25, "id": "", "only": None}, "ticks"),
+)
+
+
+async def plan(rig: Rig, statement: str, params: dict[str, Any]) -> str:
+    query = load(rig.store.engine)[statement]
+    words = {"postgres": "EXPLAIN", "sqlite": "EXPLAIN QUERY PLAN"}[rig.store.engine]
+    async with rig.store.transaction() as tx:
+        rows = await tx.fetch(f"{words} {query.sql}", *bind(query, params, None))
+    return "\n".join(str(row[-1]) for row in rows)
+
+
+def walks(text: str, sql: str, tables: str) -> list[str]:
+    """The tables among these that the plan reads from end to end, without an index that says in which order."""
+    found = []
+    for table in tables.split():
+        # SQLite prints the alias of a table, if it has one.
+        aliases = set(re.findall(rf"rowlock_{table} (\w)\b", sql)) | {f"rowlock_{table}"}
+        scans = [rf"SCAN {alias}(?! USING (?:COVERING )?INDEX)" for alias in aliases]
+        found += re.findall("|".join([rf"Seq Scan on {table}\b", *scans]), text)
+    return found
+
+
+async def test_what_a_dashboard_asks_goes_through_an_index(rig: Rig) -> None:
+    engine, prefix = rig.store.engine, {"postgres": "rowlock.", "sqlite": "rowlock_"}[rig.store.engine]
+    words = {"t": prefix, "series": SERIES[engine], **WORDS[engine]}
+    async with rig.store.transaction() as tx:
+        for statement in FILL:
+            await tx.execute(statement.format(**words).replace("{n}", str(ROWS)))
+    await rig.fetch("ANALYZE")
+    for name, params, tables in ASKED:
+        text = await plan(rig, name, params)
+        assert walks(text, load(engine)[name].sql, tables) == [], f"{name}:\n{text}"
