@@ -34,7 +34,7 @@ def create_token(
     ] = None,
 ) -> None:
     """Create a token and print it. It cannot be shown again: only its hash is stored."""
-    from rowlock.core.options import name
+    from rowlock.core.option_checks import name
     from rowlock.store import tokens
 
     known = {str(each): each for each in tokens.SCOPES}

@@ -30,7 +30,7 @@ def rotate_secret(
 ) -> None:
     """Create an owner's first or next secret and print it; it cannot be shown again. Until --overlap has passed, each
     webhook is signed with the old and the new secret, so that its receiver can switch."""
-    from rowlock.core.options import name
+    from rowlock.core.option_checks import name
     from rowlock.store import webhooks
 
     name(owner, "--owner")

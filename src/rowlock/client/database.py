@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -114,6 +114,10 @@ class Database:
         if self._traces is None:
             self._traces = self._make_traces()
         return self._traces
+
+    def sending(self, new: NewJob, count: int) -> AbstractContextManager[NewJob]:
+        """A block that enqueues jobs with these options, as a span if traces are on; gives the options to use in it."""
+        return nullcontext(new) if (traces := self.traces) is None else traces.sending(new, count)
 
     def _make_traces(self) -> Sending:
         raise NotImplementedError("only Rowlock, which knows the signals, can make spans")

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from rowlock.core.config import ApiSettings
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.options import name
+from rowlock.core.option_checks import name
 from rowlock.store.engines.operation import Operation
 from rowlock.store.sessions import create_link
 from rowlock.store.tokens import Scope, new_secret

@@ -11,7 +11,8 @@ from rowlock.client.handle import JobHandle
 from rowlock.client.jobs import Jobs
 from rowlock.client.tasks import Task
 from rowlock.core.errors import InvalidArguments, ScheduleNotFound, TaskNotFound, at_most
-from rowlock.core.options import FOLLOW_UPS, OPTIONS, TaskOptions, name
+from rowlock.core.option_checks import name
+from rowlock.core.options import FOLLOW_UPS, OPTIONS, TaskOptions
 from rowlock.core.schedule import Schedule, checked_options, life, naming, rule_of, span
 from rowlock.store import schedules
 from rowlock.store.schedules import ScheduleRow

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rowlock.core.durations import parse_duration
 from rowlock.core.errors import InvalidArguments, seconds
-from rowlock.core.options import END, FIRST, JobOptions, checked, names_in
+from rowlock.core.option_checks import END, FIRST
+from rowlock.core.options import JobOptions, checked, names_in
 
 if TYPE_CHECKING:
     from rowlock.core.cron import Rule

@@ -140,15 +140,16 @@ def test_the_drivers_own_errors_come_through(url, task) -> None:
 
 
 def statements_of(*operations: Operation[Any]) -> set[str]:
-    named: list[str] = []
+    named: set[str] = set()
 
-    def execute(call: Call) -> list[Any]:
-        named.append(call.name)
-        return [("taken",)] if call.name == "take_id" else []
+    class Notes:
+        def execute(self, call: Call) -> list[Any]:
+            named.add(call.name)
+            return [("taken",)] if call.name == "take_id" else []
 
     for op in operations:
-        drive(op.start(), POSTGRES, execute, lambda wake: None)
-    return set(named)
+        drive(op, POSTGRES, Notes(), [])
+    return named
 
 
 async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:

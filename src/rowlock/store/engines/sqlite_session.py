@@ -9,6 +9,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from rowlock.core.errors import RowlockError, StoreError
@@ -124,7 +125,7 @@ class SqliteSession(BaseSession):
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation inside this transaction."""
-        return await self._do(lambda runner, wakes: drive(op.start(), SQLITE, runner.execute, wakes.append))
+        return await self._do(partial(drive, op, SQLITE))
 
     async def execute(self, sql: str, *args: Any) -> None:
         """The user's own statement; parameters are $1, $2, … as on PostgreSQL, or ?."""
