@@ -11,6 +11,7 @@ from rowlock import Rowlock
 NOBODY = "0198a000-0000-7000-8000-00000000dead"
 FIELDS = ["id", "name", "owner", "state", "sealed", "created_at", "started_at", "finished_at"]
 FIELDS += ["total", "processed", "failed", "succeeded", "dead", "cancelled", "expired", "last_error"]
+FIELDS += ["parent_id", "end_job"]
 
 
 def collect(cli: Cli, *jobs: tuple[str, dict[str, Any]], name: str = "import", owner: str | None = "ana") -> str:

@@ -79,7 +79,7 @@ PLANNING = {
 # What may be read from end to end on SQLite: indexes of few rows, and what the statement itself has put together.
 SMALL = (
     r"INDEX rowlock_(jobs_live_(running|due|expiry)|batches_open)"
-    r"|SCAN (lane|depth|horizon|head|named|first|ahead|live|finished|made|members|CONSTANT ROW)$"
+    r"|SCAN (lane|depth|horizon|head|named|first|ahead|live|finished|made|members|f|CONSTANT ROW)$"
 )
 
 
@@ -352,6 +352,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "schedules_at_work": ({"asked": [("s",)]}, None),
     "count_batches": ({"counted": [(BATCH_ID, 1, 0, 0, 0, 0, None)], "shard": 1}, None),
     "make_sources": ({"made": [("domain:1",)]}, None),
+    "failures": ({"since": NOW, "width": 60, "n": 5_000}, None),
 }
 CLAIMS = [{"lane": lanes(count), "n": n} for count, n in ((1, 1), (3, 10), (7, 500), (40, 20))]
 # A low-water mark in the middle of the range.
