@@ -262,7 +262,7 @@ def test_the_reference_lists_every_verb_with_its_help() -> None:
 
 
 GLOSSARY = {
-    "jobs": "job, task, queue, priority, attempt, try, outcome, state, transition, backoff, key, owner, batch",
+    "jobs": "job, task, queue, priority, attempt, try, outcome, state, transition, backoff, key, owner, batch, parent",
     "access": "token, login link, session",
     "time": "follow-up, retention, prune, schedule, tick, dispatcher, missed tick, promote",
     "leases": "worker, slot, lease, claim, heartbeat, fence, settle, release, reclaim, sweep, wake-up",
