@@ -357,7 +357,7 @@ async def test_the_explanation_of_a_running_job_names_no_machine(api: Api) -> No
         await api.app.cancel(job_id)
 
 
-async def test_an_owner_may_have_so_many_unfinished_jobs_and_no_more(serve: Serve) -> None:
+async def test_an_owner_gets_no_more_unfinished_jobs_than_jobs_per_owner(serve: Serve) -> None:
     async with serve(jobs_per_owner=2) as api:
         ana, bob = await api.token("ana"), await api.token("bob")
         mine = [await api.create(ana, a=n) for n in range(2)]

@@ -32,7 +32,7 @@ def token(claims: dict[str, Any] | None = None, key: Any = SECRET, algorithm: st
     return jwt.encode({k: v for k, v in values.items() if v is not None}, key, algorithm, headers=header or None)
 
 
-def test_a_good_token_says_who_has_it() -> None:
+def test_a_valid_jwt_gives_its_owner() -> None:
     assert JwtVerifier(HS256).asker_of(token()).owner == "ana"  # type: ignore[union-attr]
 
 

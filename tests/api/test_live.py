@@ -144,7 +144,7 @@ async def test_revoking_a_token_closes_its_socket_within_five_seconds(api: Api) 
         assert (await stays.next())["type"] == "job.cancelled"
 
 
-async def test_an_owner_may_have_so_many_connections_and_no_more(serve: Serve) -> None:
+async def test_an_owner_gets_no_more_connections_than_connections_per_owner(serve: Serve) -> None:
     async with serve(connections_per_owner=2) as api:
         ana, bob = await api.token("ana"), await api.token("bob")
         async with AsyncExitStack() as open_:

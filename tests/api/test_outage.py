@@ -77,7 +77,7 @@ async def test_every_route_says_come_back_and_a_watching_client_misses_nothing(
     assert (message["type"], message["jobId"]) == ("job.cancelled", job_id)
 
 
-async def test_a_token_that_is_remembered_gets_503_too(api: Api, database: PostgresServer) -> None:
+async def test_a_token_in_the_cache_gets_503_while_the_database_is_down(api: Api, database: PostgresServer) -> None:
     ana = await api.token()
     job_id = await api.create(ana, a=1)
     database.stop("immediate")

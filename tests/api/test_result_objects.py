@@ -250,7 +250,7 @@ def test_a_stored_path_that_leads_elsewhere_is_refused(memory: ResultObjects, ur
         pass
 
 
-def test_what_was_listed_is_removed_and_nothing_else(memory: ResultObjects) -> None:
+def test_removing_listed_results_keeps_every_other_object(memory: ResultObjects) -> None:
     for attempt in (1, 2, 12):
         memory.publish(*written(memory, "t", f"{attempt}", attempt))
     obstore.put(memory._store, f"{OTHER}/1/b", b"another job's")

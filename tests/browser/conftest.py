@@ -1,7 +1,9 @@
 """Tests in a real browser. They and their fixtures share one event loop, because a browser belongs to the loop that
 started it."""
 
-from collections.abc import AsyncIterator
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,9 @@ from playwright.async_api import Browser
 
 from support.apps import app_url
 from support.browser import NoBrowser, OpenWindow, get_chromium, open_window, running_browser
+from support.dashboard_world import World, world
+from support.server import PostgresDatabases
+from support.stores import ENGINES
 
 __all__ = ["app_url"]
 
@@ -43,3 +48,24 @@ async def browser() -> AsyncIterator[Browser]:
 def window(browser: Browser) -> OpenWindow:
     """`async with window(url) as shown:` is a fresh window; `shown.page` is Playwright's page."""
     return partial(open_window, browser)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def shop_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A migrated database for all tests of this module on an engine."""
+    if request.param == "sqlite":
+        file = tmp_path_factory.mktemp("shop") / "jobs.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), file)
+        yield f"sqlite:///{file}"
+        return
+    server: PostgresDatabases = request.getfixturevalue("postgres_server")
+    name = f"rowlock_shop_{uuid.uuid4().hex[:12]}"
+    yield server.create_database(name, template=request.getfixturevalue("template"))
+    server.drop_database(name)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shop(shop_url: str) -> AsyncIterator[World]:
+    """One system for all tests of this module on an engine. A test changes only jobs that it has made."""
+    async with world(shop_url) as made:
+        yield made

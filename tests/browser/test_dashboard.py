@@ -1,24 +1,19 @@
 """The dashboard in a real browser, over a real server and a real worker, on each engine."""
 
 import re
-import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
-import pytest
-import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
+from rowlock import Rowlock
+from rowlock.api.server import serving
+from rowlock.core.config import load_settings
 from rowlock.store import tokens
-from support.browser import OpenWindow
-from support.dashboard_world import LINKS, World, until, world
-from support.server import PostgresDatabases
-from support.stores import ENGINES
+from support.browser import OpenWindow, Window
+from support.dashboard_page import ONE_ENGINE, confirm, live, show
+from support.dashboard_world import LINKS, World, until
 
-expect.set_options(timeout=30_000)  # for a busy machine; a correct page needs less than a second
-PHONE = {"viewport": {"width": 390, "height": 844}}
 VIEWS = {  # each with something that only the database could have told
     "now": "queues are fine",
     "jobs?state=running": "films.export",
@@ -30,63 +25,36 @@ VIEWS = {  # each with something that only the database could have told
     "batches": "import 7",
     "charts": "Ends of jobs",
     "feed": "What operators did",
+    "settings": "Schema",
     "new/links.enrich": "Fetch a page and note its title.",
 }
 
 
-ONE_ENGINE = pytest.mark.parametrize("shop_url", ["sqlite"], indirect=True)  # what the browser does is the same on both
 HOSTILE = Path(__file__).with_name("hostile.txt").read_text("utf-8").splitlines()
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def shop_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A migrated database for all tests of this module on an engine."""
-    if request.param == "sqlite":
-        file = tmp_path_factory.mktemp("shop") / "jobs.db"
-        shutil.copy(request.getfixturevalue("sqlite_template"), file)
-        yield f"sqlite:///{file}"
-        return
-    server: PostgresDatabases = request.getfixturevalue("postgres_server")
-    name = f"rowlock_shop_{uuid.uuid4().hex[:12]}"
-    yield server.create_database(name, template=request.getfixturevalue("template"))
-    server.drop_database(name)
+async def look_at_each_view(shop: World, shown: Window, *, axe: bool) -> None:
+    """Each view tells something of the database, and nothing sticks out of it."""
+    await live(shown.page)
+    some = {f"job/{shop.jobs['dead']}": "no such mailbox", f"batches/{shop.jobs['batch']}": "imports.end"}
+    for view, text in {**VIEWS, **some}.items():
+        await show(shown.page, view)
+        await expect(shown.page.locator("main")).to_contain_text(text)
+        await expect(shown.page.locator(".loading")).to_have_count(0)
+        assert (view, await shown.overflowing()) == (view, [])
+        if axe:
+            assert (view, await shown.axe()) == (view, [])
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def shop(shop_url: str) -> AsyncIterator[World]:
-    """One system for all tests of this module on an engine. A test changes only jobs that it has made."""
-    async with world(shop_url) as made:
-        yield made
+async def test_each_view_shows_what_is_in_the_database_to_everybody(shop: World, window: OpenWindow) -> None:
+    async with window(await shop.login(), color_scheme="light") as shown:
+        await look_at_each_view(shop, shown, axe=shop.engine == "sqlite")  # the page is the same on both
 
 
-async def show(page: Page, view: str) -> None:
-    """Go to a view by its address, as a bookmark would."""
-    await page.evaluate("(hash) => { location.hash = hash; }", f"#/{view}")
-
-
-async def confirm(page: Page, button: str) -> None:
-    """Press the button of the open dialog, and wait until it has done its work."""
-    await page.get_by_role("dialog").get_by_role("button", name=button).click()
-    await expect(page.get_by_role("dialog")).to_have_count(0)
-
-
-async def live(page: Page) -> None:
-    await expect(page.locator(".live")).to_have_text("live")
-
-
-@pytest.mark.parametrize(("scheme", "size"), [("light", {}), ("dark", PHONE)], ids=["light", "dark phone"])
-async def test_each_view_shows_what_is_in_the_database_to_everybody(
-    shop: World, window: OpenWindow, scheme: str, size: dict[str, Any]
-) -> None:
-    async with window(await shop.login(), color_scheme=scheme, **size) as shown:
-        await live(shown.page)
-        for view, text in {**VIEWS, f"job/{shop.jobs['dead']}": "no such mailbox"}.items():
-            await show(shown.page, view)
-            await expect(shown.page.locator("main")).to_contain_text(text)
-            await expect(shown.page.locator(".loading")).to_have_count(0)
-            assert (view, await shown.overflowing()) == (view, [])
-            if shop.engine == "sqlite":  # the page is the same on both
-                assert (view, await shown.axe()) == (view, [])
+@ONE_ENGINE
+async def test_each_view_fits_a_phone_in_the_dark(shop: World, window: OpenWindow) -> None:
+    async with window(await shop.login(), color_scheme="dark", viewport={"width": 390, "height": 844}) as shown:
+        await look_at_each_view(shop, shown, axe=True)
 
 
 async def test_numbers_are_those_of_the_database(shop: World, window: OpenWindow) -> None:
@@ -260,11 +228,12 @@ async def test_a_reader_sees_everything_and_can_change_nothing(shop: World, wind
         page = shown.page
         await expect(page.locator(".top")).to_contain_text("Read-only")
         assert "once" not in page.url  # the secret is gone from the address
-        for view in ("jobs", "queues", "schedules", "sources", f"job/{shop.jobs['dead']}"):
+        job, batch = f"job/{shop.jobs['dead']}", f"batches/{shop.jobs['batch']}"
+        for view in ("jobs", "queues", "workers", "schedules", "sources", "settings", job, batch):
             await show(page, view)
             await expect(page.locator("main h1")).to_be_visible()
             await expect(page.locator(".loading")).to_have_count(0)
-            verbs = re.compile(r"^(Retry|Cancel|Delete|Pause|Resume|Run)")
+            verbs = re.compile(r"^(Retry|Cancel|Delete|Pause|Resume|Run|Purge|Drain|Stop|New|Change|Remove)")
             assert await page.locator("main").get_by_role("button", name=verbs).count() == 0
 
 
@@ -289,9 +258,17 @@ async def test_strangers_get_the_login_and_a_token_opens_a_session(shop: World, 
         await expect(page.get_by_label("Login link or token")).to_be_visible()
 
 
-async def test_it_works_under_a_prefix(sqlite_url: str, window: OpenWindow) -> None:
-    async with world(sqlite_url, **{"api.base_path": "/tools/rowlock"}) as made:
-        async with window(await made.login()) as shown:
+async def test_the_dashboard_works_under_a_base_path(sqlite_url: str, window: OpenWindow) -> None:
+    flags = {"database": sqlite_url, "api.port": 0, "api.base_path": "/tools/rowlock"}
+    app = Rowlock(settings=load_settings(env={}, flags=flags))
+
+    @app.task("films.export", queue="films")
+    async def export() -> None: ...
+
+    async with app, serving(app) as server:
+        await export.enqueue()
+        link = await app.login_link(base_url="http://{}:{}/tools/rowlock".format(*server.address))
+        async with window(link) as shown:
             await live(shown.page)
             await show(shown.page, "queues")
             await expect(shown.page.locator("main tbody")).to_contain_text("films")

@@ -11,6 +11,7 @@ from rowlock import Rowlock
 NOBODY = "0198a000-0000-7000-8000-00000000dead"
 FIELDS = ["id", "name", "owner", "state", "sealed", "created_at", "started_at", "finished_at"]
 FIELDS += ["total", "processed", "failed", "succeeded", "dead", "cancelled", "expired", "last_error"]
+FIELDS += ["parent_id", "end_job"]
 
 
 def collect(cli: Cli, *jobs: tuple[str, dict[str, Any]], name: str = "import", owner: str | None = "ana") -> str:
@@ -59,7 +60,7 @@ def test_a_batch_is_listed_shown_and_followed_to_its_end(cli: Cli, here: Inside)
     assert ended["last_error"].startswith("ValueError: ")
     times = [datetime.fromisoformat(ended[name]) for name in ("created_at", "started_at", "finished_at")]
     assert times == sorted(times)
-    text = cli.out("batches", "show", first)
+    text = here.out("batches", "show", first)
     assert "Batch 'import' failed at " in text
     assert ": of 3 jobs 2 succeeded, 1 dead." in text
     assert "it broke" in text
@@ -114,9 +115,11 @@ def test_a_running_job_of_a_cancelled_batch_is_asked_to_stop(cli: Cli, here: Ins
     assert worker.stop() == 0
 
 
-def test_what_is_not_there_is_one_line_and_a_code(here: Inside) -> None:
+def test_an_unknown_batch_is_one_line_and_exit_code_3(here: Inside) -> None:
     for unknown in (NOBODY, "7"):
         for verb in ("show", "cancel"):
-            assert here.error("batches", verb, unknown, code=3) == f"no batch with id {unknown}"
+            assert (
+                here.error("batches", verb, unknown, code=3) == f"no batch with id {unknown}; see: rowlock batches list"
+            )
     assert "expected one of queued, running, succeeded" in here.error("batches", "list", "--state", "dead", code=2)
     assert "--limit" in here.error("batches", "list", "--limit", "0", code=2)

@@ -14,7 +14,7 @@ CASES = [
     (["jobs", "list", "--database", "mysql://x"], 2, "must start with sqlite:/// or postgresql://"),
     (["jobs", "list", "--database", "sqlite:////no/such/folder/x.db"], 2, "does not exist"),
     (["jobs", "list", "--state", "broken"], 2, "expected one of queued, running"),
-    (["jobs", "list", "--since", "yesterday"], 2, "--since 'yesterday'"),
+    (["jobs", "list", "--since", "yesterday"], 2, "--since 'yesterday': expected a time ago such as 2h"),
     (["jobs", "list", "--limit", "0"], 2, "--limit"),
     (["jobs", "lst"], 2, "Did you mean 'list'?"),
     (["jobs", "show", NOBODY], 3, f"no job with id {NOBODY}"),
@@ -25,7 +25,12 @@ CASES = [
     (["jobs", "retry", "--state", "running"], 2, "dead or cancelled"),
     (["enqueue", "ad", "a=1", "--app", "shop"], 2, "did you mean 'add'?"),
     (["enqueue", "add", "a=one", "--app", "shop"], 2, "task 'add': a:"),
-    (["enqueue", "add", "a", "--app", "shop"], 2, "'a': expected key=value"),
+    (["enqueue", "add", "a", "--app", "shop"], 2, "'a': expected key=value, such as a=VALUE"),
+    (["enqueue", "add", "c=1", "--app", "shop"], 2, "a: missing; c: no such argument"),
+    (["schedules", "next", "nightly"], 3, "no schedule named 'nightly'; see: rowlock schedules list"),
+    (["jobs", "list", "--database", "sqlite://x.db"], 2, "as in sqlite:///jobs.db"),
+    (["stats", "--app", "shop:not_an_app"], 2, "not a Rowlock app, but of type"),
+    (["stats", "--app", "shop:nothing"], 2, "write --app shop:app"),
     (["enqueue", "add", "a=1", "a=2", "--app", "shop"], 2, "a was given twice"),
     (["enqueue", "add", "--args", "[1]", "--app", "shop"], 2, "--args must be a JSON object"),
     (["enqueue", "add", "a=1", "--priority", "1000", "--app", "shop"], 2, "priority must be"),
@@ -35,7 +40,7 @@ CASES = [
     (["enqueue", "add", "a=1", "--owner", "\udcff", "--app", "shop"], 2, "owner must be"),
     (["demo", "nothing"], 2, "no demo named 'nothing'"),
     (["migrate", "--check", "--sql"], 2, "not both"),
-    (["doctor", "--config", "absent.yaml"], 2, "absent.yaml"),
+    (["doctor", "--config", "absent.yaml"], 2, "config file absent.yaml: No such file or directory"),
     (["queues", "pause", ""], 2, "not the name of a queue"),
 ]
 
@@ -107,3 +112,7 @@ def test_the_file_names_the_app_and_flags_win_over_code_over_environment(lite: C
     lite.out("enqueue", "t", "--database", "sqlite:///flag.db")
     assert len(json.loads(lite.run("jobs", "list", "--json", "--database", "sqlite:///flag.db").stdout)) == 1
     assert not (lite.folder / "file.db").exists()
+
+
+def test_a_wrong_option_names_the_help_of_its_verb(inside: Inside) -> None:
+    assert inside.error("workers", "list", "--foo", code=2).endswith("see: rowlock workers list --help")

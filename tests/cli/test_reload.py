@@ -24,7 +24,7 @@ def test_a_changed_file_starts_the_worker_again_with_the_new_code(lite: Cli) -> 
     assert up.log.count("Worker stopped: ") == 3
 
 
-def test_what_others_installed_is_not_watched(tmp_path: Path) -> None:
+def test_reload_does_not_watch_installed_packages(tmp_path: Path) -> None:
     for name in (
         "a.py",
         "b/c.py",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cli.command import Cli, Inside
 from rowlock import Permanent, Rowlock
-from rowlock.core.options import NAME
+from rowlock.core.option_checks import NAME
 from rowlock.core.states import FINAL
 from rowlock.store import audit, look, tallies, workers
 from rowlock.store.audit import Actor
@@ -73,7 +73,7 @@ def test_a_report_has_the_numbers_of_its_time(here: Inside, cli: Cli) -> None:
     assert "4 jobs ended and 1 attempts failed" in read.text
     for word in ("links 0", "BROKEN", "every 1h (UTC)", "jobs.retry", "Half took less than"):
         assert word in read.text
-    assert {"svg", "rect", "polyline", "table"} <= read.tags
+    assert {"svg", "rect", "table"} <= read.tags
 
 
 def test_hostile_text_in_a_report_stays_text(inside: Inside, folder: Path) -> None:

@@ -86,7 +86,7 @@ def test_one_name_is_one_class(name: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [int, lambda: 1, 7])
-def test_only_handler_classes_are_taken(name: str, wrong: Any) -> None:
+def test_the_handler_decorator_refuses_what_is_no_base_handler(name: str, wrong: Any) -> None:
     with pytest.raises((InvalidArguments, TypeError), match="BaseHandler"):
         handler(name)(wrong)
     with pytest.raises(HandlerNotFoundError):

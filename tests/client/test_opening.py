@@ -229,7 +229,7 @@ async def test_code_that_exits_does_not_end_the_loop_for_sync_calls(app: Rowlock
     assert await asyncio.wait_for(asyncio.to_thread(twice), 30)
 
 
-def test_who_interrupts_a_sync_enqueue_has_not_enqueued(app_url: str) -> None:
+def test_an_interrupted_enqueue_sync_creates_no_job(app_url: str) -> None:
     """Ctrl-C while the database is busy."""
     app = Rowlock(app_url)
 
@@ -261,7 +261,7 @@ def test_who_interrupts_a_sync_enqueue_has_not_enqueued(app_url: str) -> None:
     app.run_sync(app.close())
 
 
-def test_who_interrupts_a_sync_enqueue_that_has_not_begun_has_not_enqueued(app_url: str) -> None:
+def test_an_enqueue_sync_interrupted_before_it_began_creates_no_job(app_url: str) -> None:
     """Ctrl-C while the loop for sync calls is busy with something else."""
     app = Rowlock(app_url)
 

@@ -36,7 +36,7 @@ async def carts(app: Rowlock) -> list[int]:
         return [row[0] for row in await tx.fetch("SELECT id FROM shop_carts ORDER BY id")]
 
 
-async def test_they_are_applied_with_rowlocks_and_each_once(empty: str, files: Path) -> None:
+async def test_an_apps_migrations_are_applied_once_together_with_rowlocks(empty: str, files: Path) -> None:
     app = Rowlock(empty, migrations=Migrations("shop", files))
     assert (await app.migrate())[-1] == "shop/0001_tables"
     assert await app.migrate() == []

@@ -45,7 +45,7 @@ async def test_jobs_are_chosen_by_state_task_queue_owner_and_source(app: Rowlock
     assert (job.result, await job.wait(1)) == (1, 1)
 
 
-async def test_what_makes_no_sense_is_said(app: Rowlock) -> None:
+async def test_app_jobs_refuses_an_unknown_state_a_naive_time_and_a_bad_id(app: Rowlock) -> None:
     with pytest.raises(InvalidArguments, match="state must be one or more of queued, running"):
         await app.jobs(state="done")
     with pytest.raises(InvalidArguments, match="since must have a time zone"):

@@ -107,7 +107,9 @@ async def test_a_mistake_in_a_statement_is_not_an_outage(ledger: Rowlock, sql: s
     assert not isinstance(caught.value, StoreUnavailable), caught.value
 
 
-async def test_a_block_cut_off_by_a_timeout_of_its_own_ends_with_that(ledger: Rowlock) -> None:
+async def test_a_timeout_inside_the_callers_code_rolls_the_transaction_back_and_raises_timeout_error(
+    ledger: Rowlock,
+) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1), ledger.transaction() as tx:
             await tx.execute("INSERT INTO ledger VALUES (1)")

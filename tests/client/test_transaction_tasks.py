@@ -410,7 +410,7 @@ async def count_is(app: Rowlock, number: int) -> bool:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)  # on SQLite nobody else can write meanwhile
-async def test_a_job_joins_no_transaction_of_whoever_has_started_its_worker(app: Rowlock, app_url: str) -> None:
+async def test_a_job_does_not_join_the_transaction_in_which_its_worker_was_started(app: Rowlock, app_url: str) -> None:
     @app.task
     async def child() -> None: ...
 

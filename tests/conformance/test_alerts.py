@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.alerts import KINDS, Alert, Facts, Rule, parse_rules
+from rowlock.core.alert_rules import KINDS, Rule, parse_rules
+from rowlock.core.alerts import Alert, Facts
 from rowlock.core.cron import parse_rule
 from rowlock.core.outcome import Failed
 from rowlock.core.schedule import Schedule
@@ -49,7 +50,7 @@ async def test_one_process_has_the_lease_and_another_takes_it_once_it_has_run_ou
     assert await take(rig, "ana", ana) == 0
 
 
-async def test_two_that_find_no_lease_at_the_same_moment_do_not_both_take_it(rig: Rig) -> None:
+async def test_two_processes_that_find_the_alert_lease_free_do_not_both_take_it(rig: Rig) -> None:
     """As in `take` after both have looked: the statement that writes looks again."""
 
     @operation()

@@ -418,7 +418,7 @@ async def test_a_job_whose_outcome_can_never_be_stored_is_set_aside_and_not_run_
     assert (await rig.fetch("SELECT state FROM {t}jobs_live")) == [("running",)]
 
 
-async def test_what_has_come_right_is_no_longer_called_set_aside(rig: Rig) -> None:
+async def test_a_job_that_is_over_is_no_longer_listed_as_set_aside(rig: Rig) -> None:
     left, gone = await rig.enqueue(), await rig.enqueue()
     for job_id in (left, gone):
         await aside.put(rig.store, job_id, "expire", ValueError("no"))

@@ -82,6 +82,13 @@ async def test_waiting_jobs_are_run_now_and_others_cancelled(rig: Rig, store: St
     assert (await rig.state(other), await rig.state(later)) == ("cancelled", "running")
 
 
+async def test_a_job_that_somebody_else_has_cancelled_meanwhile_is_not_counted_again(rig: Rig, store: Store) -> None:
+    ids = [await rig.enqueue() for _ in range(3)]
+    answers = [await store.run(bulk.change_some("cancel", part, KEEP, ANA)) for part in (ids[:2], ids, ids)]
+    assert [sorted(one) for one in answers] == [sorted(ids[:2]), ids[2:], []]
+    assert [entry.count for entry in await store.run(audit.entries(10))] == [1, 2]
+
+
 async def test_a_preview_expires(rig: Rig, store: Store, clock: FakeClock) -> None:
     (job,) = await dead(rig)
     await previewed(store, "retry", JobFilter())

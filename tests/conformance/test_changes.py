@@ -40,7 +40,7 @@ async def test_a_long_line_is_counted_up_to_a_bound_and_said_to_be_longer(
     }
 
 
-async def test_new_running_and_finished_jobs_are_recent_whoever_owns_them(rig: Rig) -> None:
+async def test_new_running_and_finished_jobs_of_every_owner_are_recent(rig: Rig) -> None:
     done = await rig.running(owner="ana")
     await rig.succeed(done)
     running = await rig.running()

@@ -36,7 +36,7 @@ async def test_a_claim_takes_no_more_than_n(rig: Rig, n: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_lanes_that_are_looked_into_a_little_are_claimed_in_order_all_the_same(rig: Rig, seed: int) -> None:
+async def test_a_claim_keeps_the_order_whatever_part_of_each_lane_it_reads(rig: Rig, seed: int) -> None:
     """Whatever each lane's `take` is, a claim brings the front of the common line, and says when there is more."""
     draw = random.Random(seed)
     tasks, line = [f"task{n}" for n in range(7)], []

@@ -41,7 +41,7 @@ async def test_retries_and_released_jobs_wait_as_long_as_they_were_meant_to(rig:
     assert await rig.store.run(clocks.put_right(MANY)) == (0, 0)
 
 
-async def test_what_a_right_clock_or_somebody_else_has_written_stays(rig: Rig) -> None:
+async def test_times_of_a_correct_clock_and_chosen_start_times_stay(rig: Rig) -> None:
     await rig.enqueue_many(3, max_attempts=3)
     failed, _ = await rig.claim(2)
     await rig.settle(failed, Failed("E", "no", after=100))

@@ -142,7 +142,7 @@ async def test_stopped_because_it_refused_too_often(rig: Rig) -> None:
     assert "rowlock sources resume api:a" in told.text
 
 
-async def test_what_is_nearer_comes_first_and_the_source_is_named_among_the_others(rig: Rig) -> None:
+async def test_explain_names_the_nearest_reason_first_and_the_closed_source_among_the_others(rig: Rig) -> None:
     await sources(rig).set("api:a", concurrency=0)
     later = await rig.enqueue(source="api:a", delay=60)
     told = await why(rig, later)
@@ -153,7 +153,7 @@ async def test_what_is_nearer_comes_first_and_the_source_is_named_among_the_othe
     assert (told.reason, told.also) == ("paused", ("saturated",))
 
 
-async def test_its_place_in_line_is_among_the_jobs_of_its_source(rig: Rig) -> None:
+async def test_explain_gives_a_jobs_place_among_the_jobs_of_its_source(rig: Rig) -> None:
     ids = await rig.enqueue_many(4, source="api:b")
     assert [(await why(rig, job_id)).reason for job_id in ids] == ["next", "line", "line", "line"]
     told = await why(rig, ids[3])
@@ -162,7 +162,9 @@ async def test_its_place_in_line_is_among_the_jobs_of_its_source(rig: Rig) -> No
 
 
 @pytest.mark.parametrize("other", ["api:a", "api:c", None])
-async def test_others_of_its_priority_take_turns_with_it(rig: Rig, other: str | None) -> None:
+async def test_explain_says_that_other_sources_of_the_priority_take_turns_with_the_job(
+    rig: Rig, other: str | None
+) -> None:
     ids = await rig.enqueue_many(4, source="api:b")
     await rig.enqueue_many(50, source=other)
     told = [await why(rig, ids[n]) for n in (0, 3)]
@@ -180,7 +182,7 @@ async def test_better_priorities_stand_before_it_whatever_their_source(rig: Rig,
     assert told.text.startswith("Up to 50 ready jobs come first in line")
 
 
-async def test_better_priorities_and_older_jobs_of_other_tasks_stand_before_it_too(rig: Rig) -> None:
+async def test_explain_counts_better_priorities_and_older_jobs_of_other_tasks_of_the_source(rig: Rig) -> None:
     older = await rig.enqueue(source="api:a", task="u")
     mine = await rig.enqueue(source="api:a")
     urgent = await rig.enqueue(source="api:a", priority=-5)

@@ -97,7 +97,7 @@ async def test_follow_ups_that_go_round_are_refused(app: Rowlock, rig: Rig) -> N
         app.task("two", on_success=one)(one.function)
         await one.enqueue()
     again = app.task("again", on_success="again")(one.function)
-    with pytest.raises(InvalidArguments, match="may not go round: again → again"):
+    with pytest.raises(InvalidArguments, match="must not form a cycle: again → again"):
         await again.enqueue()
     assert await rig.rows() == {}
 

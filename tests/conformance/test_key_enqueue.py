@@ -44,7 +44,7 @@ async def test_a_key_may_be_made_from_the_arguments(t: Any) -> None:
     assert (await t.using(key="name:b").enqueue()).created is False, "a function's key is a key like any other"
 
 
-async def test_sync_code_has_keys_too(t: Any) -> None:
+async def test_enqueue_sync_honours_keys(t: Any) -> None:
     asked = t.using(key="k")
     first = await asyncio.to_thread(asked.enqueue_sync, n=1)
     second = await asyncio.to_thread(asked.enqueue_sync, n=2)
@@ -99,7 +99,7 @@ async def test_one_key_for_many_jobs_is_refused(t: Any, rig: Rig) -> None:
     assert await rig.everything() == before
 
 
-async def test_a_bulk_with_sources_has_keys_too(app: Rowlock, rig: Rig) -> None:
+async def test_a_bulk_enqueue_with_derived_sources_honours_keys(app: Rowlock, rig: Rig) -> None:
     @app.task("t", source=lambda name: f"domain:{name}.example")
     async def fetch(name: str, n: int) -> None: ...
 

@@ -208,7 +208,7 @@ async def test_a_count_is_exact_below_its_limit(rig: Rig) -> None:
     assert await rig.store.run(reads.list_jobs(JobFilter(), 0)) == []
 
 
-async def test_what_cannot_be_meant_is_refused(rig: Rig) -> None:
+async def test_a_filter_without_a_time_zone_and_a_bad_cursor_are_refused(rig: Rig) -> None:
     with pytest.raises(InvalidArguments, match="time zone"):
         JobFilter(since=datetime(2026, 1, 1))
     with pytest.raises(InvalidArguments, match="not a job id"):

@@ -133,7 +133,7 @@ async def test_rows_are_deleted_in_batches_of_a_thousand_at_most(rig: Rig) -> No
     assert len(batches) >= 3
 
 
-async def test_others_get_their_turn_between_two_batches(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pruning_lets_other_writers_in_between_two_batches(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await cancelled(rig, 60)
     rig.clock.move(31 * DAY)
     monkeypatch.setattr(retention, "BATCH", 10)

@@ -138,7 +138,7 @@ async def test_overlap_skip_passes_a_tick_over_while_the_last_job_is_not_final(r
     ]  # fmt: skip
 
 
-async def test_overlap_skip_with_all_missed_fires_one_of_them(rig: Rig) -> None:
+async def test_overlap_skip_with_missed_all_fires_one_missed_tick(rig: Rig) -> None:
     await declare(rig, schedule(overlap="skip", missed=Missed("all")))
     rig.clock.move(300)
     assert (await fire(rig)).jobs == 1

@@ -11,7 +11,7 @@ import pytest
 from rowlock.core.errors import NotAllowed, ScheduleNotFound
 from rowlock.core.policy import DAY
 from rowlock.core.schedule import Missed
-from rowlock.store import open_store, schedules
+from rowlock.store import dispatchers, open_store, schedules
 from rowlock.store.engines.engine import StoreOptions
 from support.rig import Rig
 from support.schedule_rig import LEASE, NEW_YEAR, declare, fire, fired, schedule, shown, ticks
@@ -19,7 +19,7 @@ from support.schedule_rig import LEASE, NEW_YEAR, declare, fire, fired, schedule
 
 async def start(rig: Rig, name: str, *declares: str) -> Any:
     """A dispatcher of that name is here; when it started."""
-    return await rig.store.run(schedules.register(name, declares, LEASE))
+    return await rig.store.run(dispatchers.register(name, declares, LEASE))
 
 
 async def live(rig: Rig, seconds: float, *names: str) -> list[str]:
@@ -28,8 +28,8 @@ async def live(rig: Rig, seconds: float, *names: str) -> list[str]:
     for _ in range(int(seconds // (LEASE / 2))):
         rig.clock.move(LEASE / 2)
         for name in names:
-            assert await rig.store.run(schedules.seen(name, LEASE))
-        retired += await rig.store.run(schedules.retire(LEASE))
+            assert await rig.store.run(dispatchers.seen(name, LEASE))
+        retired += await rig.store.run(dispatchers.retire(LEASE))
     return retired
 
 
@@ -81,9 +81,9 @@ async def test_two_versions_in_a_rolling_deploy_end_with_the_later_one_in_any_or
 async def test_when_a_process_started_is_kept_by_the_database_and_not_moved_by_its_signs_of_life(rig: Rig) -> None:
     began = await start(rig, "d", "s")
     rig.clock.move(10)
-    assert await rig.store.run(schedules.seen("d", LEASE))
+    assert await rig.store.run(dispatchers.seen("d", LEASE))
     assert await start(rig, "d", "s", "u") == began
-    assert not await rig.store.run(schedules.seen("nobody", LEASE))
+    assert not await rig.store.run(dispatchers.seen("nobody", LEASE))
 
 
 async def test_the_three_places_live_together(rig: Rig) -> None:
@@ -95,7 +95,7 @@ async def test_the_three_places_live_together(rig: Rig) -> None:
 
 @pytest.mark.parametrize("there", ["code", "config", "runtime"])
 @pytest.mark.parametrize("origin", ["code", "config", "runtime"])
-async def test_one_place_does_not_take_the_name_of_another(rig: Rig, there: str, origin: str) -> None:
+async def test_a_schedule_of_one_origin_cannot_replace_one_of_another_origin(rig: Rig, there: str, origin: str) -> None:
     await declare(rig, schedule(task="first"), origin=there)
     rig.clock.move(1)
     declared = await declare(rig, schedule(task="second"), schedule("free"), origin=origin)
@@ -198,7 +198,7 @@ async def test_what_leaves_the_code_is_retired_visibly_after_two_leases_and_fire
     await declare(rig, schedule("stays"), schedule("leaves"), started_at=await start(rig, "old", "stays", "leaves"))
     await declare(rig, schedule("by-hand"), origin="runtime")
     assert await live(rig, 10 * LEASE, "old") == []
-    await rig.store.run(schedules.leave("old"))
+    await rig.store.run(dispatchers.leave("old"))
     await declare(rig, schedule("stays"), started_at=await start(rig, "new", "stays"))
     assert await live(rig, 2 * LEASE, "new") == [], "not for two leases yet"
     assert await live(rig, LEASE / 2, "new") == ["leaves"]
@@ -252,7 +252,7 @@ async def started(rig: Rig, name: str) -> Any:
 async def retire_all(rig: Rig) -> None:
     """All were silent for long: what they declared is retired."""
     rig.clock.move(10 * LEASE)
-    await rig.store.run(schedules.retire(LEASE))
+    await rig.store.run(dispatchers.retire(LEASE))
     assert (await shown(rig)).retired_at is not None
 
 
@@ -290,11 +290,11 @@ async def test_what_was_declared_within_two_leases_is_not_retired_although_it_wa
     for _ in range(3):
         rig.clock.move(LEASE / 2)
         for name in ("silent", "looks"):
-            assert await rig.store.run(schedules.seen(name, LEASE))
+            assert await rig.store.run(dispatchers.seen(name, LEASE))
     rig.clock.move(1.2 * LEASE)  # no sign for more than a lease, which was last noted 2.7 leases ago
-    assert await rig.store.run(schedules.retire(LEASE)) == []
+    assert await rig.store.run(dispatchers.retire(LEASE)) == []
     rig.clock.move(LEASE)
-    assert await rig.store.run(schedules.retire(LEASE)) == ["s"]
+    assert await rig.store.run(dispatchers.retire(LEASE)) == ["s"]
 
 
 async def test_a_paused_schedule_stays_paused_over_a_restart(rig: Rig) -> None:
@@ -318,7 +318,7 @@ async def test_only_what_was_added_by_hand_or_is_retired_can_be_removed_and_its_
     assert [row.id for row in await rig.store.run(schedules.schedules(10))] == ["s"]
     assert len(await ticks(rig, "by-hand")) == 1
     rig.clock.move(5 * LEASE)
-    await rig.store.run(schedules.retire(LEASE))
+    await rig.store.run(dispatchers.retire(LEASE))
     await rig.store.run(schedules.remove("s"))
     assert await rig.store.run(schedules.schedules(10)) == []
 

@@ -30,7 +30,7 @@ def by_source(claimed: list[Claimed]) -> dict[str | None, int]:
 # Concurrency
 
 
-async def test_a_source_runs_as_many_jobs_as_it_may_whoever_claims_them(rig: Rig) -> None:
+async def test_the_concurrency_of_a_source_holds_over_several_workers(rig: Rig) -> None:
     await sources(rig).set("api:a", concurrency=2)
     ids = await rig.enqueue_many(5, source="api:a")
     first, second = await claim_turns(rig, 1), await claim_turns(rig, 9, worker="worker-2")

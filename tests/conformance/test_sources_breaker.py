@@ -103,7 +103,7 @@ async def test_threshold_and_cooldown_are_settings_of_a_source_or_its_class(rig:
         assert (await sources(rig).get(name)).paused_until == rig.clock.now() + timedelta(seconds=60)
 
 
-async def test_what_was_claimed_before_it_opened_says_nothing_any_more(rig: Rig) -> None:
+async def test_outcomes_of_jobs_claimed_before_the_breaker_opened_are_ignored(rig: Rig) -> None:
     await rig.enqueue_many(30, source="api:a")
     early = await claim_turns(rig, 9)
     await fail(rig, *early[:5])
@@ -136,7 +136,7 @@ async def test_after_the_cooldown_exactly_one_job_tries_it_out(rig: Rig) -> None
 
 
 @pytest.mark.parametrize("way", ["settle", "succeed_marked", "with a failure of another source"])
-async def test_a_probe_that_succeeds_closes_it(rig: Rig, way: str) -> None:
+async def test_a_successful_probe_closes_the_breaker(rig: Rig, way: str) -> None:
     await half_open(rig, factor=2)
     await rig.enqueue(source="api:b", priority=-5)
     other, probe = await claim_turns(rig, 9)

@@ -88,7 +88,7 @@ CHANGES: dict[str, tuple[Callable[[Rig], Awaitable[object]], int]] = {
 
 @pytest.mark.parametrize("limited", [False, True], ids=["free before", "limited before"])
 @pytest.mark.parametrize("name", CHANGES)
-async def test_what_came_after_the_look_holds_for_the_claim(rig: Rig, name: str, limited: bool) -> None:
+async def test_a_limit_changed_between_look_and_claim_holds_for_the_claim(rig: Rig, name: str, limited: bool) -> None:
     change, most = CHANGES[name]
     if limited:
         await sources(rig).set("api", concurrency=7, rate="1/s", burst=9)

@@ -37,7 +37,7 @@ async def test_settings_are_changed_one_by_one_and_taken_back_with_none(rig: Rig
     assert (await sources(rig).get("api:ebay")).policy == Policy()
 
 
-async def test_what_is_shipped_is_lifted_on_purpose_only(rig: Rig) -> None:
+async def test_the_shipped_limit_of_domains_is_lifted_only_by_unlimited(rig: Rig) -> None:
     shipped = Policy(concurrency=2)
     assert (await sources(rig).reset("domain")).policy == shipped
     await sources(rig).declare({"domain": {"total": 50}})
@@ -200,7 +200,7 @@ async def test_a_success_writes_the_sources_row_at_most_once_a_second(rig: Rig) 
     assert written == [0.25] * 4 + [1.25] * 4 + [2.25]
 
 
-async def test_nor_does_a_success_that_is_written_together_with_anothers_failure(rig: Rig) -> None:
+async def test_a_success_settled_together_with_another_sources_failure_writes_its_time_once_a_second(rig: Rig) -> None:
     await rig.enqueue_many(5, source="api:down")
     await rig.enqueue_many(5, source="api:up")
     start = rig.clock.now()
@@ -244,7 +244,7 @@ async def test_refusals_in_a_row_make_a_block_candidate_and_a_success_ends_it(ri
 
 
 @pytest.mark.parametrize("name", ["domain:shut", "domain"])
-async def test_so_many_refusals_in_a_row_block_it_where_that_is_set(rig: Rig, name: str) -> None:
+async def test_block_after_refusals_in_a_row_disable_the_source(rig: Rig, name: str) -> None:
     await sources(rig).set(name, block_after=3)
     await rig.enqueue_many(9, source="domain:shut")
     first, second, third = await claim_turns(rig, 3)

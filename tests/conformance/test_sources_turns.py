@@ -47,7 +47,7 @@ async def block(rig: Rig, count: int, priority: int) -> list[str]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 50])
-async def test_a_better_priority_comes_first_whoever_has_it(rig: Rig, n: int) -> None:
+async def test_jobs_of_a_better_priority_are_claimed_first_with_or_without_a_source(rig: Rig, n: int) -> None:
     await rig.enqueue_many(4, source="api:a", priority=5)
     await rig.enqueue_many(4, priority=0)
     await rig.enqueue_many(4, source="api:b", priority=-5)

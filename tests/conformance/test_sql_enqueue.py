@@ -34,7 +34,7 @@ async def test_a_worker_that_sleeps_runs_it_at_once(database: str) -> None:
             assert await (await app.job(str(job_id))).wait(10) == "sent to bo"
 
 
-async def test_it_rings_while_a_worker_sleeps_and_not_else(database: str) -> None:
+async def test_sql_enqueue_notifies_only_while_a_worker_is_idle(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as ears:
         ears.execute("LISTEN rowlock")
         sql(database, "SELECT rowlock.enqueue('t')")
@@ -182,7 +182,7 @@ async def test_ids_grow_with_time_and_are_uuids_of_version_7(database: str) -> N
     assert str(ids[-1]) < ours.id
 
 
-async def test_it_commits_with_the_transaction_around_it(database: str) -> None:
+async def test_a_job_of_sql_enqueue_is_gone_when_its_transaction_is_rolled_back(database: str) -> None:
     with psycopg.connect(database) as connection:
         connection.execute("SELECT rowlock.enqueue('t')")
         connection.rollback()

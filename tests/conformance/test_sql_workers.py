@@ -270,7 +270,7 @@ def test_a_heartbeat_does_not_wait_for_a_row_that_somebody_has_locked(sql: Sql, 
     assert (answer["answer"], answer["lease_expires_at"]) == ("held", job["lease_expires_at"])
 
 
-def test_cancel_answers_what_became_of_it(sql: Sql) -> None:
+def test_sql_cancel_answers_for_each_job_what_became_of_it(sql: Sql) -> None:
     waiting, done, running = sql.enqueue(), sql.enqueue("u"), sql.enqueue("v")
     sql.end("complete", sql.claim(1, "u")[0])
     sql.claim(1, "v")

@@ -188,7 +188,7 @@ async def test_work_wakes_a_worker_that_sleeps_and_leaves_busy_ones_alone(rig: R
         await bell.close()
 
 
-async def test_nobody_rings_for_a_transaction_that_was_rolled_back(rig: Rig) -> None:
+async def test_a_rolled_back_transaction_sends_no_wake_up(rig: Rig) -> None:
     job = await rig.running(worker="w")
     ear = Ear(rig, job.id)
     bell = await rig.store.listen(ear.hear)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from rowlock.contrib import answer_cache as cache_module
-from rowlock.contrib.answer_cache import ROW_BYTES, AnswerCache
+from rowlock.contrib import answer_file as cache_file
+from rowlock.contrib.answer_cache import AnswerCache
+from rowlock.contrib.answer_file import ROW_BYTES
 from rowlock.core.errors import InvalidArguments
 from support.answer_cache import Clock, Make, answers, rows
 
@@ -59,7 +60,7 @@ async def test_a_key_is_text(make: Make, key: Any) -> None:
             await call
 
 
-async def test_forgetting_one_leaves_the_others(make: Make) -> None:
+async def test_forgetting_one_cached_answer_keeps_the_other_answers(make: Make) -> None:
     cache = make()
     await cache.put("a", 1)
     await cache.put("b", 2)
@@ -140,7 +141,7 @@ def room_for(answers: int, text: int = 1000) -> int:
     return answers * (len("k0") + len(json.dumps("x" * text)) + ROW_BYTES)
 
 
-async def test_what_was_not_used_for_longest_goes_first(make: Make) -> None:
+async def test_a_full_cache_drops_the_least_recently_used_answer(make: Make) -> None:
     cache = make(max_bytes=room_for(3))
     for key in ("k0", "k1", "k2"):
         await cache.put(key, "x" * 1000)
@@ -154,7 +155,7 @@ async def test_what_was_not_used_for_longest_goes_first(make: Make) -> None:
 async def test_reads_count_for_others_when_they_are_many_or_the_reader_closes(
     make: Make, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_module, "BATCH", batch)
+    monkeypatch.setattr(cache_file, "BATCH", batch)
     writer, reader = make(max_bytes=room_for(3)), make()
     for key in ("k0", "k1", "k2"):
         await writer.put(key, "x" * 1000)

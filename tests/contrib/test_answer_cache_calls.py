@@ -23,7 +23,7 @@ async def test_an_answer_is_asked_for_once_and_then_cached(make: Make) -> None:
     assert (cache.hits, cache.misses) == (1, 1)
 
 
-async def test_no_answer_is_an_answer_too(make: Make) -> None:
+async def test_a_none_answer_is_cached(make: Make) -> None:
     cache, source = make(), Source(None)
     source.go.set()
     assert [await cache.get_or_call("k", source) for _ in range(3)] == [None] * 3

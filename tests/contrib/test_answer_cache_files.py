@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from rowlock.contrib import answer_cache as cache_module
-from rowlock.contrib.answer_cache import PAUSE_SECONDS, AnswerCache
+from rowlock.contrib import answer_file as cache_file
+from rowlock.contrib.answer_cache import AnswerCache
+from rowlock.contrib.answer_file import PAUSE_SECONDS
 from support.answer_cache import Clock, Make, answers, rows, warnings
 
 
@@ -79,7 +80,7 @@ async def test_only_the_first_of_many_sets_a_corrupt_file_aside(make: Make, tmp_
     file = tmp_path / "answers.db"
     file.write_bytes(b"this is no database" * 1000)
     quick, slow = make(), make()
-    slow._file._opened = cache_module._identity(file)  # it saw the corrupt one, and then another process was quicker
+    slow._file._opened = cache_file._identity(file)  # it saw the corrupt one, and then another process was quicker
     await quick.put("k", 1)
     slow._file._set_aside(sqlite3.DatabaseError("not a database"))
     assert await slow.get("k") == 1
@@ -116,7 +117,7 @@ async def test_a_database_of_another_program_is_left_alone(
 async def test_a_network_filesystem_is_not_used(
     make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_module, "network_filesystem", lambda folder: "nfs4")
+    monkeypatch.setattr(cache_file, "network_filesystem", lambda folder: "nfs4")
     assert await use(make()) == [None, 3]
     assert "nfs4" in warnings(caplog)[0]
     assert os.listdir(tmp_path) == []
@@ -150,10 +151,10 @@ async def test_another_writer_is_waited_for_but_not_in_the_loop(
     assert warnings(caplog) == []
 
 
-async def test_who_holds_the_lock_for_ever_fails_nobody(
+async def test_a_cache_file_that_another_program_keeps_locked_raises_nothing(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_module, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(cache_file, "BUSY_SECONDS", 0.05)
     cache = make()
     await cache.put("k", 1)
     with closing(sqlite3.connect(tmp_path / "answers.db", isolation_level=None)) as other:

@@ -74,7 +74,7 @@ def test_other_spellings_have_the_same_key(spelling: dict[str, Any]) -> None:
         {"kind": "ask"},
     ],
 )
-def test_what_differs_in_one_part_has_another_key(other: dict[str, Any]) -> None:
+def test_two_coins_that_differ_in_one_part_have_different_price_keys(other: dict[str, Any]) -> None:
     assert price_key(**COIN | other) != price_key(**COIN)
 
 
@@ -369,7 +369,7 @@ def test_a_canonical_link_does_not_change_again(link: str) -> None:
 
 
 @given(pieces)
-def test_the_query_means_the_same(query: str) -> None:
+def test_a_canonical_url_keeps_the_meaning_of_the_query_without_tracking_parameters(query: str) -> None:
     def values(link: str) -> dict[str, list[str]]:
         found = defaultdict(list)
         for name, value in parse_qsl(urlsplit(link).query, keep_blank_values=True, errors="surrogateescape"):
@@ -382,7 +382,7 @@ def test_the_query_means_the_same(query: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "%2F", "%20", "é", "", "b.c", "~", "%7E", "+", "%2B"]), max_size=6))
-def test_a_path_without_dots_means_the_same(segments: list[str]) -> None:
+def test_a_canonical_url_keeps_the_meaning_of_a_path_without_dots(segments: list[str]) -> None:
     path = "/" + "/".join(segments)
     assert unquote_to_bytes(urlsplit(canonical_url(f"https://a.example{path}")).path) == unquote_to_bytes(path)
 

@@ -7,19 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.core.alerts import (
-    KINDS,
-    MOST_SUBJECTS,
-    Alert,
-    Facts,
-    Rule,
-    RunningJob,
-    Seen,
-    decide,
-    parse_rules,
-    see,
-    spell,
-)
+from rowlock.core.alert_rules import KINDS, Rule, parse_rules
+from rowlock.core.alerts import MOST_SUBJECTS, Alert, Facts, RunningJob, Seen, decide, see, spell
 from rowlock.core.config import Settings, load_settings
 from rowlock.core.errors import ConfigError
 

@@ -122,7 +122,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("zone", "text", "after", "until", "expected"), TABLE)
-def test_both_changes_of_two_years_in_six_zones(
+def test_rules_fire_as_expected_at_the_clock_changes_of_two_years_in_six_zones(
     zone: str, text: str, after: str, until: str, expected: list[str]
 ) -> None:
     assert fired(parse_rule(text, zone, seconds=True), after, until) == expected

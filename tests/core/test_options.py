@@ -31,7 +31,9 @@ def test_task_takes_exactly_the_options_that_can_be_given_there() -> None:
 
 # --- an option that nobody has: in a copy of the package it is added to the record and the tables, and to nothing else
 
-FIELD = '    colour: str | None = field(default=None, metadata=_about(name_or_none, "text", "task", "schedule"))\n'
+FIELD = (
+    '    colour: str | None = field(default=None, metadata=_about(check.name_or_none, "text", "task", "schedule"))\n'
+)
 TABLES = ("jobs_live", "jobs_finished", "schedules")
 SCRIPT = """
 import asyncio

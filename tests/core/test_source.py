@@ -211,13 +211,13 @@ def test_a_success_in_between_starts_the_count_anew_and_what_is_nobodys_fault_do
     assert not all_after(Health(), *[FAILURE] * 4, *[NOTHING] * 9).opened
 
 
-def test_what_was_claimed_before_it_opened_or_closed_says_nothing() -> None:
+def test_outcomes_of_jobs_claimed_before_the_breaker_changed_are_ignored() -> None:
     opened = all_after(Health(), *[FAILURE] * 5)
     for late in (FAILURE, SUCCESS, REFUSAL, NOTHING):
         assert after(opened, late) == opened
 
 
-def test_a_probe_that_succeeds_closes_it_and_one_that_fails_opens_it_for_longer_if_asked_to() -> None:
+def test_a_successful_probe_closes_the_breaker_and_a_failed_one_opens_it_for_longer_with_a_factor() -> None:
     health = replace(all_after(Health(factor=2.0), *[FAILURE] * 5), paused_for=-1.0)
     closed = all_after(health, SUCCESS)
     assert (closed.opened, closed.streak, closed.paused_for) == (False, 0, None)

@@ -52,7 +52,7 @@ def test_the_table_has_the_arrows_of_the_contract() -> None:
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("event", EVENTS)
-def test_what_is_not_in_the_table_is_refused(state: State, event: str) -> None:
+def test_a_step_that_the_table_of_states_does_not_have_is_refused(state: State, event: str) -> None:
     assert {str(after) for after in allowed(state, event)} == {
         after for before, what, after in TABLE if (before, what) == (state, event)
     }

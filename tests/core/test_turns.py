@@ -46,7 +46,7 @@ def test_a_source_that_has_no_more_is_left_out_of_the_round() -> None:
     assert Table(["a", "b"]).add("a", 1000).add("b", 2).turns(7) == ["a", "b", "a", "b", "a", "a", "a"]
 
 
-def test_a_better_priority_comes_first_whoever_has_it() -> None:
+def test_jobs_of_a_better_priority_come_first_with_or_without_a_source() -> None:
     table = Table(["a", "b", PLAIN]).add("a", 2, priority=1).add(PLAIN, 2, priority=0).add("b", 2, priority=-1)
     assert table.turns(5) == ["b", "b", PLAIN, PLAIN, "a"]
 
@@ -74,7 +74,7 @@ def test_nothing_of_a_worse_priority_is_taken_while_a_better_one_may_have_more()
     assert table.turns(5) == ["a", "a", "b", "b", "b"], "it may not have more, however many there are"
 
 
-def test_it_says_whether_there_may_be_more() -> None:
+def test_deal_says_whether_there_may_be_more_jobs() -> None:
     table = Table(["a"]).add("a", 3)
     assert table.deal(2).more
     assert not table.deal(4).more

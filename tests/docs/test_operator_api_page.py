@@ -19,7 +19,7 @@ def test_the_page_names_every_operator_route() -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-def test_its_sql_runs(database: str, engine: str) -> None:
+def test_the_sql_of_the_operator_page_runs(database: str, engine: str) -> None:
     ((_, text),) = blocks(PAGE, "sql")
     with psycopg.connect(database) as connection:
         connection.execute("INSERT INTO rowlock.tallies VALUES (now(), 'q', 't', 'succeeded', 1, 1, 3, 0, 0)")

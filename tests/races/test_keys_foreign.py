@@ -101,7 +101,9 @@ async def test_a_transaction_that_cannot_see_its_batch_sealed_is_told_of_the_bat
         await do(connection, "ROLLBACK")
 
 
-async def test_the_apps_own_transaction_says_the_same(app: Rowlock, t: Any) -> None:
+async def test_a_key_that_a_repeatable_read_transaction_cannot_see_is_a_key_conflict_in_app_transaction(
+    app: Rowlock, t: Any
+) -> None:
     for bulk in (False, True):
         with pytest.raises(KeyConflict, match="again"):
             async with app.transaction() as tx:
@@ -123,7 +125,7 @@ async def _outside(t: Any, key: str) -> None:
         await work.using(key=key).enqueue()
 
 
-def test_a_sync_connection_has_keys_too(database: str) -> None:
+def test_an_enqueue_on_a_sync_connection_honours_keys(database: str) -> None:
     app = Rowlock(database)
 
     @app.task("t")

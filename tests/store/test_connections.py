@@ -29,7 +29,7 @@ async def test_the_one_given_back_last_is_taken_first(two: Connections) -> None:
     two.give_back(second)
 
 
-async def test_there_are_no_more_than_so_many(two: Connections) -> None:
+async def test_the_number_of_open_connections_is_limited(two: Connections) -> None:
     first, second = await two.take(5), await two.take(5)
     with pytest.raises(TimeoutError, match=r"all 2 connections to 127.0.0.1:\d+ are in use"):
         await two.take(0.05)
@@ -53,7 +53,7 @@ async def test_there_may_be_more_later_but_never_fewer(two: Connections) -> None
     assert (two.size, two.crowded) == (3, False)
 
 
-async def test_one_that_broke_or_is_in_a_transaction_is_not_given_to_another(two: Connections) -> None:
+async def test_a_broken_connection_or_one_in_a_transaction_is_not_reused(two: Connections) -> None:
     broken = await two.take(5)
     broken.terminate()
     two.give_back(broken)

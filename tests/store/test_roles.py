@@ -211,7 +211,7 @@ def test_a_worker_sums_up_what_was_counted_and_one_that_may_not_works_all_the_sa
     assert sql.execute("SELECT count(*) FROM rowlock.tallies").fetchone() == (0 if lacking is None else 1,)
 
 
-async def test_an_owner_who_may_not_make_roles_migrates_all_the_same(owner_url: str) -> None:
+async def test_a_database_owner_without_createrole_can_migrate(owner_url: str) -> None:
     store = await open_store(owner_url, StoreOptions(migrate=True))
     await store.close()
     take_a_table_away(owner_url)

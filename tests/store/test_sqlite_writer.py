@@ -204,7 +204,7 @@ async def test_a_statement_after_the_end_of_its_transaction_is_told_so(store: An
         await asyncio.wait_for(session.execute("INSERT INTO mine VALUES (1)"), 10)
 
 
-async def test_who_is_cancelled_while_it_is_written_waits_for_the_end_of_it(store: Any) -> None:
+async def test_a_caller_cancelled_during_its_write_waits_for_the_commit(store: Any) -> None:
     began, go_on = threading.Event(), threading.Event()
 
     def slow(steps: Any) -> Any:

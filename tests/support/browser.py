@@ -120,8 +120,9 @@ class Window:
 
     async def axe(self) -> list[str]:
         """What axe has against the page: nothing, for a page that everybody can use."""
-        code = (ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
-        await self.page.evaluate(code)
+        if not await self.page.evaluate("'axe' in window"):  # it is half a megabyte: once for each page
+            code = (ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+            await self.page.evaluate(code)
         found: dict[str, Any] = await self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         return [
             f"{one['id']}: {one['help']}: {json.dumps([node['html'][:200] for node in one['nodes'][:5]])}"

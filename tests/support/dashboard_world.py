@@ -36,17 +36,18 @@ class World:
 
     async def hostile(self, texts: list[str]) -> list[str]:
         """Jobs that have a hostile text in each field that takes text; their ids."""
-        found = []
+        jobs = []
         async with self.app.batch(texts[0][:100], owner=texts[1]) as batch:
             for number, text in enumerate(texts):
                 task = self.tasks["hostile"].using(
                     owner=text, tags=[text], source=f"hostile:{number} {text}", batch=batch if number < 5 else None
                 )
-                found.append((await task.enqueue(text=text, fails=number % 2 == 0)).id)
+                jobs.append(task.enqueue(text=text, fails=number % 2 == 0))
+            found = [job.id for job in await asyncio.gather(*jobs)]
         for job_id in found:
             async with asyncio.timeout(PATIENCE):
                 while not (await self.app.job(job_id)).final:
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.02)
         return found
 
 
@@ -89,10 +90,20 @@ def add_tasks(app: Rowlock) -> dict[str, Task]:
             raise Permanent(text, code="HOSTILE")
         return {text: text}
 
+    @app.task("pages.render", queue="default", max_attempts=4, backoff=fixed(seconds=0.1))
+    async def render(ctx: Context, page: int) -> dict[str, int]:
+        """Succeed in the third attempt."""
+        if ctx.attempt < 3:
+            raise Retry(f"page {page} is locked", code="LOCKED")
+        return {"page": page}
+
+    @app.task("imports.end", queue="default")
+    async def imported(batch: dict[str, Any]) -> None: ...
+
     @app.schedule("0 3 * * *", name="nightly", zone="Asia/Seoul")
     async def nightly() -> None: ...
 
-    return {task.name: task for task in (enrich, export, send, fetch, hostile)}
+    return {task.name: task for task in (enrich, export, send, fetch, hostile, render, imported)}
 
 
 @asynccontextmanager
@@ -111,7 +122,7 @@ async def world(url: str, queues: list[str] = QUEUES, **settings: Any) -> AsyncI
 async def fill(app: Rowlock, task: dict[str, Task]) -> dict[str, str]:
     """Jobs in each state, when this returns."""
     rows = [{"url": f"https://a{number % 3}.example/{number}"} for number in range(LINKS)]
-    async with app.batch("import 7", owner="ana") as batch:
+    async with app.batch("import 7", owner="ana", on_end=task["imports.end"]) as batch:
         links = await task["links.enrich"].using(batch=batch).enqueue_many(rows)
     made = {
         "dead": await task["mail.send"].enqueue(to="nobody@example.com"),
@@ -120,13 +131,15 @@ async def fill(app: Rowlock, task: dict[str, Task]) -> dict[str, str]:
         "queued": await task["links.enrich"].using(delay=3600).enqueue(url="https://later.example/1"),
         "cancelled": await task["mail.send"].using(delay=3600).enqueue(to="late@example.com"),
     }
+    retried = await task["pages.render"].enqueue(page=7)
     await app.cancel(made["cancelled"].id)
     made["succeeded"] = links[0]
     for state, job in made.items():
         await until(app, job.id, state)
-    for job in links:
+    for job in (*links, retried):
         await until(app, job.id, "succeeded")
-    return {state: job.id for state, job in made.items()}
+    found = {state: job.id for state, job in made.items()}
+    return found | {"retried": retried.id, "batch": batch.id}
 
 
 async def until(app: Rowlock, job_id: str, state: str) -> None:

@@ -22,7 +22,7 @@ from rowlock.store.leases import reclaim
 from support.contract_tasks import attempts_of, row_of, working
 
 
-async def test_it_is_claimed_once_and_completed_under_its_lease(app: Rowlock) -> None:
+async def test_a_job_claimed_by_hand_by_five_programs_has_one_lease_and_completes_under_it(app: Rowlock) -> None:
     @app.task
     async def note(n: int) -> None: ...
 
@@ -38,7 +38,7 @@ async def test_it_is_claimed_once_and_completed_under_its_lease(app: Rowlock) ->
     assert await app.claim(job.id) is None
 
 
-async def test_it_starts_its_batch(app: Rowlock) -> None:
+async def test_a_claim_by_hand_starts_the_batch_of_its_job(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
 
@@ -110,7 +110,7 @@ async def test_given_back_it_uses_up_no_try(app: Rowlock) -> None:
         await job.wait(10)
 
 
-async def test_once_it_is_lost_nothing_can_be_done_with_it(app_url: str) -> None:
+async def test_a_lost_lease_by_hand_refuses_every_call(app_url: str) -> None:
     clock = FakeClock()
     async with Rowlock(app_url, clock=clock) as app:
 
@@ -138,7 +138,7 @@ async def test_the_last_job_of_a_batch_ends_it(app: Rowlock) -> None:
     assert (await app.find_batch(batch.id)).state == "succeeded"
 
 
-async def test_what_cannot_be_claimed_is_said(app: Rowlock) -> None:
+async def test_app_claim_refuses_jobs_that_cannot_be_claimed_by_hand(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
 

@@ -12,7 +12,7 @@ from rowlock import Rowlock
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings, WorkerSettings
 from rowlock.core.errors import StoreUnavailable
-from rowlock.store import schedules
+from rowlock.store import dispatchers
 from support.contract_tasks import fetch
 from support.dispatching import Time, by_hand, live, of_one_schedule
 
@@ -41,7 +41,7 @@ async def test_a_living_dispatcher_with_a_short_lease_keeps_its_schedules(databa
         while time() < 300:
             delay = await dispatcher.round()
             time.move(delay - 0.1)  # shortly before its next look another one retires
-            assert await (await app.store()).run(schedules.retire(2)) == []
+            assert await (await app.store()).run(dispatchers.retire(2)) == []
             time.move(0.1)
 
 
@@ -54,7 +54,7 @@ async def test_a_dispatcher_that_was_away_for_long_brings_its_schedules_back(dat
 
     async with app, by_hand(app, time) as dispatcher:
         time.move(200)
-        assert await (await app.store()).run(schedules.retire(2)) == ["t"]
+        assert await (await app.store()).run(dispatchers.retire(2)) == ["t"]
         await dispatcher.round()
         row = await app.schedules.get("t")
         assert (row.retired_at, row.next_tick) == (None, datetime(2026, 1, 2, tzinfo=UTC))
@@ -104,7 +104,7 @@ async def test_after_an_outage_the_first_one_back_does_not_retire_what_others_ha
         assert ticks == [(37,)], "one for each minute, those of the outage too"
 
 
-async def test_after_an_outage_what_nobody_has_any_more_is_retired_all_the_same(
+async def test_a_schedule_that_no_dispatcher_declares_after_an_outage_is_retired(
     database: str, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -148,7 +148,7 @@ async def test_a_sign_of_life_that_failed_is_made_good_in_the_next_round(
         await dispatcher._say_alive()
         time.move(50)
         assert await fetch(dispatcher.app, "SELECT count(*) FROM {t}dispatchers") == [(1,)]
-        assert await (await dispatcher.app.store()).run(schedules.seen(dispatcher.id, 60)), "it was believed gone"
+        assert await (await dispatcher.app.store()).run(dispatchers.seen(dispatcher.id, 60)), "it was believed gone"
 
 
 async def test_declaring_again_that_failed_half_way_is_made_good_in_the_next_round(
@@ -159,7 +159,7 @@ async def test_declaring_again_that_failed_half_way_is_made_good_in_the_next_rou
         store = await dispatcher.app.store()
         run = store.run
         time.move(600)
-        assert await run(schedules.retire(60)) == ["a"]
+        assert await run(dispatchers.retire(60)) == ["a"]
         with monkeypatch.context() as away:
             away.setattr(store, "run", lambda op: (unavailable if op.name == "declare" else run)(op))
             with pytest.raises(StoreUnavailable):

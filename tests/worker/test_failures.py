@@ -153,7 +153,7 @@ async def test_a_failure_says_what_and_where(app: Rowlock) -> None:
     assert "test_failures.py" in seen.error_message, "where it was raised"
 
 
-async def test_one_failure_does_not_touch_the_others(app: Rowlock) -> None:
+async def test_a_failing_job_does_not_affect_the_other_jobs(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def work(n: int) -> int:
         if n % 3 == 0:
@@ -168,7 +168,7 @@ async def test_one_failure_does_not_touch_the_others(app: Rowlock) -> None:
     ]
 
 
-async def test_nothing_is_left_behind(app: Rowlock) -> None:
+async def test_after_a_mixed_load_every_job_is_final_and_no_lease_is_held(app: Rowlock) -> None:
     """After a mixed load every job is final, and no row holds a lease."""
 
     @app.task(max_attempts=2, backoff=fixed(seconds=0.01), timeout=5)

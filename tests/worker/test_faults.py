@@ -111,13 +111,13 @@ def test_timeouts_and_broken_connections_are_the_sources_fault(error: Exception)
 
 @answers
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 429])
-def test_so_are_5xx_and_429(answer: Any, status: int) -> None:
+def test_answers_5xx_and_429_are_the_sources_fault(answer: Any, status: int) -> None:
     assert verdict(answer(status)) == SOURCE
 
 
 @answers
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 410, 422])
-def test_other_answers_are_nobodys_fault(answer: Any, status: int) -> None:
+def test_other_4xx_answers_are_not_the_sources_fault(answer: Any, status: int) -> None:
     assert verdict(answer(status)) == NOBODY
 
 
@@ -235,7 +235,7 @@ def wrapped(outer: BaseException, *causes: BaseException) -> BaseException:
     return outer
 
 
-def test_what_is_wrapped_counts_too() -> None:
+def test_the_cause_of_a_wrapped_exception_decides_the_verdict() -> None:
     assert verdict(wrapped(RuntimeError("import failed"), TimeoutError())) == SOURCE
     assert verdict(wrapped(RuntimeError(), ValueError(), ConnectionResetError())) == SOURCE
     assert verdict(wrapped(RuntimeError(), Aiohttp.ClientResponseError(403))) == REFUSAL

@@ -47,7 +47,7 @@ async def test_a_suspect_runs_in_the_child_whatever_its_task_says(rig: Rig) -> N
     assert await rig.run("pid") == end, "one child serves all suspects"
 
 
-async def test_only_suspects_run_there(rig: Rig) -> None:
+async def test_a_job_without_losses_does_not_run_in_quarantine(rig: Rig) -> None:
     assert await rig.execute(claimed("pid_anywhere")) == Succeeded(str(os.getpid()))
 
 
@@ -63,7 +63,9 @@ async def test_suspects_run_one_at_a_time(rig: Rig) -> None:
         ("exits", {"code": 3}, "ended with exit code 3"),
     ],
 )
-async def test_who_takes_the_child_down_is_convicted(rig: Rig, task: str, args: dict[str, Any], how: str) -> None:
+async def test_a_job_that_kills_the_quarantine_child_is_convicted(
+    rig: Rig, task: str, args: dict[str, Any], how: str
+) -> None:
     end = await rig.run(task, **args)
     assert end == Lost(worker="", convicted=True, detail=f"its quarantine process {how}")
     job = claimed(task, losses=1).job

@@ -98,7 +98,12 @@ async def test_a_watchdog_of_another_process_is_not_answered(tmp_path: Path) -> 
 
 
 async def test_without_a_service_manager_and_with_one_that_is_gone_nothing_happens(tmp_path: Path) -> None:
-    for environ in ({}, {"NOTIFY_SOCKET": f"{tmp_path}/gone", "WATCHDOG_USEC": "100"}, {"NOTIFY_SOCKET": "nonsense"}):
+    gone = f"{tmp_path}/gone"
+    for environ in (
+        {},
+        {"NOTIFY_SOCKET": gone, "WATCHDOG_USEC": "100"},
+        {"NOTIFY_SOCKET": "a" * 200, "WATCHDOG_USEC": "²"},
+    ):
         notifier = Notifier(environ)
         notifier.ready()
         notifier.stopping()

@@ -19,7 +19,7 @@ from starlette.requests import HTTPConnection
 from rowlock.api import cookies
 from rowlock.api.asker import Asker, asker_of
 from rowlock.client.client import Client
-from rowlock.core.options import name
+from rowlock.core.option_checks import name
 from rowlock.store import tokens
 from rowlock.store.tokens import Kind, Token
 

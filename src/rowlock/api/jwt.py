@@ -17,7 +17,7 @@ import jwt
 from rowlock.api.asker import Asker
 from rowlock.core.config import JwtSettings
 from rowlock.core.errors import ConfigError
-from rowlock.core.options import name
+from rowlock.core.option_checks import name
 from rowlock.store.owned import EVERYONE
 
 log = logging.getLogger("rowlock.api")

@@ -246,12 +246,4 @@ async def run_bridge(app: Client) -> None:
     """Run a bridge until a stop signal."""
     with signals() as stopper, metrics_shown(app):
         async with bridging(app) as bridge:
-            stopper.service.ready()
-            working = asyncio.ensure_future(bridge.join())
-            asked = asyncio.ensure_future(stopper.asked.wait())
-            try:
-                await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                asked.cancel()
-            if working.done():
-                working.result()
+            await stopper.run(bridge.join())

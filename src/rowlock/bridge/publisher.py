@@ -59,7 +59,6 @@ class Publisher:
         self._sent: dict[str, tuple[str, str]] = {}  # in the stream and not yet marked: token and entry of each job
         self._mark_at = 0.0
         self._look_at = 0.0
-        self._count_at = 0.0
         self._quiet_after = 0
 
     # --- what the claimer sees

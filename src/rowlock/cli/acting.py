@@ -26,7 +26,7 @@ def actor() -> Actor:
 
 
 async def audited(app: Rowlock, work: Awaitable[T], action: str, target: str, **details: Any) -> T:
-    """What the work answers, once it is written down who did it."""
+    """Run the work and write its entry in the audit; returns what the work returned."""
     from rowlock.store import audit
 
     answer = await work

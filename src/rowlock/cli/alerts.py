@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rowlock.core.alerts import Alert
     from rowlock.store.alerts import Message
 
-verbs = typer.Typer(help="Alerts by the rules of the config.", no_args_is_help=True, rich_markup_mode=None)
+verbs = typer.Typer(help="Look at alerts, test their rules.", no_args_is_help=True, rich_markup_mode=None)
 
 COLUMNS = ("state", "rule", "subject", "fired_at", "repeats", "text")
 UNSENT_SHOWN = 100
@@ -25,7 +25,7 @@ UNSENT_SHOWN = 100
 @verbs.command("list")
 @grouped_options
 def list_alerts(target: DataTarget) -> None:
-    """List the alerts that are pending, firing or resolving, and messages that have not been delivered."""
+    """List alerts. Those that are pending, firing or resolving, and messages that have not been delivered."""
     from rowlock.store import alerts
 
     async def read(app: Rowlock) -> tuple[list[Alert], list[Message]]:
@@ -46,7 +46,7 @@ def list_alerts(target: DataTarget) -> None:
 @verbs.command("test")
 @grouped_options
 def test_alerts(target: DataTarget) -> None:
-    """Show what each rule of the config sees now, and send a test message to the webhook. Exit 1 if it fails."""
+    """Test the alert rules and the webhook. Shows what each rule sees now; exit 1 if the test message fails."""
     from rowlock.core.alerts import see
     from rowlock.store import alerts
     from rowlock.store.ids import new_id

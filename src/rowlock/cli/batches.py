@@ -50,7 +50,7 @@ def show_batch(
     target: DataTarget,
     batch_id: BatchId,
 ) -> None:
-    """Show a batch: its counters, its times, its last error and what it waits for."""
+    """Show a batch. Its counters, its times, its last error and what it waits for."""
     from rowlock.store import batches
     from rowlock.store.explain import explain
 
@@ -76,7 +76,7 @@ def cancel_batch(
     target: DataTarget,
     batch_id: BatchId,
 ) -> None:
-    """Cancel the unfinished jobs of a batch: waiting ones end at once, running ones are asked to stop."""
+    """Cancel the unfinished jobs of a batch. Waiting ones end at once, running ones are asked to stop."""
 
     async def cancel(app: Rowlock) -> dict[str, object]:
         batch = await app.find_batch(batch_id)

@@ -30,7 +30,7 @@ verbs = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 @verbs.callback()
 @grouped_options
 def bridge(context: typer.Context, target: Target, logs: LogOptions) -> None:
-    """Publish jobs of tasks with runs_on="redis" to Redis Streams, and store what their workers report."""
+    """Connect workers behind Redis. Publishes jobs of tasks with runs_on="redis", and stores what workers report."""
     if context.invoked_subcommand is not None:
         return
     configure_logs(logs)
@@ -56,7 +56,7 @@ def verify(
         float, typer.Option("--timeout", min=0.1, help="Seconds that the worker may take for one request")
     ] = 30.0,
 ) -> None:
-    """Send the test vectors of the worker contract to a live worker; exit 1 if an answer breaks the contract."""
+    """Test a live worker. Sends the test vectors of the worker contract; exit 1 if an answer breaks the contract."""
     from pathlib import Path
 
     if not Path(input_path).is_file():

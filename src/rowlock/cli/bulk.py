@@ -6,7 +6,6 @@ The jobs that a filter finds are counted first, confirmed by the user, and then 
 from __future__ import annotations
 
 import dataclasses
-import secrets
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +67,7 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
     code = 0
     for job_id, row in rows.items():
         if row is None:
-            complain(f"no job with id {job_id}")
+            complain(f"no job with id {job_id}; see: rowlock jobs list")
             code = NOT_FOUND
         elif row.id not in fitting and row.state in verb.possible:
             complain(f"job {job_id} stays {row.state}: {verb.otherwise}")
@@ -85,9 +84,11 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
 
 async def _by_filter(app: Rowlock, request: Request) -> int:
     """Preview, confirm, carry out: as the dashboard does it, but counted to the end."""
+    from secrets import token_urlsafe
+
     from rowlock.store import bulk, tokens
 
-    store, me, key = await app.store(), actor(), tokens.hash_of(secrets.token_urlsafe())
+    store, me, key = await app.store(), actor(), tokens.hash_of(token_urlsafe())
     prepared = await store.run(bulk.prepare(request.action, request.wanted, limit=sys.maxsize, looks=sys.maxsize))
     matched, done = sum(one.count for one in prepared.states.values()), Counter[str]()
     if not request.dry_run and matched:

@@ -1,4 +1,4 @@
-"""More checks of `rowlock doctor`: each worker, and what stands around the database: zones, files, Redis, schedules."""
+"""More checks of `rowlock doctor`: workers, time zone data, result files, Redis, schedules and alerts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 
 from rowlock.cli.doctor import Finding
 from rowlock.client.version import VERSION
-from rowlock.core.alerts import parse_rules, spell
+from rowlock.core.alert_rules import parse_rules
+from rowlock.core.alerts import spell
 from rowlock.core.errors import ConfigError
 from rowlock.store import alerts, outbox, workers
 from rowlock.store.engines.engine import Store
@@ -30,7 +31,7 @@ LOOKED_AT = parse_rules({"late": {"when": "missed_ticks"}, "broken": {"when": "b
 
 
 async def each_worker(store: Store, now: datetime) -> list[Finding]:
-    """One finding for each worker that is or was here lately: is it heard of, and is it of this version?"""
+    """One finding for each recent worker: does it send heartbeats, and does it run this version?"""
     found = await store.run(workers.workers())
     return [_worker(worker, now) for worker in found[:WORKERS_SHOWN]]
 
@@ -59,7 +60,7 @@ def zones(settings: Settings) -> Finding:
 
 
 def result_folder(settings: Settings) -> Finding:
-    """Can files that jobs make be written here?"""
+    """Can result files be written here?"""
     folder = Path(settings.results.path)
     there = next((path for path in (folder, *folder.resolve().parents) if path.exists()), Path("/"))
     try:

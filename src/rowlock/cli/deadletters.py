@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 verbs = typer.Typer(
-    help="Look at messages from workers behind Redis that the bridge refused.",
+    help="Look at messages from behind Redis that were refused.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -45,7 +45,7 @@ def on_redis(target: DataTarget, work: Callable[[Rowlock, Streams], Awaitable[T]
 @verbs.command("list")
 @grouped_options
 def list_letters(target: DataTarget, limit: LimitOption = 100) -> None:
-    """List dead letters, newest first: each one's stream, its job if it names one, and why it was refused."""
+    """List dead letters, newest first. Each one's stream, its job if it names one, and why it was refused."""
 
     async def read(app: Rowlock, streams: Streams) -> list[Letter]:
         from rowlock.bridge.letters import letters
@@ -81,7 +81,7 @@ def show_letter(target: DataTarget, entry: Entry) -> None:
 @verbs.command("republish")
 @grouped_options
 def republish_letter(target: DataTarget, entry: Entry) -> None:
-    """Publish the job of a dead letter again, as a new attempt with the old jobId, and drop the letter. Needs --app."""
+    """Publish the job of a dead letter again. A new attempt with the old jobId; drops the letter. Needs --app."""
     _checked(entry)
 
     async def again(app: Rowlock, streams: Streams) -> str | None:

@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
 @grouped_options
 def doctor(target: DataTarget) -> None:
-    """Check database, clocks, workers, queues, sources, schedules, files and Redis. Exit 1 if a check fails."""
+    """Check the whole set-up, and say what to do. Exit 1 if a check fails."""
     findings = _examine(target)
     if target.as_json:
         show_json([finding._asdict() for finding in findings])

@@ -125,7 +125,7 @@ def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise InvalidArguments(f"{pair!r}: expected key=value")
+            raise InvalidArguments(f"{pair!r}: expected key=value, such as {key or 'name'}=VALUE")
         if key in found:
             raise InvalidArguments(f"{pair!r}: {key} was given twice")
         found[key] = text

@@ -36,27 +36,38 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
+# Where to find the name or id that was meant.
+LISTS: tuple[tuple[type[Exception], str], ...] = (
+    (JobNotFound, "rowlock jobs list"),
+    (BatchNotFound, "rowlock batches list"),
+    (ScheduleNotFound, "rowlock schedules list"),
+)
+
+
 def explain(error: BaseException) -> int:
     """Print the error on stderr, in one line; returns the exit code."""
     if os.environ.get("ROWLOCK_DEBUG") == "1":
         traceback.print_exception(error)
     for kind, code in CODES:
         if isinstance(error, kind):
-            complain(str(error))
+            where = next((f"; see: {listing}" for missing, listing in LISTS if isinstance(error, missing)), "")
+            complain(f"{first_line(str(error))}{where}")
             return code
     if hasattr(error, "format_message"):  # an error of the option parser, which knows the option and the exit code
-        _usage(error.format_message())
+        _usage(error.format_message(), getattr(getattr(error, "ctx", None), "command_path", "rowlock"))
         return int(getattr(error, "exit_code", BAD_INPUT))
     complain(f"unexpected {type(error).__name__}: {error} (set ROWLOCK_DEBUG=1 to see the traceback)")
     return FAILED
 
 
-def _usage(text: str) -> None:
+def _usage(text: str, verb: str) -> None:
     """Print the parser's message: one line, or the whole help if a group was called without a verb."""
     if text.startswith("Usage:"):
         print(text, file=sys.stderr)
     else:
-        complain(text)
+        # The parser's checks of numbers are pydantic's; its other errors are sentences.
+        plain = first_line(text).replace("Input should be", "must be").rstrip(".")
+        complain(f"{plain}{'' if plain.endswith('?') else ';'} see: {verb} --help")
 
 
 def complain(text: str) -> None:

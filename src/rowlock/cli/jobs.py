@@ -8,7 +8,7 @@ import typer
 
 from rowlock.cli import repair
 from rowlock.cli.filters import FilterOptions
-from rowlock.cli.options import LimitOption, grouped_options
+from rowlock.cli.options import LimitOption, examples, grouped_options
 from rowlock.cli.output import record, show, show_json, up_to
 from rowlock.cli.target import DataTarget
 
@@ -22,7 +22,7 @@ COLUMNS = ("id", "task", "queue", "state", "attempt", "progress", "created_at", 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id")]
 
 
-@verbs.command("list")
+@verbs.command("list", epilog=examples("rowlock jobs list --state dead,cancelled --queue mail --since 2h --json"))
 @grouped_options
 def list_jobs(wanted: FilterOptions, target: DataTarget, limit: LimitOption = 50) -> None:
     """List jobs, newest first."""
@@ -35,7 +35,7 @@ def list_jobs(wanted: FilterOptions, target: DataTarget, limit: LimitOption = 50
 @verbs.command("show")
 @grouped_options
 def show_job(job_id: JobId, target: DataTarget) -> None:
-    """Show one job: its options, every attempt, its result, and why it is in its state."""
+    """Show one job and its history. Options, every attempt, the result, and why it is in its state."""
     from rowlock.cli import story
 
     told = target.run(lambda app: story.read(app, job_id))
@@ -48,7 +48,7 @@ def show_job(job_id: JobId, target: DataTarget) -> None:
 @verbs.command("explain")
 @grouped_options
 def explain_job(job_id: JobId, target: DataTarget) -> None:
-    """Say why a job is not running and what it waits for; with a batch's id, what the batch waits for."""
+    """Say why a job is not running and what it waits for. With a batch's id: what the batch waits for."""
     from rowlock.cli import story
 
     why = target.run(lambda app: app.explain(job_id))
@@ -78,5 +78,7 @@ async def _prune(app: Rowlock) -> Pruned:
     return await retention.prune(await app.store(), app.keep)
 
 
-verbs.command("retry")(repair.retry)
-verbs.command("cancel")(repair.cancel)
+verbs.command("retry", epilog=examples("rowlock jobs retry ID", "rowlock jobs retry --task mail.send --dry-run"))(
+    repair.retry
+)
+verbs.command("cancel", epilog=examples("rowlock jobs cancel --queue mail --state queued --dry-run"))(repair.cancel)

@@ -38,7 +38,7 @@ def login_link(
         typer.Option("--url", metavar="URL", help="Where browsers reach the API, if not at --host and --port"),
     ] = None,
 ) -> None:
-    """Print a link that logs one browser in to the job API, once and within ten minutes."""
+    """Print a link that logs one browser in. It works once, within ten minutes, at the dashboard or your page."""
     wanted = _scope(owner, scope, read_only)
 
     async def work(app: Rowlock) -> str:
@@ -53,7 +53,7 @@ def login_link(
 
 async def print_link(app: Rowlock, address: tuple[str, int], wanted: bool | None) -> None:
     """Print an operator's link to the server at this address, if it is wanted or stdout is a terminal. It is printed
-    and not logged: whoever reads the link may use it."""
+    and not logged, because everybody who reads the link may use it."""
     if not (on_terminal() if wanted is None else wanted):
         return
     host, port = address

@@ -34,6 +34,7 @@ from rowlock.cli import (
 from rowlock.cli.bench import command as bench
 from rowlock.cli.demo import command as demo
 from rowlock.cli.failures import FAILED, INTERRUPTED, explain
+from rowlock.cli.options import examples
 
 # rich is not used for help: importing it and drawing boxes would take most of the time of --help.
 app = typer.Typer(
@@ -53,7 +54,13 @@ def _tell_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(
+    epilog=examples(
+        "rowlock demo                                   # see it work",
+        "rowlock up --app shop.jobs:app                 # run your tasks, with a dashboard",
+        "rowlock jobs explain ID --app shop.jobs:app    # why is this job not running?",
+    )
+)
 def rowlock(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_tell_version, is_eager=True)
@@ -62,13 +69,18 @@ def rowlock(
     """Durable background jobs on SQLite and PostgreSQL."""
 
 
-app.command()(demo.demo)
-app.command()(up.up)
-app.command()(worker.worker)
-app.command()(dispatch.dispatch)
-app.command()(serve.serve)
+app.command(epilog=examples("rowlock demo", "rowlock demo coins --once"))(demo.demo)
+app.command(epilog=examples("rowlock up --app shop.jobs:app --reload"))(up.up)
+app.command(epilog=examples("rowlock worker --app shop.jobs:app --queues default,mail --processes 2"))(worker.worker)
+app.command(epilog=examples("rowlock dispatch --app shop.jobs:app"))(dispatch.dispatch)
+app.command(epilog=examples("rowlock serve --app shop.jobs:app --port 8321"))(serve.serve)
 app.add_typer(bridge.verbs, name="bridge")
-app.command()(enqueue.enqueue)
+app.command(
+    epilog=examples(
+        "rowlock enqueue mail.send to=ada@example.com --app shop.jobs:app --wait",
+        """rowlock enqueue report --args '{"days": 7}' --delay 2h --app shop.jobs:app""",
+    )
+)(enqueue.enqueue)
 app.add_typer(jobs.verbs, name="jobs")
 app.add_typer(queues.verbs, name="queues")
 app.add_typer(batches.verbs, name="batches")
@@ -76,12 +88,14 @@ app.add_typer(sources.verbs, name="sources")
 app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
 app.add_typer(tokens.verbs, name="tokens")
-app.command("login-link")(login.login_link)
+app.command("login-link", epilog=examples("rowlock login-link --read-only", "rowlock login-link --owner ana"))(
+    login.login_link
+)
 app.add_typer(deadletters.verbs, name="deadletters")
 app.add_typer(webhooks.verbs, name="webhooks")
 app.add_typer(alerts.verbs, name="alerts")
-app.command()(migrate.migrate)
-app.command()(stats.stats)
+app.command(epilog=examples("rowlock migrate --check --database postgresql://user@host/db"))(migrate.migrate)
+app.command(epilog=examples("rowlock stats --max-queued 1000 --max-running 5m"))(stats.stats)
 app.command()(top.top)
 app.command()(doctor.doctor)
 app.command()(report.report)

@@ -30,6 +30,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Print at most this many rows")]
 
 
+def examples(*lines: str) -> str:
+    """Command lines below a verb's help. \\b keeps the help from joining them to one paragraph."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Decorate a verb: each parameter whose type is a dataclass becomes one option per field of that dataclass."""
     parameters = inspect.signature(verb, eval_str=True).parameters.values()

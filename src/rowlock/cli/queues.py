@@ -23,7 +23,7 @@ QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name
 @verbs.command("list")
 @grouped_options
 def list_queues(target: DataTarget) -> None:
-    """List the queues that have unfinished jobs, are served by a worker, or are paused."""
+    """List queues. Those that have unfinished jobs, are served by a worker, or are paused."""
     from rowlock.store import reads
 
     show(target.ask(reads.stats()).queues, COLUMNS, as_json=target.as_json, empty="no queues")

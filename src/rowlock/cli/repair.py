@@ -28,11 +28,11 @@ class Caution:
 
 @grouped_options
 def retry(wanted: FilterOptions, caution: Caution, target: DataTarget, ids: Ids = None, tries: Tries = 1) -> None:
-    """Put jobs back in their queues: those with the given ids, or all dead ones (or --state) that match the filter."""
+    """Put jobs back in their queues, by id or by a filter. Without --state, a filter means dead jobs."""
     carry_out(target, Request("retry", ids or [], wanted.read(), caution.dry_run, caution.yes, target.as_json, tries))
 
 
 @grouped_options
 def cancel(wanted: FilterOptions, caution: Caution, target: DataTarget, ids: Ids = None) -> None:
-    """Cancel jobs, by id or by a filter: waiting jobs end at once, running ones are asked to stop."""
+    """Cancel jobs, by id or by a filter. Waiting jobs end at once, running ones are asked to stop."""
     carry_out(target, Request("cancel", ids or [], wanted.read(), caution.dry_run, caution.yes, target.as_json))

@@ -33,7 +33,7 @@ def report(
         str, typer.Option("--since", metavar="TIME", help="From when on: 2h (ago), or an ISO time; 30 days at most")
     ] = "24h",
 ) -> None:
-    """Write one HTML page about the last hours: queues, run and wait times, failures, sources, schedules, operators."""
+    """Write a page about an incident. Queues, run and wait times, failures, sources, schedules, operators; as HTML."""
     begin, end = times.since(since, "--since"), datetime.now(UTC)
     if not timedelta(0) < end - begin <= LONGEST:
         raise InvalidArguments(f"--since {since!r}: expected a time within the last 30 days")

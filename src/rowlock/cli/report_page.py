@@ -30,8 +30,9 @@ body { font: 14px/1.45 system-ui, sans-serif; color: #1c2230; background: #fff; 
 h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem } h3 { font-size: 1rem; margin-bottom: .2rem }
 table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: .25rem .5rem;
        border-bottom: 1px solid #dde1ea; vertical-align: top; overflow-wrap: anywhere }
-td.number { text-align: right; font-variant-numeric: tabular-nums } svg { width: 100%; height: auto; display: block }
-.ok { fill: #2a7d5f } .bad { fill: #c23b3b } .line { fill: none; stroke: #3457b1; stroke-width: 1.5 }
+figure { margin: 0 }
+.number { text-align: right; font-variant-numeric: tabular-nums } svg { width: 100%; height: auto; display: block }
+.ok { fill: #2a7d5f } .bad { fill: #c23b3b } .base { stroke: #b8bfcc }
 .cell { fill: #3457b1 } .axis { font-size: 10px; fill: #5a6275 } .quiet { color: #5a6275 }
 """
 
@@ -116,16 +117,19 @@ def _depths(report: Report) -> str:
     drawn = []
     longest = sorted(report.depth.items(), key=lambda each: -max((one.ready for one in each[1]), default=0))
     for name, samples in longest[:MOST_QUEUES]:
-        most = max(*(one.ready for one in samples), 1)
-        seconds = max((report.end - report.begin).total_seconds(), 1.0)
-        points = " ".join(
-            f"{WIDTH * (one.at - report.begin).total_seconds() / seconds:.1f},{HEIGHT * (1 - one.ready / most):.1f}"
-            for one in samples
-        )
+        ready = [0] * report.columns  # the most in each column
+        for one in samples:
+            column = report.column(one.at)
+            ready[column] = max(ready[column], one.ready)
+        most, width = max(*ready, 1), WIDTH / report.columns
+        bars = [
+            _rect("cell", column * width, HEIGHT * (1 - number / most), width, HEIGHT * number / most)
+            for column, number in enumerate(ready)
+            if number
+        ]
         age = max((one.oldest_seconds or 0.0 for one in samples), default=0.0)
-        said = f"At most {most:,} ready; the oldest had waited for {span(age)}."
-        line = f'<polyline class="line" points="{points}"/>'
-        drawn.append(f"<h3>{text(name)}</h3>{_figure(report, [line], said)}")
+        said = f"At most {max(ready):,} ready; the oldest had waited for {span(age)}."
+        drawn.append(f"<h3>{text(name)}</h3>{_figure(report, bars, said)}")
     return "".join(drawn) or nothing("no samples: they are written once a minute while a worker runs")
 
 
@@ -151,6 +155,7 @@ def _heat(report: Report, counts: Mapping[datetime, Sequence[int]]) -> str:
 
 def _figure(report: Report, shapes: Iterable[str], said: str) -> str:
     ends = (
+        f'<line class="base" x1="0" y1="{HEIGHT}" x2="{WIDTH}" y2="{HEIGHT}"/>'
         f'<text class="axis" x="0" y="{HEIGHT + 14}">{time(report.begin)}</text>'
         f'<text class="axis" x="{WIDTH}" y="{HEIGHT + 14}" text-anchor="end">{time(report.end)}</text>'
     )

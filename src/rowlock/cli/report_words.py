@@ -15,16 +15,16 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udff
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table; whole numbers stand at the right."""
-    lines = ["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows]
-    if not lines:
+    listed = [list(row) for row in rows]
+    if not listed:
         return nothing("none")
-    head = "".join(f"<th>{text(name)}</th>" for name in heads)
+    head = "".join(f"<th{_kind(value)}>{text(name)}</th>" for name, value in zip(heads, listed[0], strict=True))
+    lines = ("<tr>" + "".join(f"<td{_kind(value)}>{text(value)}</td>" for value in row) + "</tr>" for row in listed)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def _cell(value: Any) -> str:
-    kind = ' class="number"' if isinstance(value, int) else ""
-    return f"<td{kind}>{text(value)}</td>"
+def _kind(value: Any) -> str:
+    return ' class="number"' if isinstance(value, int) else ""
 
 
 def text(value: Any) -> str:

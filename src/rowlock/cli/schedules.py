@@ -9,7 +9,7 @@ import typer
 from rowlock.cli.acting import audited
 from rowlock.cli.enqueue import read_values, split_pairs
 from rowlock.cli.failures import complain
-from rowlock.cli.options import LimitOption, grouped_options
+from rowlock.cli.options import LimitOption, examples, grouped_options
 from rowlock.cli.output import cell, printable, show, show_json, up_to, words
 from rowlock.cli.target import DataTarget, Target
 from rowlock.cli.tasks import DefaultsOption, task_named
@@ -33,7 +33,7 @@ def list_schedules(
     target: DataTarget,
     limit: LimitOption = 1000,
 ) -> None:
-    """List schedules: the rule in words, the time zone, the last tick and its job's state, the next three ticks."""
+    """List schedules. The rule in words, the time zone, the last tick and its job's state, the next three ticks."""
     found = target.run(lambda opened: opened.schedules.list(limit + 1))
     shown = [_shown(row) for row in up_to(limit, found)]
     if not target.as_json:
@@ -56,7 +56,13 @@ def next_ticks(
         print("\n".join(words(tick) for tick in ticks) or "none")
 
 
-@verbs.command("add")
+@verbs.command(
+    "add",
+    epilog=examples(
+        'rowlock schedules add nightly report days=7 --cron "0 3 * * *" --zone Asia/Seoul',
+        "rowlock schedules add poll links.check --every 5m --overlap skip",
+    ),
+)
 @grouped_options
 def add_schedule(
     target: DataTarget,
@@ -102,7 +108,7 @@ def add_schedule(
     ] = None,
     defaults: DefaultsOption = False,
 ) -> None:
-    """Add a schedule without restarting anything, or change one that was added with this command."""
+    """Add a schedule. Needs no restart; replaces one of this name that was added with this command."""
     from rowlock.cli import times
 
     texts = split_pairs(pairs or [])
@@ -144,7 +150,7 @@ def remove_schedule(
     target: Target,
     name: Name,
 ) -> None:
-    """Delete a schedule that was added with `schedules add`, or one that is retired."""
+    """Delete a schedule. It must have been added with `schedules add`, or be retired."""
     target.run(lambda opened: audited(opened, opened.schedules.remove(name), "schedules.remove", name))
     print(printable(f"{name} is removed"))
 
@@ -155,7 +161,7 @@ def run_schedule(
     target: DataTarget,
     name: Name,
 ) -> None:
-    """Create a job of the schedule now, besides its ticks, and print the job's id."""
+    """Create a job of the schedule now. This is besides its ticks; prints the job's id."""
     job = target.run(lambda opened: audited(opened, opened.schedules.run(name), "schedules.run", name))
     if target.as_json:
         show_json({"job_id": job.id, "schedule": name})

@@ -42,7 +42,7 @@ class ApiOptions:
 
 @grouped_options
 def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
-    """Serve the job API: create jobs of public tasks, watch them, download their results."""
+    """Serve the job API and the dashboard. Clients create jobs of public tasks, watch them and get their results."""
     configure_logs(logs)
     app = target.open(options.flags())
     try:

@@ -8,7 +8,7 @@ import typer
 
 from rowlock.cli import times
 from rowlock.cli.acting import audited
-from rowlock.cli.options import LimitOption, grouped_options
+from rowlock.cli.options import LimitOption, examples, grouped_options
 from rowlock.cli.output import printable, show, show_json, up_to
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
@@ -49,7 +49,7 @@ def list_sources(
     show([_shown(source) for source in up_to(limit, found)], columns, as_json=target.as_json, empty="no sources")
 
 
-@verbs.command("set")
+@verbs.command("set", epilog=examples("rowlock sources set api:ebay --concurrency 2 --rate 30/min --burst 5"))
 @grouped_options
 def set_source(
     target: DataTarget,
@@ -81,7 +81,7 @@ def set_source(
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Remove all settings that are not given here")] = False,
 ) -> None:
-    """Limit a source, or every source of a class. Running workers heed it. The value `none` removes a setting."""
+    """Limit a source, or every source of a class. Running workers obey it. The value `none` removes a setting."""
     whole = {"concurrency": concurrency, "total": total, "burst": burst, "threshold": threshold}
     changes: dict[str, Any] = {key: _whole(key, text) for key, text in whole.items() if text is not None}
     if block_after is not None:
@@ -109,7 +109,7 @@ def pause_source(
         str | None, typer.Option("--for", metavar="TIME", help="End the pause after this time, such as 10m")
     ] = None,
 ) -> None:
-    """Start no more jobs of a source or class; running jobs go on, waiting jobs stay queued."""
+    """Start no more jobs of a source or class. Running jobs go on, waiting jobs stay queued."""
     seconds = None if duration is None else times.duration(duration, "--for")
     _say(target, lambda app: audited(app, app.sources.pause(name, seconds), "sources.pause", name, seconds=seconds))
 
@@ -120,7 +120,7 @@ def resume_source(
     target: DataTarget,
     name: SourceName,
 ) -> None:
-    """Start jobs of a source or class again: ends its pause, lifts its block and closes its breaker."""
+    """Start jobs of a source or class again. Ends its pause, lifts its block and closes its breaker."""
     _say(target, lambda app: audited(app, app.sources.resume(name), "sources.resume", name))
 
 

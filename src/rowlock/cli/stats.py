@@ -37,7 +37,7 @@ def stats(
         str | None, typer.Option(metavar="DURATION", help="Exit with code 1 if a job has been running longer, e.g. 5m")
     ] = None,
 ) -> None:
-    """Show workers, queues and the jobs that finished in the last minutes; exit 1 if a given limit is exceeded."""
+    """Show workers, queues and jobs that finished lately. Exit 1 if a given limit is exceeded."""
     from rowlock.store import reads
     from rowlock.store.explain import unknown_tasks
 

@@ -101,14 +101,27 @@ def load_app(name: str) -> Rowlock:
 
     module_name, _, attribute = name.partition(":")
     found: Any = _import(module_name, name)
+    module: ModuleType = found
     for part in (attribute or "app").split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise ConfigError(f"--app {name}: {module_name} has no attribute {attribute or 'app'!r}") from None
+            hint = _apps_in(module, module_name)
+            raise ConfigError(f"--app {name}: {module_name} has no attribute {attribute or 'app'!r}; {hint}") from None
     if not isinstance(found, Rowlock):
-        raise ConfigError(f"--app {name}: this is a {type(found).__name__}, not a Rowlock app")
+        kind = type(found).__name__
+        raise ConfigError(f"--app {name}: not a Rowlock app, but of type {kind}; {_apps_in(module, module_name)}")
     return found
+
+
+def _apps_in(module: ModuleType, module_name: str) -> str:
+    """What to write instead: the apps that the module has."""
+    from rowlock.app import Rowlock
+
+    names = [key for key, value in vars(module).items() if isinstance(value, Rowlock)]
+    if not names:
+        return f"{module_name} has no Rowlock app: name the module that has `app = Rowlock(…)`"
+    return "write " + " or ".join(f"--app {module_name}:{key}" for key in names[:3])
 
 
 def _import(module_name: str, name: str) -> ModuleType:

@@ -29,6 +29,13 @@ def moment(text: str, option: str) -> datetime:
 
 def since(text: str, option: str) -> datetime:
     """A moment, given as an ISO time or as a duration before now."""
-    if parse_duration(text) is not None:
-        return datetime.now(UTC) - timedelta(seconds=duration(text, option))
+    found = parse_duration(text)
+    if found is not None:
+        return datetime.now(UTC) - timedelta(seconds=found)
+    try:
+        datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidArguments(
+            f"{option} {text!r}: expected a time ago such as 2h, or a moment such as 2026-03-01T09:00:00Z"
+        ) from None
     return moment(text, option)

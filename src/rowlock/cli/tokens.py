@@ -8,7 +8,7 @@ import typer
 
 from rowlock.cli import times
 from rowlock.cli.failures import NOT_FOUND, complain
-from rowlock.cli.options import LimitOption, grouped_options
+from rowlock.cli.options import LimitOption, examples, grouped_options
 from rowlock.cli.output import show, show_json
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
@@ -19,7 +19,10 @@ COLUMNS = ("id", "kind", "hint", "owner", "scope", "created_at", "expires_at", "
 SCOPE = "jobs (those of one owner), operator (all jobs), or operator:read (all jobs, read-only)"
 
 
-@verbs.command("create")
+@verbs.command(
+    "create",
+    epilog=examples("rowlock tokens create --owner ana", "rowlock tokens create --scope operator:read --expires 30d"),
+)
 @grouped_options
 def create_token(
     target: DataTarget,
@@ -31,7 +34,7 @@ def create_token(
     ] = None,
 ) -> None:
     """Create a token and print it. It cannot be shown again: only its hash is stored."""
-    from rowlock.core.options import name
+    from rowlock.core.option_checks import name
     from rowlock.store import tokens
 
     known = {str(each): each for each in tokens.SCOPES}
@@ -70,7 +73,7 @@ def revoke_token(
         typer.Argument(metavar="TOKEN", help="The id or hint (first characters) of a token or session, or the token"),
     ],
 ) -> None:
-    """Revoke a token or session: requests with it are refused, its open connections are closed within 5 seconds."""
+    """Revoke a token or session. Requests with it are refused; open connections are closed within 5 seconds."""
     from rowlock.store import tokens
 
     ended = target.ask(tokens.revoke(which))

@@ -35,7 +35,7 @@ def up(
     ] = None,
     parent: Parent = None,
 ) -> None:
-    """Migrate the database and run your app in this process: worker, dispatcher, job API and, if set up, a bridge."""
+    """Run worker, dispatcher, API and dashboard in one process. Migrates first; runs a bridge too if Redis is set."""
     from rowlock.core.config import ApiSettings
 
     configure_logs(logs)

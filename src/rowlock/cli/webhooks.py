@@ -11,7 +11,7 @@ from rowlock.cli.options import LimitOption, grouped_options
 from rowlock.cli.output import show, show_json
 from rowlock.cli.target import DataTarget
 
-verbs = typer.Typer(help="Secrets for signing webhooks of the job API.", no_args_is_help=True, rich_markup_mode=None)
+verbs = typer.Typer(help="Create and list the secrets that sign webhooks.", no_args_is_help=True, rich_markup_mode=None)
 secret_verbs = typer.Typer(help="Create and list secrets, one per owner.", no_args_is_help=True, rich_markup_mode=None)
 verbs.add_typer(secret_verbs, name="secret")
 
@@ -30,7 +30,7 @@ def rotate_secret(
 ) -> None:
     """Create an owner's first or next secret and print it; it cannot be shown again. Until --overlap has passed, each
     webhook is signed with the old and the new secret, so that its receiver can switch."""
-    from rowlock.core.options import name
+    from rowlock.core.option_checks import name
     from rowlock.store import webhooks
 
     name(owner, "--owner")

@@ -17,8 +17,8 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
+from pydantic_core import ErrorDetails, to_jsonable_python
 from pydantic_core import to_json as plain_json
-from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict
 
 from rowlock.core.errors import InvalidArguments
@@ -220,12 +220,21 @@ def _within(text: str, what: str, limit: int) -> str:
     return text
 
 
+def _why(problem: ErrorDetails) -> str:
+    """Pydantic's reason; in plain words where its own ("extra inputs are not permitted") are about models."""
+    if problem["type"] == "missing":
+        return "missing"
+    if problem["type"] == "extra_forbidden":
+        return "no such argument" if len(problem["loc"]) == 1 else "no such field"
+    return problem["msg"][0].lower() + problem["msg"][1:]
+
+
 def misfit(what: str, error: ValidationError) -> InvalidArguments:
     """A pydantic error as one line that names the first fields that are wrong."""
     found = []
     for problem in error.errors(include_url=False, include_input=False)[:5]:
         where = ".".join(str(part) for part in problem["loc"]) or "arguments"
-        found.append((where, problem["msg"][0].lower() + problem["msg"][1:]))
+        found.append((where, _why(problem)))
     refused = InvalidArguments(f"{what}: {'; '.join(f'{where}: {why}' for where, why in found)}")
     refused.fields = tuple(found)
     return refused

@@ -10,8 +10,8 @@ from typing import Any
 from rowlock.client.database import Database
 from rowlock.client.transactions import parent_in
 from rowlock.core.errors import BatchNotFound, NotAllowed
-from rowlock.core.options import name as checked_name
-from rowlock.core.options import name_or_none
+from rowlock.core.option_checks import name as checked_name
+from rowlock.core.option_checks import name_or_none
 from rowlock.store import batches, jobs
 from rowlock.store.batches import BatchRow
 from rowlock.store.ids import new_id

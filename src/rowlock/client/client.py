@@ -8,19 +8,21 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 from types import NoneType
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from rowlock.client.batch import Batch, collecting
 from rowlock.client.context import Context
 from rowlock.client.handle import JobHandle
 from rowlock.client.jobs import Jobs
+from rowlock.client.registry import Registry
 from rowlock.client.schedules import Schedules, schedule_of
 from rowlock.client.sources import Sources
-from rowlock.client.tasks import AsyncTask, Registry, ScheduleDecorator, Task, TaskDecorator
+from rowlock.client.tasks import AsyncTask, C, Task
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
 from rowlock.core.errors import BatchNotFound, InvalidArguments
-from rowlock.core.options import FOLLOW_UPS, FailureRule, name, task_options
+from rowlock.core.option_checks import name
+from rowlock.core.options import FOLLOW_UPS, FailureRule, task_options
 from rowlock.core.policy import Backoff
 from rowlock.store import batches
 from rowlock.store.app_schema import Migrations
@@ -31,6 +33,34 @@ Lifespan = Callable[[], AsyncIterator[Mapping[str, Any]]]
 Middleware = Callable[[Context, Callable[[], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
 Meter = Callable[[], Mapping[str, Iterable[Any]]]  # its numbers now, by metric; other threads may call it
 ErrorHook = Callable[[Context, BaseException], Any]
+
+
+class TaskDecorator(Protocol):
+    """What `app.task(...)` returns. Type checkers see the function's arguments without `ctx`."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
+
+
+class ScheduleDecorator(Protocol):
+    """What `app.schedule(...)` returns: it takes a task, or a function that it makes a task of."""
+
+    @overload  # first, because a task also matches the overloads for callables
+    def __call__(self, function: Task[P, R, C]) -> Task[P, R, C]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
 
 
 class Client(Jobs):
@@ -104,7 +134,7 @@ class Client(Jobs):
             if not isinstance(options.get(way), (str, Task, NoneType)):
                 raise InvalidArguments(f"{way} must be a task or its name, not {options[way]!r}")
         task: Task[..., Any, Any] = Task(
-            self.registry, name(wanted, "a task's name"), function, task_options(**options)
+            self, self.registry.packed, name(wanted, "a task's name"), function, task_options(**options)
         )
         task.shared()  # mistakes in follow-ups that are known by now are told here
         self.registry.add(task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -36,7 +36,7 @@ class Sending(Protocol):
 
 
 class Database:
-    """Opens the database on first use, once for each event loop, and runs operations where they belong."""
+    """Opens the database on first use, once for each event loop, and runs operations in the right transaction."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Database:
 
     @property
     def results(self) -> Results:
-        """Where files that jobs make are kept. It is made once: storage on a network has connections."""
+        """Where result files are kept. Made once, because storage on a network has connections."""
         settings = self.settings.results
         if self._results is None or self._results[0] is not settings:
             self._results = (settings, _open_results(settings, os.path.join(self._folder or "", settings.path)))
@@ -114,6 +114,10 @@ class Database:
         if self._traces is None:
             self._traces = self._make_traces()
         return self._traces
+
+    def sending(self, new: NewJob, count: int) -> AbstractContextManager[NewJob]:
+        """A block that enqueues jobs with these options, as a span if traces are on; gives the options to use in it."""
+        return nullcontext(new) if (traces := self.traces) is None else traces.sending(new, count)
 
     def _make_traces(self) -> Sending:
         raise NotImplementedError("only Rowlock, which knows the signals, can make spans")

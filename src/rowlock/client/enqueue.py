@@ -1,4 +1,4 @@
-"""Writes new jobs where they belong: on their own, in the transaction around, or on the caller's connection."""
+"""Inserts new jobs: in a transaction of their own, in the current transaction, or on the caller's connection."""
 
 from __future__ import annotations
 
@@ -21,22 +21,14 @@ async def enqueue_one(
     app: Database, row: NewRow, new: NewJob, result: Result, connection: Any = None, under: LeaseKey | None = None
 ) -> JobHandle[Any]:
     """Make one job. `row` has an id only if the caller chose one; `under` is the lease of the attempt that makes it."""
-    if (traces := app.traces) is None:
-        return await _enqueue_one(app, row, new, result, connection, under)
-    with traces.sending(new, 1) as traced:
-        return await _enqueue_one(app, row, traced, result, connection, under)
-
-
-async def _enqueue_one(
-    app: Database, row: NewRow, new: NewJob, result: Result, connection: Any, under: LeaseKey | None
-) -> JobHandle[Any]:
-    steps = _one(app, row, new, result, under, joins=connection is None)
-    try:
-        op = next(steps)
-        while True:
-            op = steps.send(await app.perform(op, connection))
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+    with app.sending(new, 1) as new:
+        steps = _one(app, row, new, result, under, joins=connection is None)
+        try:
+            op = next(steps)
+            while True:
+                op = steps.send(await app.perform(op, connection))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
 
 
 def enqueue_one_sync(app: Database, row: NewRow, new: NewJob, result: Result, connection: Any = None) -> JobHandle[Any]:
@@ -47,20 +39,14 @@ def enqueue_one_sync(app: Database, row: NewRow, new: NewJob, result: Result, co
                 "inside a transaction of the app, await enqueue(): its connection is not this thread's"
             )
         return app.run_sync(enqueue_one(app, row, new, result))
-    if (traces := app.traces) is None:
-        return _enqueue_on(app, row, new, result, connection)
-    with traces.sending(new, 1) as traced:
-        return _enqueue_on(app, row, traced, result, connection)
-
-
-def _enqueue_on(app: Database, row: NewRow, new: NewJob, result: Result, connection: Any) -> JobHandle[Any]:
-    steps = _one(app, row, new, result, None, joins=False)
-    try:
-        op = next(steps)
-        while True:
-            op = steps.send(foreign.run_on_sync(connection, op, app.clock))
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+    with app.sending(new, 1) as new:
+        steps = _one(app, row, new, result, None, joins=False)
+        try:
+            op = next(steps)
+            while True:
+                op = steps.send(foreign.run_on_sync(connection, op, app.clock))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
 
 
 def _one(
@@ -92,10 +78,8 @@ async def enqueue_many(
     """Make many jobs that share their options, all or none, in the order given."""
     if not rows:
         return []
-    if (traces := app.traces) is None:
+    with app.sending(new, len(rows)) as new:
         return await _enqueue_many(app, rows, new, result, connection)
-    with traces.sending(new, len(rows)) as traced:
-        return await _enqueue_many(app, rows, traced, result, connection)
 
 
 async def _enqueue_many(

@@ -43,7 +43,9 @@ def _packed(find: Find, task: FollowUp | str, argument: str, before: tuple[str, 
         return {"task": task}
     path = (*before, known.name)
     if known.name in before:  # each gets the arguments of the one before within its own: they would grow for ever
-        raise InvalidArguments(f"follow-ups may not go round: {' → '.join(path)}; enqueue it in the handler instead")
+        raise InvalidArguments(
+            f"follow-ups must not form a cycle: {' → '.join(path)}; enqueue it in the handler instead"
+        )
     if known.argument_names not in ((), (argument,)):
         raise InvalidArguments(f"task {known.name!r} is a follow-up: it must take one argument named `{argument}`")
     values = known.chosen(f"task {known.name!r} is a follow-up")

@@ -24,8 +24,9 @@ Fresh = tuple[str, NewJob, str | None]  # the arguments, options and source of a
 class JobHandle(Generic[R]):
     """One job: `id`, `created`, every column of its row as an attribute, `wait()`, `refresh()`.
 
-    Made light, because a bulk enqueue makes many: the row is built when it is first looked at. There is none if the id
-    or key of an enqueue was used by a job that has been pruned since: to ask what its row would say is JobNotFound.
+    Made light, because a bulk enqueue makes many: the row is built when it is first looked at. If the
+    enqueue's id or key belongs to a job that has been pruned since, there is no row, and reading an attribute of it
+    raises JobNotFound.
     """
 
     __slots__ = ("_app", "_result", "_row", "created", "id")
@@ -59,7 +60,7 @@ class JobHandle(Generic[R]):
 
     @property
     def state(self) -> State:
-        """Where the job stood when it was last read."""
+        """The job's state when it was last read."""
         return self.record.state
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from rowlock.client.database import Database
 from rowlock.client.handle import JobHandle
-from rowlock.client.tasks import Registry
+from rowlock.client.registry import Registry
 from rowlock.core.errors import InvalidArguments, JobNotFound, NotAllowed, at_most
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import State

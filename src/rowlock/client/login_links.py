@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from rowlock.core.config import ApiSettings
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.options import name
+from rowlock.core.option_checks import name
 from rowlock.store.engines.operation import Operation
 from rowlock.store.sessions import create_link
 from rowlock.store.tokens import Scope, new_secret
@@ -19,7 +19,8 @@ EVERYWHERE = ("0.0.0.0", "::")  # not an address that a browser can open
 def login_link(
     settings: ApiSettings, owner: str | None, scope: Scope | None, base_url: str | None
 ) -> tuple[str, Operation[None]]:
-    """A link, and what stores it. The secret stands behind `#`: browsers send that part of an address to nobody."""
+    """A link, and the operation that stores it. The secret is behind `#`: browsers send that part of an address to no
+    server."""
     scope = scope or ("operator" if owner is None else "jobs")
     if scope not in get_args(Scope):
         raise InvalidArguments(f"scope must be one of {', '.join(get_args(Scope))}, not {scope!r}")
@@ -34,9 +35,9 @@ def login_link(
 
 
 def _address_of(settings: ApiSettings) -> str:
-    """Where the settings let the API be found."""
+    """The address of the API by the settings."""
     if settings.port == 0:
-        raise InvalidArguments("api.port is 0, so that nobody can say where the API is: give base_url")
+        raise InvalidArguments("api.port is 0 (any free port), so the address of the API is not known: give base_url")
     host = "localhost" if settings.host in EVERYWHERE else settings.host
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}{settings.base_path}"
 

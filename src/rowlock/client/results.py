@@ -129,7 +129,7 @@ class Results(ABC):
         shutil.rmtree(self.path / PARTIAL / _attempt(job_id, attempt, token), ignore_errors=True)
 
     def partial_older_than(self, seconds: float) -> list[Partial]:
-        """The private folders that were made more than so many seconds ago. Their attempts may still run: a file that
+        """The private folders that were made more than `seconds` seconds ago. Their attempts may still run: a file that
         is written for hours does not change the time of its folder."""
         found: list[Partial] = []
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path / PARTIAL) as entries:

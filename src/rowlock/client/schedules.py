@@ -11,7 +11,8 @@ from rowlock.client.handle import JobHandle
 from rowlock.client.jobs import Jobs
 from rowlock.client.tasks import Task
 from rowlock.core.errors import InvalidArguments, ScheduleNotFound, TaskNotFound, at_most
-from rowlock.core.options import FOLLOW_UPS, OPTIONS, TaskOptions, name
+from rowlock.core.option_checks import name
+from rowlock.core.options import FOLLOW_UPS, OPTIONS, TaskOptions
 from rowlock.core.schedule import Schedule, checked_options, life, naming, rule_of, span
 from rowlock.store import schedules
 from rowlock.store.schedules import ScheduleRow
@@ -53,7 +54,7 @@ def _of_task(app: Jobs, task: Task[..., Any, Any] | None, text: str) -> dict[str
 
 
 def _known(app: Jobs, task: str) -> Task[..., Any, Any] | None:
-    """The task of that name. An app without any code, such as that of a bare `rowlock dispatch`, cannot say."""
+    """The task of that name; None in an app without code, such as that of `rowlock dispatch` without --app."""
     if not app.registry.all():
         return None
     try:
@@ -75,7 +76,7 @@ def _packed(task: Task[..., Any, Any] | None, args: dict[str, Any]) -> str:
 
 
 def _possible(wanted: str) -> str:
-    """A name that a schedule can have; the database may not even be asked for another one."""
+    """The name, if it is valid for a schedule; the database cannot even be asked for others."""
     try:
         return name(wanted, "a schedule's name")
     except InvalidArguments:

@@ -26,8 +26,10 @@ def read_settings(
     if given or file.is_file():
         try:
             text = file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the config file {path}: {error}") from error
+        except OSError as error:
+            raise ConfigError(f"cannot read the config file {path}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"cannot read the config file {path}: it is not UTF-8 text ({error})") from error
     merged = dict(flags or {})
     if database is not None:
         merged["database"] = database

@@ -1,9 +1,9 @@
-"""Sources for people and programs: read and change what outside services are limited to, while workers run.
+"""`app.sources`: read and change the limits of outside services while workers run.
 
-Policy is data in the database, so it is the same for every worker, whatever its version or config. What a config file
-says is written there when a worker starts, unless an operator has set it since. What a config no longer says stays, and
-is told: another app's config may be the one that says it, and a limit that is lifted by itself can harm an outside
-service.
+Policy is data in the database, so it is the same for every worker, whatever its version or config. A worker that
+starts writes the settings of its config file there, unless an operator has set another value since. A setting that a
+config no longer has stays, and is logged: it may come from another app's config, and a limit that vanishes by itself
+can harm an outside service.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class Sources:
 
     async def set(self, name: str, *, afresh: bool = False, **changes: Any) -> Source:
         """Change settings of a source (`api:ebay`) or of all sources of a class (`api`): `concurrency`, `total` (of a
-        class), `rate` ("30/min"), `burst`, `threshold`, `cooldown`, `factor`, `block_after`. None takes one back,
-        `afresh` all that are not given; `domain` then has its concurrency of 2, which "unlimited" lifts."""
+        class), `rate` ("30/min"), `burst`, `threshold`, `cooldown`, `factor`, `block_after`. None removes a
+        setting, `afresh` removes all that are not given. The class `domain` is shipped with a concurrency of 2; write
+        "unlimited" to remove that limit."""
         if isinstance(changes.get("cooldown"), timedelta):
             changes["cooldown"] = changes["cooldown"].total_seconds()
         checked = check_policy(check_name(name), changes)
@@ -46,8 +47,8 @@ class Sources:
         return await self.get(name)
 
     async def reset(self, name: str) -> Source:
-        """Take every setting of a source or class back: the class's, what is shipped, or the config's at the next
-        start, hold again."""
+        """Remove every setting of a source or class. From then on the settings of its class hold, else the shipped
+        defaults; a worker that starts with a config writes the config's settings again."""
         await self.get(name)
         await self._perform(sources.set_policy(name, {}, by=None, afresh=True))
         return await self.get(name)
@@ -60,7 +61,7 @@ class Sources:
         return found[0]
 
     async def left_over(self, policies: Collection[str]) -> list[str]:
-        """Sources and classes whose settings come from a config, but not from one that has these."""
+        """Sources and classes whose settings came from a config file that is not this one."""
         names = await self._perform(sources.set_by_config())
         return [name for name in names if name not in policies]
 

@@ -8,8 +8,8 @@ from typing import Any
 from rowlock.client.client import Client
 from rowlock.client.tasks import Task
 from rowlock.core.errors import InvalidArguments
+from rowlock.core.option_checks import name as checked
 from rowlock.core.options import TaskOptions, from_json
-from rowlock.core.options import name as checked
 from rowlock.store import tasks
 
 
@@ -17,7 +17,7 @@ async def stored_task(
     client: Client, name: str, source: str | None, *, defaults: bool = False, how: str = ""
 ) -> Task[..., Any, Any]:
     """The task of that name. It takes any arguments and has the options that its worker stored; if no worker did,
-    `defaults` allows default options instead of an error. `how` ends the error with what else there is to do."""
+    `defaults` allows default options instead of an error. `how` ends the error message: what the user can do."""
     wanted = checked(name, "a task's name")
     found = await client.perform(tasks.find(wanted))
     if found is None and not defaults:
@@ -35,7 +35,7 @@ async def stored_task(
         """Stands for the task's code, which this process does not have."""
 
     options = TaskOptions() if found is None else TaskOptions(**from_json(found.options))
-    return Task(client.registry, wanted, elsewhere, options, raw=True)
+    return Task(client, client.registry.packed, wanted, elsewhere, options, raw=True)
 
 
 async def any_task(client: Client, name: str, source: str | None, arguments: dict[str, Any]) -> Task[..., Any, Any]:

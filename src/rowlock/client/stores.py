@@ -64,7 +64,7 @@ class Stores:
         return store
 
     async def _close_at_the_end(self, loop: asyncio.AbstractEventLoop, store: Store) -> AsyncGenerator[None, None]:
-        """`asyncio.run` and its like close every generator that is still open, as the last thing in the loop."""
+        """Closes the store when its loop ends: the last thing that `asyncio.run` does is to close open generators."""
         try:
             yield
         finally:

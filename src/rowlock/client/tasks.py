@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
-import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from types import NoneType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter
-from pydantic.errors import PydanticInvalidForJsonSchema
 
-from rowlock.client import handlers
 from rowlock.client.arguments import Arguments, RawArguments, hints_of
 from rowlock.client.batch import Batch
 from rowlock.client.context import Context, loose_context
 from rowlock.client.database import Database
 from rowlock.client.enqueue import enqueue_many, enqueue_one, enqueue_one_sync
-from rowlock.client.follow_ups import packed
 from rowlock.client.handle import JobHandle, Result
 from rowlock.client.transactions import LeaseKey, parent_in
-from rowlock.core.errors import ConfigError, InvalidArguments, TaskNotFound
+from rowlock.core.errors import ConfigError, InvalidArguments
 from rowlock.core.job import NewJob
-from rowlock.core.options import (
-    FOLLOW_UPS,
-    Packed,
-    RunsIn,
-    TaskOptions,
-    Unique,
-    checked,
-    key_text,
-    task_options,
-    to_json,
-)
+from rowlock.core.option_checks import key_text
+from rowlock.core.options import FOLLOW_UPS, RunsIn, TaskOptions, Unique, checked
 from rowlock.core.remote import check_arguments
 from rowlock.core.source import check_name
 from rowlock.store.adding import NewRow
 from rowlock.store.ids import valid_id
-from rowlock.store.tasks import StoredTask
 
 P = ParamSpec("P")
 R = TypeVar("R")
-log = logging.getLogger("rowlock.tasks")
 C = TypeVar("C")  # what calling the task as a function returns: R, or a coroutine of R
+Pack = Callable[[Any, str], str]  # a follow-up as text for a row; the second is the name of its one argument
 OF_ONE_CALL = ("key", "job_id", "connection")  # arguments of `using` that are for one enqueue only
 
 
@@ -54,11 +39,17 @@ class Task(Generic[P, R, C]):
     """A registered task. `task(…)` runs the function here; `await task.enqueue(…)` creates a job."""
 
     def __init__(
-        self, registry: Registry, name: str, function: Callable[..., Any], options: TaskOptions, raw: bool = False
+        self,
+        app: Database,
+        pack: Pack,
+        name: str,
+        function: Callable[..., Any],
+        options: TaskOptions,
+        raw: bool = False,
     ) -> None:
         if not inspect.isroutine(function):
             raise InvalidArguments(f"task {name!r} must be a function, not {function!r}")
-        self.app, self._registry = registry.app, registry
+        self.app, self._pack = app, pack
         self.name, self.function, self.options = name, function, options
         self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", name)
         self.__module__, self.__wrapped__ = function.__module__, function
@@ -216,7 +207,7 @@ class Task(Generic[P, R, C]):
         followed = False
         for way in FOLLOW_UPS:
             if values[way] is not None:
-                followed, values[way] = True, self._registry.packed(values[way], "finished")
+                followed, values[way] = True, self._pack(values[way], "finished")
         new = NewJob(self.name, **values)
         if not followed:  # not kept with follow-ups: their tasks may be registered later
             self._shared = new
@@ -304,104 +295,3 @@ def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
         return TypeAdapter(annotation)
     except Exception:  # not a type that pydantic knows: the JSON value is returned as it is
         return None
-
-
-class TaskDecorator(Protocol):
-    """What `app.task(...)` returns. Type checkers see the function's arguments without `ctx`."""
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
-
-
-class ScheduleDecorator(Protocol):
-    """What `app.schedule(...)` returns: it takes a task, or a function that it makes a task of."""
-
-    @overload  # first, because a task also matches the overloads for callables
-    def __call__(self, function: Task[P, R, C]) -> Task[P, R, C]: ...  # type: ignore[overload-overlap]
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
-
-
-class Registry:
-    """The tasks of one app, and the @handler classes of the process."""
-
-    def __init__(self, app: Database) -> None:
-        self.app = app
-        self._tasks: dict[str, Task[..., Any, Any]] = {}
-
-    def add(self, task: Task[..., Any, Any]) -> None:
-        """Register a task. Raises InvalidArguments if another function has that name already."""
-        known = self._tasks.get(task.name)
-        if known is not None and not handlers.reloaded(known.function, task.function):
-            raise InvalidArguments(f"two tasks are named {task.name!r}: {known.function!r} and {task.function!r}")
-        self._tasks[task.name] = task
-
-    def get(self, wanted: str) -> Task[..., Any, Any]:
-        """The task of that name. Raises TaskNotFound, which suggests the most similar name."""
-        task = self._tasks.get(wanted) or self.all().get(wanted)
-        if task is None:
-            near = difflib.get_close_matches(wanted, self.all(), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(self.all())) or 'none'}"
-            raise TaskNotFound(f"no task named {wanted!r}{hint}")
-        return task
-
-    def all(self) -> dict[str, Task[..., Any, Any]]:
-        """Every task, by name."""
-        for wanted, options in handlers.registered().items():
-            if wanted not in self._tasks:
-                self._tasks[wanted] = self._of_handler(wanted, options)
-        return self._tasks
-
-    def _of_handler(self, wanted: str, options: dict[str, Any]) -> Task[..., Any, Any]:
-        async def execute(ctx: Context, params: dict[str, Any]) -> Any:
-            instance = handlers.get_handler(wanted)
-            instance._context = ctx
-            return await instance.execute(params)
-
-        return Task(self, wanted, execute, task_options(**options), raw=True)
-
-    def here(self) -> dict[str, Task[..., Any, Any]]:
-        """The tasks that a worker of this app runs, by name."""
-        return {name: task for name, task in self.all().items() if task.options.runs_on is None}
-
-    def elsewhere(self) -> dict[str, Task[..., Any, Any]]:
-        """The tasks that a bridge publishes for workers of other programs, by name."""
-        return {name: task for name, task in self.all().items() if task.options.runs_on is not None}
-
-    def packed(self, task: Task[..., Any, Any] | str, argument: str) -> str:
-        """A follow-up as text for the job's row: it is enqueued later without this app's code."""
-        return task if isinstance(task, Packed) else packed(self.all().get, task, argument)
-
-    def stored(self) -> list[StoredTask]:
-        """The options of every task, to be stored for programs that enqueue without this app's code. Tasks with invalid
-        follow-ups are left out, so that such a program cannot enqueue them."""
-        found = []
-        for task in self.all().values():
-            try:
-                derived = callable(task.options.source)
-                found.append(StoredTask(task.name, to_json(task.shared()), derived, *_described(task)))
-            except InvalidArguments as error:
-                log.warning("the options of task %s are not written to the database: %s", task.name, error)
-        return found
-
-
-def _described(task: Task[..., Any, Any]) -> tuple[dict[str, Any] | None, str | None]:
-    """JSON Schema of a task's arguments if they have one, and the first line of its docstring."""
-    lines = (inspect.cleandoc(task.function.__doc__ or "")).splitlines()
-    try:
-        schema = task.arguments.schema()
-    except PydanticInvalidForJsonSchema:
-        schema = None
-    return schema, lines[0][:200].replace("\0", "") if lines else None

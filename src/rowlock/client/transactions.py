@@ -1,4 +1,4 @@
-"""The transaction around a piece of code: that of `app.transaction()`, or the one that commits with an attempt."""
+"""The transaction of the running code: `app.transaction()`, or an attempt's own, which commits with its success."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MOST_GIVEN_BACK = 10  # releases of one job after which a lost database uses up 
 
 
 class Opens(Protocol):
-    """What has a store: the app whose transaction it is."""
+    """The app whose transaction it is: it opens the store."""
 
     async def store(self) -> Store: ...
 
 
 class Around:
-    """A transaction that what happens in this context joins, for as long as it is open."""
+    """A transaction that enqueues and reads in this context join while it is open."""
 
     session: Block | None = None  # while it is open
     outer: Around | None = None
@@ -40,11 +40,11 @@ class Around:
 
     @property
     def lease(self) -> LeaseKey | None:
-        """That of the attempt whose transaction it is."""
+        """The lease of the attempt whose transaction this is, if it is an attempt's."""
         return None
 
     def joinable(self) -> Session | None:
-        """Where to join, if it is open."""
+        """The session to join, if the transaction is open."""
         return self.session
 
 
@@ -54,7 +54,7 @@ _around: ContextVar[Around | None] = ContextVar("rowlock_transaction", default=N
 
 
 def joined(app: Any) -> Session | None:
-    """The open transaction of `app` around here. A task that outlives it is on its own."""
+    """The open transaction of `app` in this context, or None. A task that outlives the transaction has none."""
     if _around.get() is None:  # most enqueues are not in a transaction
         return None
     around = _nearest(app)
@@ -62,7 +62,7 @@ def joined(app: Any) -> Session | None:
 
 
 def joined_lease(app: Any) -> LeaseKey | None:
-    """The lease of the attempt whose transaction that is."""
+    """The lease of the attempt whose transaction `joined` returns, or None."""
     around = _nearest(app)
     return around.lease if around is not None else None
 
@@ -83,7 +83,7 @@ def parent_in(app: Any) -> str | None:
 
 
 def leave() -> None:
-    """Let the running task join nothing: what started it may itself be in a transaction."""
+    """Forget the transaction that this asyncio task inherited from the code that started it."""
     if _around.get() is not None:
         _around.set(None)
 
@@ -162,7 +162,7 @@ class AttemptTransaction(Around):
 
     @asynccontextmanager
     async def _first_block(self) -> AsyncIterator[Session]:
-        """It needs no savepoint: there is nothing before it that must stay."""
+        """The first block needs no savepoint: nothing was written before it that must stay."""
         session = await self._begin()
         try:
             async with session.part() as part:
@@ -200,7 +200,7 @@ class AttemptTransaction(Around):
     # --- outside of the blocks
 
     def joinable(self) -> Session | None:
-        """The innermost block around here, else all of it."""
+        """The innermost open block of this context, else the whole transaction."""
         if self.session is not None:
             inner = self.session.innermost()
             return self if inner is self.session else inner
@@ -287,7 +287,7 @@ class AttemptTransaction(Around):
         return manager
 
     def was_lost(self, error: BaseException) -> bool:
-        """Whether the handler has raised nothing but that the database went away under this transaction."""
+        """Whether the handler failed only because the connection of this transaction was lost."""
         return self._unavailable and _is_unavailable(error)
 
 

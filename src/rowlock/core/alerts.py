@@ -1,4 +1,4 @@
-"""Alert rules, what each of them sees in the facts, and when something is to be told: pure decisions.
+"""Alerts: where the condition of a rule holds, and when an alert fires, repeats and is resolved. Pure decisions.
 
 A rule is about one or more subjects: a queue, a task, a source, a schedule, or the whole system (the empty subject).
 Its condition must hold for a time before it fires (`hold`, written `for`), and must be gone for a time before it is
@@ -12,114 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from rowlock.core.durations import parse_duration
-from rowlock.core.errors import InvalidArguments
+from rowlock.core.alert_rules import Rule
 
-DAY = 86_400.0
 MOST_SUBJECTS = 20  # of one rule, the worst first: a thousand broken sources are one trouble, not a thousand messages
 
 Told = Literal["alert.firing", "alert.repeated", "alert.resolved"]
-
-
-class Kind(NamedTuple):
-    """What a rule may look at: the word for its subjects, and its limit if it has one."""
-
-    subjects: str
-    about: str
-    above: float | None  # the default limit; None: the rule has none
-    seconds: bool = False  # the limit is a time
-    hold: float = 0.0
-
-
-KINDS: dict[str, Kind] = {
-    "running_seconds": Kind("queues", "a job has been running for longer than `above`", 300.0, True),
-    "queued": Kind("queues", "more than `above` jobs are ready in a queue and wait for a slot", 10.0, False, 60.0),
-    "oldest_seconds": Kind("queues", "a ready job has been waiting for longer than `above`", 600.0, True),
-    "dead": Kind("tasks", "more than `above` jobs of a task became dead in the last `within`", 0.0),
-    "no_worker": Kind("queues", "no live worker serves a queue, or none lives at all", None, False, 60.0),
-    "breaker_open": Kind("sources", "the breaker of a source is open", None),
-    "missed_ticks": Kind("schedules", "a tick has been due for longer than `above` and was not fired", 60.0, True),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule, as the config has it."""
-
-    name: str
-    when: str
-    above: float = 0.0
-    hold: float = 0.0  # `for` in the config
-    resolve_after: float = 60.0
-    repeat: float = 3600.0
-    within: float = 600.0
-    only: tuple[str, ...] = ()
-
-
-def parse_rules(given: object, repeat: float = 3600.0) -> tuple[Rule, ...]:
-    """Rules by name, as a config file has them. Raises InvalidArguments with the rule and the key."""
-    if not isinstance(given, Mapping):
-        raise InvalidArguments("must be a mapping of rules, such as hanging: {when: running_seconds, above: 5m}")
-    return tuple(_rule(name, settings, repeat) for name, settings in given.items())
-
-
-def _rule(name: object, given: object, repeat: float) -> Rule:
-    if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
-        raise InvalidArguments(f"rule {name!r}: a name must be text of 1 to 100 printable characters")
-    if not isinstance(given, Mapping):
-        raise InvalidArguments(f"rule {name!r} must have settings such as {{when: queued, above: 10}}, not {given!r}")
-    when = given.get("when")
-    if when not in KINDS:
-        raise InvalidArguments(f"rule {name!r}: when must be one of {', '.join(KINDS)}, not {when!r}")
-    kind = KINDS[when]
-    allowed = ["when", "for", "resolve_after", "repeat", "only"]
-    allowed += ["above"] if kind.above is not None else []
-    allowed += ["within"] if when == "dead" else []
-    for key in given:
-        if key not in allowed:
-            from difflib import get_close_matches
-
-            close = get_close_matches(str(key), allowed, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(allowed)}"
-            raise InvalidArguments(f"rule {name!r}: no such key for {when}: {key!r}; {hint}")
-
-    def seconds(key: str, otherwise: float, least: float = 0.0) -> float:
-        return _seconds(name, key, given[key], least) if key in given else otherwise
-
-    above = kind.above or 0.0
-    if "above" in given:
-        above = _seconds(name, "above", given["above"], 0.0) if kind.seconds else _number(name, given["above"])
-    return Rule(
-        name,
-        when,
-        above,
-        hold=seconds("for", kind.hold),
-        resolve_after=seconds("resolve_after", 60.0),
-        repeat=seconds("repeat", repeat, 1.0),
-        within=seconds("within", 600.0, 1.0),
-        only=_only(name, given.get("only", ()), kind),
-    )
-
-
-def _seconds(rule: str, key: str, value: object, least: float) -> float:
-    found = parse_duration(value) if isinstance(value, str) else value
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not least <= found <= 366 * DAY:
-        wanted = f"{key} must be a time such as 30, 30s, 5m or 2h"
-        raise InvalidArguments(f"rule {rule!r}: {wanted}{f', at least {least:g} s' if least else ''}, not {value!r}")
-    return float(found)
-
-
-def _number(rule: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise InvalidArguments(f"rule {rule!r}: above must be a number from 0, not {value!r}")
-    return float(value)
-
-
-def _only(rule: str, value: object, kind: Kind) -> tuple[str, ...]:
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
-        raise InvalidArguments(f"rule {rule!r}: only must be {kind.subjects}, one or a list, not {value!r}")
-    return tuple(names)
 
 
 # --- facts
@@ -150,14 +47,14 @@ class Facts:
 
 
 class Seen(NamedTuple):
-    """What a rule sees of one subject: the number that is beyond its limit, and a sentence."""
+    """The condition of a rule holds for one subject: the number that exceeds its limit, and a sentence for people."""
 
     value: float
     text: str
 
 
 def see(rule: Rule, facts: Facts) -> dict[str, Seen]:
-    """The subjects for which the rule's condition holds now; the worst, if there are very many."""
+    """The subjects for which the rule's condition holds now: the worst MOST_SUBJECTS of them."""
     found = dict(_LOOKS[rule.when](rule, facts))
     if rule.only:
         found = {subject: seen for subject, seen in found.items() if subject in rule.only}
@@ -263,7 +160,7 @@ def spell(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What is known about a rule and one of its subjects. It fires once `fired_at` is set."""
+    """The state of one rule for one subject. It is firing once `fired_at` is set."""
 
     rule: str
     subject: str
@@ -277,22 +174,22 @@ class Alert:
 
     @property
     def state(self) -> str:
-        """`pending` (not yet for long enough), `firing`, or `resolving` (the condition is gone, not yet for long)."""
+        """`pending` (the condition has not held for long enough), `firing`, or `resolving` (it has ceased to hold)."""
         if self.fired_at is None:
             return "pending"
         return "firing" if self.false_since is None else "resolving"
 
 
 class Decision(NamedTuple):
-    """The alert as it is now (None: over), and what is to be told."""
+    """The alert as it is now (None: over), and the message to send, if any."""
 
     alert: Alert | None
     told: Told | None = None
 
 
 def decide(rule: Rule, subject: str, alert: Alert | None, seen: Seen | None, now: datetime) -> Decision:
-    """What follows from what a rule sees of a subject. A moment in the future was written by a clock that was ahead; it
-    counts as the present."""
+    """The next state of an alert, from whether the rule's condition holds. A stored time in the future was written by a
+    clock that was ahead, and counts as now."""
     if seen is None:
         return _gone(rule, alert, now)
     if alert is None:

@@ -32,7 +32,7 @@ def clean(text: str, limit: int = LIMIT) -> str:
 
 
 def kind(error: BaseException) -> str:
-    """The name of its class."""
+    """The name of the exception's class."""
     try:
         return clean(type(error).__name__, CODE_LIMIT)
     except BaseException:
@@ -40,7 +40,7 @@ def kind(error: BaseException) -> str:
 
 
 def said(error: BaseException) -> str:
-    """Its message without secrets; if it has none, its class."""
+    """The exception's message without secrets; if it has none, the name of its class."""
     try:
         return clean(scrub(clean(str(error)))) or kind(error)
     except BaseException as broken:
@@ -66,7 +66,7 @@ def _beside(others: Sequence[BaseException]) -> str:
 
 
 def traced(error: BaseException) -> str:
-    """Its traceback for the log, without those of its causes: a chain of causes may be a circle."""
+    """The exception's traceback for the log, without those of its causes: a chain of causes may be a circle."""
     frames = traceback.format_tb(_trace(error), limit=-TRACE_FRAMES)
     lines = ["Traceback (most recent call last):\n", *frames, f"{kind(error)}: {said(error)}"]
     return clean("".join(lines), TRACE_LIMIT)

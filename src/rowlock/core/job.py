@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
-from rowlock.core.options import MAX_PRIORITY as MAX_PRIORITY
-from rowlock.core.options import MIN_PRIORITY as MIN_PRIORITY
+from rowlock.core.option_checks import MAX_PRIORITY as MAX_PRIORITY
+from rowlock.core.option_checks import MIN_PRIORITY as MIN_PRIORITY
 from rowlock.core.options import JobOptions
 from rowlock.core.policy import Transition
 from rowlock.core.states import FINAL, State

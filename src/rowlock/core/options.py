@@ -12,149 +12,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
+from rowlock.core import option_checks as check
 from rowlock.core.errors import InvalidArguments, seconds
 from rowlock.core.policy import Backoff
 from rowlock.core.remote import Request, checked_request
-from rowlock.core.source import check_name
-
-MIN_PRIORITY, MAX_PRIORITY = -100, 100
-MAX_ATTEMPTS = 1_000_000
-MAX_KEY_BYTES = 512
-FIRST, END = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # times that jobs and ticks can have
-NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")  # half of a surrogate pair cannot be stored
-
-TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 Unique = Literal["until_done", "while_queued", "forever"]
 RunsIn = Literal["async", "thread", "process"]
 RunsOn = Literal["redis"]
 FailureRule = Literal["dead"] | Backoff | float | timedelta
 Place = Literal["task", "using", "schedule"]
-
-J = TypeVar("J", bound="JobOptions")
-
-
-# --- checks: each gets what a program gave and the option's name, and answers what is stored
-
-
-def name(value: Any, what: str) -> str:
-    """A name that can be stored and shown: 1–200 characters of UTF-8, none of them control characters."""
-    if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise InvalidArguments(
-            f"{what} must be a string of 1–200 characters of UTF-8 without control characters, not {value!r:.250}"
-        )
-    return value
-
-
-def name_or_none(value: Any, what: str) -> str | None:
-    """A name, where there may be none."""
-    return None if value is None else name(value, what)
-
-
-def _priority(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not MIN_PRIORITY <= value <= MAX_PRIORITY:
-        raise InvalidArguments(
-            f"{what} must be a whole number from {MIN_PRIORITY} (first) to {MAX_PRIORITY}, not {value!r}"
-        )
-    return value
-
-
-def _attempts(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
-        raise InvalidArguments(f"{what} must be a whole number from 1, not {value!r}")
-    return value
-
-
-def _backoff(value: Any, what: str) -> Backoff | None:
-    if value is not None and not isinstance(value, Backoff):
-        raise InvalidArguments(f"{what} must be fixed(…) or exponential(…), not {value!r}")
-    return value
-
-
-def _seconds(value: Any, what: str) -> float | None:
-    return None if value is None else seconds(value, what)
-
-
-def _delay(value: Any, what: str) -> float:
-    return seconds(value, what)
-
-
-def _source(value: Any, what: str) -> Any:
-    """A source's name; of a task also a function that derives it from the arguments of each job."""
-    return value if value is None or callable(value) else check_name(value)
-
-
-def _as_given(value: Any, what: str) -> Any:
-    return value
-
-
-def _on_lost(value: Any, what: str) -> str | None:
-    if value not in (None, "retry", "dead"):
-        raise InvalidArguments(f"{what} must be 'retry' or 'dead', not {value!r}")
-    return "dead" if value == "dead" else None
-
-
-def _tags(value: Any, what: str) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
-        raise InvalidArguments(f"{what} must be a list of strings, not {value!r}")
-    return tuple(name(tag, "a tag") for tag in value)
-
-
-def _batch(value: Any, what: str) -> str | None:
-    """A batch, given as itself or by its id."""
-    if value is None:
-        return None
-    try:
-        return str(uuid.UUID(str(getattr(value, "id", value))))
-    except ValueError:
-        raise InvalidArguments(f"{what} must be a batch or its id, not {value!r:.100}") from None
-
-
-def _moment(value: Any, what: str) -> datetime | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidArguments(f"{what} must be a datetime with a time zone, not {value!r}")
-    if not FIRST <= value < END:
-        raise InvalidArguments(f"{what} must be in the years from 1970 to 2199, not {value.isoformat()}")
-    return value.astimezone(UTC)
-
-
-def _unique(value: Any, what: str) -> str | None:
-    if isinstance(value, timedelta):
-        if seconds(value, what) <= 0:
-            raise InvalidArguments(f"{what} must be a time greater than zero, not {value!r}")
-        return "window"
-    if value not in (None, "until_done", "while_queued", "forever"):
-        raise InvalidArguments(f"{what} must be 'until_done', 'while_queued', 'forever' or a timedelta, not {value!r}")
-    return value  # type: ignore[no-any-return]
-
-
-def _traceparent(value: Any, what: str) -> str | None:
-    if value is not None and (not isinstance(value, str) or not TRACEPARENT.fullmatch(value)):
-        raise InvalidArguments(f"{what} must be a W3C traceparent of 55 characters, not {value!r:.100}")
-    return value
-
-
-def key_text(value: Any) -> str:
-    """A unique key."""
-    if not isinstance(value, str) or not value or "\x00" in value:
-        raise InvalidArguments(f"key must be a string that is not empty, not {value!r:.100}")
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        raise InvalidArguments(f"key must be text that UTF-8 can encode, not {value!r:.100}") from None
-    if size > MAX_KEY_BYTES:
-        raise InvalidArguments(f"key has {size} bytes; at most {MAX_KEY_BYTES} are stored (hash a longer one)")
-    return value
 
 
 class Packed(str):
@@ -200,34 +73,36 @@ def _about(
 class JobOptions:
     """Everything that a job can be given, apart from its task, arguments, id and key. Many jobs can share it."""
 
-    queue: str = field(default="default", metadata=_about(name, "text", *EVERYWHERE))
-    priority: int = field(default=0, metadata=_about(_priority, "int", *EVERYWHERE))
-    max_attempts: int = field(default=5, metadata=_about(_attempts, "int", *EVERYWHERE))
+    queue: str = field(default="default", metadata=_about(check.name, "text", *EVERYWHERE))
+    priority: int = field(default=0, metadata=_about(check.priority, "int", *EVERYWHERE))
+    max_attempts: int = field(default=5, metadata=_about(check.attempts, "int", *EVERYWHERE))
     # Text is the stored form.
-    backoff: Backoff | str | None = field(default=None, metadata=_about(_backoff, "json", "task"))
+    backoff: Backoff | str | None = field(default=None, metadata=_about(check.backoff, "json", "task"))
     timeout_seconds: float | None = field(
-        default=None, metadata=_about(_seconds, "float", *EVERYWHERE, given="timeout")
+        default=None, metadata=_about(check.seconds_or_none, "float", *EVERYWHERE, given="timeout")
     )
     # Of a task also a function. Not plain: jobs that are enqueued together may have different sources.
-    source: Any = field(default=None, metadata=_about(_source, "text", *EVERYWHERE, plain=False))
+    source: Any = field(default=None, metadata=_about(check.source, "text", *EVERYWHERE, plain=False))
     # Of a task: a task or its name. Of a job: the follow-up as JSON text.
-    on_success: Any = field(default=None, metadata=_about(_as_given, "json", "task"))
-    on_dead: Any = field(default=None, metadata=_about(_as_given, "json", "task"))
-    on_lost: str | None = field(default=None, metadata=_about(_on_lost, "text", "task"))
-    keep_seconds: float | None = field(default=None, metadata=_about(_seconds, "float", "task", given="keep"))
-    owner: str | None = field(default=None, metadata=_about(name_or_none, "text", "using", "schedule"))
-    tags: tuple[str, ...] = field(default=(), metadata=_about(_tags, "json", "using"))
-    batch_id: str | None = field(default=None, metadata=_about(_batch, "uuid", "using", given="batch"))
+    on_success: Any = field(default=None, metadata=_about(check.as_given, "json", "task"))
+    on_dead: Any = field(default=None, metadata=_about(check.as_given, "json", "task"))
+    on_lost: str | None = field(default=None, metadata=_about(check.on_lost, "text", "task"))
+    keep_seconds: float | None = field(
+        default=None, metadata=_about(check.seconds_or_none, "float", "task", given="keep")
+    )
+    owner: str | None = field(default=None, metadata=_about(check.name_or_none, "text", "using", "schedule"))
+    tags: tuple[str, ...] = field(default=(), metadata=_about(check.tags, "json", "using"))
+    batch_id: str | None = field(default=None, metadata=_about(check.batch, "uuid", "using", given="batch"))
     # How long a key holds; `window` is the number of seconds where `unique` is "window".
-    unique: str | None = field(default=None, metadata=_about(_unique, "text", "using", column="unique_mode"))
-    window: float | None = field(default=None, metadata=_about(_seconds, "float", plain=False))
-    delay: float = field(default=0.0, metadata=_about(_delay, "float", "using", plain=False))
-    run_after: datetime | None = field(default=None, metadata=_about(_moment, "time", "using", plain=False))
-    expires_at: datetime | None = field(default=None, metadata=_about(_moment, "time", "using"))
+    unique: str | None = field(default=None, metadata=_about(check.unique, "text", "using", column="unique_mode"))
+    window: float | None = field(default=None, metadata=_about(check.seconds_or_none, "float", plain=False))
+    delay: float = field(default=0.0, metadata=_about(seconds, "float", "using", plain=False))
+    run_after: datetime | None = field(default=None, metadata=_about(check.moment, "time", "using", plain=False))
+    expires_at: datetime | None = field(default=None, metadata=_about(check.moment, "time", "using"))
     # The span that creates the job, as W3C Trace Context writes it.
-    traceparent: str | None = field(default=None, metadata=_about(_traceparent, "text", "using"))
+    traceparent: str | None = field(default=None, metadata=_about(check.traceparent, "text", "using"))
     # The job that makes it, by its handler or by its end. Programs do not give it: it is set where jobs are made.
-    parent_id: str | None = field(default=None, metadata=_about(_as_given, "uuid"))
+    parent_id: str | None = field(default=None, metadata=_about(check.as_given, "uuid"))
 
 
 def _list() -> dict[str, Option]:

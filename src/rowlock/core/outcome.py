@@ -40,7 +40,7 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Its cancel was requested."""
+    """The attempt was stopped because the job's cancel was requested."""
 
 
 @dataclass(frozen=True, slots=True)

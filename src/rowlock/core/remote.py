@@ -1,4 +1,4 @@
-"""Jobs that a worker in another program runs, behind Redis: who holds them, and what a request carries.
+"""Jobs that run behind Redis, in a worker of another program: who holds their lease, and what a request contains.
 
 A job that was published is claimed like any other: it has a lease, and counts for its source. Its holder is not a
 process but the stream, and its lease does not run out before somebody has answered: a request that nobody has read is

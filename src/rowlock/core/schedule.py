@@ -1,4 +1,4 @@
-"""A schedule's definition, and which of the ticks that are due shall fire."""
+"""A schedule's definition, and which of its due ticks fire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rowlock.core.durations import parse_duration
 from rowlock.core.errors import InvalidArguments, seconds
-from rowlock.core.options import END, FIRST, JobOptions, checked, names_in
+from rowlock.core.option_checks import END, FIRST
+from rowlock.core.options import JobOptions, checked, names_in
 
 if TYPE_CHECKING:
     from rowlock.core.cron import Rule
@@ -26,8 +27,8 @@ SECOND = timedelta(seconds=1)
 
 
 class Missed(NamedTuple):
-    """What becomes of ticks that nobody fired in time: the latest of them, none, or all, up to `most` of those that are
-    at most `window` seconds old."""
+    """Which missed ticks fire late: the latest, none, or all (at most `most` of them). Ticks older than `window`
+    seconds never fire."""
 
     kind: Literal["latest", "skip", "all"] = "latest"
     most: int = 100
@@ -83,7 +84,7 @@ def _last(rule: Rule, after: datetime, until: datetime, most: int) -> list[datet
 
 @contextmanager
 def naming(wanted: Any) -> Iterator[None]:
-    """A block in which a mistake's message begins with the schedule that has it."""
+    """A block in which the message of every InvalidArguments begins with the schedule's name."""
     try:
         yield
     except InvalidArguments as error:
@@ -160,7 +161,7 @@ def _rule(given: Mapping[str, Any]) -> Rule:
 
     ways = [key for key in ("rule", "cron", "every", "at") if given.get(key) is not None]
     if len(ways) != 1:
-        raise InvalidArguments(f"needs one of cron, every and at, not {', '.join(ways) or 'none'}")
+        raise InvalidArguments(f"needs one of cron, every and at; given: {', '.join(ways) or 'none'}")
     value = given[ways[0]]
     if ways[0] == "every":
         value = f"every {_seconds(value)}s" if isinstance(value, timedelta) else f"every {value}"
@@ -172,7 +173,7 @@ def _rule(given: Mapping[str, Any]) -> Rule:
 
 
 def _seconds(span: timedelta) -> str:
-    """All of its digits, and no more."""
+    """The seconds of a timedelta as text, without trailing zeros."""
     return f"{span.total_seconds():.6f}".rstrip("0").rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""Outside services: who may be called now, how often, and when one is left alone. Rows in, decisions out.
+"""Sources: how many jobs of an outside service may start now, and when its circuit breaker opens. Pure functions.
 
 A source has a name such as `api:ebay`; what stands before the colon is its class, whose settings are its defaults.
 `admit` says how many jobs of a source may start, under a lock that the caller holds; `after` is the circuit breaker.
@@ -47,14 +47,14 @@ def parse_rate(text: str) -> float:
 
 
 def show_rate(per_minute: float) -> str:
-    """The same as people write it."""
+    """A rate as people write it: 30/min."""
     if per_minute >= 600 and per_minute % 60 == 0:
         return f"{per_minute / 60:g}/s"
     return f"{per_minute:g}/min" if per_minute >= 1 else f"{per_minute * 60:g}/hour"
 
 
 def default_burst(per_minute: float) -> int:
-    """As much as the rate brings in a second, at least one."""
+    """The tokens of one second at this rate, at least one."""
     return max(1, math.floor(per_minute / 60))
 
 
@@ -68,7 +68,8 @@ def level(rate: float, burst: int | None, tokens: float | None, elapsed: float |
 
 
 class Gate(NamedTuple):
-    """How a source stands: its limits with those of its class, its row, and the running jobs. Times in seconds."""
+    """Everything that decides whether jobs of a source may start: its limits and those of its class, pause, breaker,
+    token bucket and running jobs. Times in seconds."""
 
     concurrency: int | None
     total: int | None
@@ -79,7 +80,7 @@ class Gate(NamedTuple):
     opened: bool  # the breaker is open, or half open once the pause is over
     probing: bool
     tokens: float | None
-    elapsed: float | None  # since the bucket had so many
+    elapsed: float | None  # seconds since the bucket had `tokens`
     epoch: int
     running: int | None
     class_running: int | None
@@ -88,12 +89,12 @@ class Gate(NamedTuple):
 
     @property
     def governed(self) -> bool:
-        """Whether starting a job needs the source's lock; all others are free."""
+        """Whether a claim must lock the source's row: it has a limit, a rate or an open breaker."""
         return self.opened or not (self.concurrency is None and self.total is None and self.rate is None)
 
     @property
     def ahead(self) -> bool:
-        """Whether the bucket was last written at a moment that has not come: by a clock that was ahead."""
+        """Whether the bucket was last written at a time in the future, by a clock that was ahead."""
         return self.elapsed is not None and self.elapsed < -1.0
 
     @property
@@ -102,7 +103,7 @@ class Gate(NamedTuple):
         return None if self.rate is None else level(self.rate, self.burst, self.tokens, self.elapsed)
 
     def after(self, started: int, started_of_class: int) -> Gate:
-        """The gate once so many more jobs run."""
+        """The gate after `started` more jobs of the source, and `started_of_class` of its class, have started."""
         level = self.level
         return self._replace(
             tokens=self.tokens if level is None else level - started,
@@ -125,7 +126,8 @@ class Admission(NamedTuple):
 
 
 def admit(gate: Gate) -> Admission:
-    """What a source lets in. Strictest first, so that `why` names what must change first."""
+    """How many jobs of a source may start now. Checks the strictest condition first, so that `why` names what must
+    change first."""
     if not gate.enabled:
         return Admission(0, "disabled")
     if gate.paused_for is not None and gate.paused_for > 0:
@@ -178,8 +180,8 @@ class Health:
 
 
 def after(health: Health, event: Event) -> Health:
-    """The health after an event. What was claimed before the breaker last opened or closed says nothing any more,
-    except how long the source asks to be left alone."""
+    """The health after an event. An attempt that was claimed before the breaker last opened or closed is ignored,
+    except for the time for which the source asked to get no requests."""
     if event.retry_after is not None and event.retry_after > (health.paused_for or 0.0):
         health = replace(health, paused_for=event.retry_after)
     if event.epoch != health.epoch:
@@ -217,7 +219,7 @@ def _opened(health: Health) -> Health:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a source, or each source of a class, is limited to. None: as its class says, or not at all."""
+    """The settings of a source, or of each source of a class. None: the setting of the class, else no limit."""
 
     concurrency: int | None = None
     total: int | None = None  # of a class: running jobs of all of its sources
@@ -235,7 +237,7 @@ SHIPPED = {"domain": Policy(concurrency=2)}
 
 
 def check_name(name: object) -> str:
-    """A source or a class."""
+    """The name of a source or a class, if it is valid; else InvalidArguments."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InvalidArguments(
             f"a source is named like api:ebay or domain:example.com (1–200 characters of UTF-8, none of them"

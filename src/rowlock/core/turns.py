@@ -1,7 +1,7 @@
 """Whose turn it is: priority first, then one job of each source in turn, then the oldest of a source.
 
-Jobs without a source have one turn together. Pure, and the only place that knows the order; the claim looks up what
-there is, and asks here what to take.
+Jobs without a source have one turn together. Pure, and the only place that knows the order: a claim reads the ready
+jobs, and asks here which of them to claim.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
 
 class Dealt(NamedTuple):
-    """What to take, in order, and whether there may be more that could have been taken."""
+    """The chosen jobs in order, and whether there may be more jobs that could start."""
 
     picks: list[Found]
     more: bool
@@ -39,9 +39,10 @@ def deal(
     class_room: Mapping[str, int],
     take: Mapping[tuple[str, str, int, str], int],
 ) -> Dealt:
-    """Up to `n` of what was found. `order` are the sources in this round's order ("" are the jobs without one); `room`
-    and `class_room` what each lets in; `take` how many were looked for in each (queue, task, priority, source): where
-    all of them were found there may be more, and nothing of a lower priority may come first."""
+    """Choose up to `n` of the found jobs. `order` lists the sources in this round's order ("" stands for jobs without
+    one); `room` and `class_room` say how many jobs of each source and class may start; `take` says how many jobs were
+    asked for in each (queue, task, priority, source). Where all of these were found there may be more, and no job of a
+    worse priority may be chosen."""
     levels: dict[int, dict[str, list[Found]]] = defaultdict(lambda: defaultdict(list))
     counts: dict[tuple[str, str, int, str], int] = defaultdict(int)
     for job in found:
@@ -76,7 +77,7 @@ def _open(source: str, left: Mapping[str, int], class_left: Mapping[str, int]) -
 def _one(
     source: str, waiting: list[Found], left: dict[str, int], class_left: dict[str, int], picks: list[Found], n: int
 ) -> bool:
-    """Take the oldest job of a source, if it may have one more; answers whether it may have yet another turn."""
+    """Choose the oldest job of a source if the source may start one more; returns whether it may get another turn."""
     if not waiting or len(picks) >= n or not _open(source, left, class_left):
         return False
     picks.append(waiting.pop())

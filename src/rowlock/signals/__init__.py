@@ -1,1 +1,1 @@
-"""What Rowlock tells about itself: log lines."""
+"""What a process reports about its jobs: log lines, metrics, probes, Sentry events, traces."""

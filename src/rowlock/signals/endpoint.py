@@ -127,7 +127,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves early is nobody's fault."""
+        """Ignore a client that disconnects early."""
 
 
 class _Handler(BaseHTTPRequestHandler):

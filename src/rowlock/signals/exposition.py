@@ -31,7 +31,7 @@ class _Once(Collector):
 
 
 def exposed(read: Iterable[Callable[[], Samples]], accept: str) -> tuple[bytes, str]:
-    """The numbers of these meters as text, and its content type, by the Accept header of who asks."""
+    """The numbers of these meters as text in the format that the Accept header asks for, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Once([one() for one in read]))
     encode, content_type = choose_encoder(accept)

@@ -1,4 +1,4 @@
-"""Numbers of the database, read for all that scrape a server."""
+"""The metrics that a server reads from the database, shared by all scrapers of that server."""
 
 from __future__ import annotations
 

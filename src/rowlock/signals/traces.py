@@ -18,7 +18,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from rowlock.core.job import Claimed, NewJob
-from rowlock.core.options import TRACEPARENT
+from rowlock.core.option_checks import TRACEPARENT
 from rowlock.core.outcome import AttemptEnd, Failed, Lost, TimedOut
 from rowlock.core.tracebacks import STORED_BYTES, exceptions_of, traceback_text
 from rowlock.signals.watchers import Watcher

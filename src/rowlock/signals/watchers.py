@@ -25,7 +25,7 @@ class Watcher:
         """A claim, sent at this moment (of `boottime`), came back with these jobs."""
 
     def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
-        """These attempts succeeded, and that is written; how many seconds each of them took."""
+        """These attempts succeeded after the seconds beside each, and their outcomes are written."""
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         """An attempt ended in another way, and that is written."""

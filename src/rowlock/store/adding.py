@@ -12,7 +12,7 @@ from rowlock.store.wake import wake_idle_after_insert
 
 
 class NewRow(NamedTuple):
-    """What each job of a bulk may have for itself."""
+    """What can differ between the jobs of one bulk enqueue."""
 
     id: str
     args: str

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rowlock.core.alerts import Alert, Decision, Facts, Rule, RunningJob, decide, see
+from rowlock.core.alert_rules import Rule
+from rowlock.core.alerts import Alert, Decision, Facts, RunningJob, decide, see
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.ids import new_id
 from rowlock.store.reads import COUNT_LIMIT, ready_queues
@@ -55,7 +56,7 @@ def leave(token: str) -> Steps[None]:
 
 @operation(read=True)
 def facts(rules: Sequence[Rule]) -> Steps[Facts]:
-    """What these rules look at, at a cost that does not grow with the tables."""
+    """The facts that these rules need. The cost does not grow with the size of the tables."""
     kinds = {rule.when for rule in rules}
     found: dict[str, Any] = {}
     if kinds & {"queued", "oldest_seconds"}:
@@ -154,7 +155,7 @@ def _row(alert: Alert) -> tuple[Any, ...]:
 
 @operation(read=True)
 def alerts() -> Steps[list[Alert]]:
-    """Everything that the rules have noticed and that is not over."""
+    """All alerts that are not over."""
     return (yield from _alerts())
 
 
@@ -203,7 +204,7 @@ def _data(body: Any) -> dict[str, Any]:
 
 @operation(single=True, repeatable=True)
 def arrived(message_id: str) -> Steps[None]:
-    """Forget a message: it has arrived, or is given up."""
+    """Delete a message that has arrived or is given up."""
     yield Call("alert_message_sent", id=message_id)
 
 

@@ -1,4 +1,4 @@
-"""An app's own tables: numbered SQL files beside its code, applied with Rowlock's, each once.
+"""An app's own tables: numbered SQL files beside its code. Each is applied once, together with Rowlock's migrations.
 
 The rows of `app_migrations` are written in the transaction that runs the files, under the lock that Rowlock's own
 migrations take, so that many processes may start together.

@@ -186,7 +186,7 @@ def start(ids: Sequence[str]) -> Steps[None]:
 
 @operation(repeatable=True)
 def seal(batch_id: str) -> Steps[None]:
-    """No more jobs from outside. Waits for transactions that add to it. Whoever commits it ends the batch (`end`)."""
+    """No more jobs from outside. Waits for transactions that add jobs. After the commit the caller calls `end`."""
     yield Call("hold_batches", asked=[(batch_id,)])
     if not (yield Call("seal_batch", batch_id=batch_id)):
         raise BatchNotFound(batch_id)
@@ -199,9 +199,9 @@ def complete(ids: Collection[str]) -> Steps[list[str]]:
 
 
 async def end_after_commit(store: Store, ids: Collection[str]) -> None:
-    """Called once the commit of what may have completed these batches is over: an outcome, or a seal. Of two that are
-    written at the same moment neither sees the other before it commits; the one that commits last, looking then, sees
-    both. What fails here is done by the next sweep."""
+    """End these batches if they are complete, after the commit of an outcome or a seal. Two transactions that run at
+    one time do not see each other before they commit; the one that commits last looks afterwards and sees both. If this
+    fails, the next sweep does it."""
     if not ids:
         return
     try:
@@ -310,7 +310,7 @@ def newest(n: int, before: str, owner: str | None = None, state: str | None = No
 
 @operation(single=True, repeatable=True)
 def prune(ago: float, n: int) -> Steps[int]:
-    """Forget up to `n` batches that ended so long ago."""
+    """Delete up to `n` batches that ended more than `ago` seconds ago."""
     return len((yield Call("prune_batches", ago=-ago, n=n)))
 
 

@@ -178,10 +178,12 @@ def change(action: str, ids: Sequence[str], keep: Keep, tries: int = 1) -> Steps
     """What became of each job that was changed, by id."""
     if action == "retry":
         return dict.fromkeys((yield from jobs.retry(ids, tries).start()), "retried")
-    if action == "cancel":
-        answers = yield from jobs.cancel(ids, keep).start()
-        return {job_id: answer for job_id, answer in answers.items() if answer in ("cancelled", "cancelling")}
     asked = [(job_id,) for job_id in sorted(set(ids))]
+    if action == "cancel":
+        # A job that is already cancelled is answered as cancelled, too, but somebody else did that.
+        live = [row.id for row in (yield Call("lock_jobs", asked=asked))]
+        answers = (yield from jobs.cancel(live, keep).start()) if live else {}
+        return {job_id: answer for job_id, answer in answers.items() if answer in ("cancelled", "cancelling")}
     if action == "runNow":
         changed = [row.id for row in (yield Call("run_now", asked=asked))]
         if changed:

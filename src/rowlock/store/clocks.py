@@ -1,7 +1,7 @@
-"""Jobs after the database's clock was ahead for a time and has been put right.
+"""Correct jobs that were written while the database's clock was ahead.
 
-What was counted from a moment that has not come yet would stand still until then: leases of workers that have died
-since, and the delays of retries. `updated_at` and `heartbeat_at` say from which moment each was counted.
+What was counted from a time in the future would wait until then: leases of workers that have died since, and the delays
+of retries. `heartbeat_at` and `updated_at` say from which time each was counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEASES = 10_000  # in one statement
 
 
 class PutRight(NamedTuple):
-    """How many jobs were put right."""
+    """How many jobs were corrected."""
 
     leases: int
     waiting: int
@@ -32,7 +32,7 @@ def now() -> Steps[datetime]:
 
 @operation(repeatable=True)
 def put_right(waiting: int) -> Steps[PutRight]:
-    """Put running jobs right, and of the first `waiting` that wait for their time those that have run before."""
+    """Correct running jobs, and of the first `waiting` jobs that wait for their time the ones that have run before."""
     leases = yield Call("put_leases_right", n=LEASES)
     retries = (yield Call("put_waiting_right", n=waiting)) if waiting else []
     return PutRight(len(leases), len(retries))

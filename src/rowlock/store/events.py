@@ -75,7 +75,7 @@ def after(event_id: int, limit: int, owner: str | None = None) -> Steps[list[Eve
 
 @operation(single=True, repeatable=True)
 def listen(server: str, seconds: float) -> Steps[None]:
-    """Ask to be woken by new events for so long."""
+    """Ask to be woken by new events for the next `seconds` seconds."""
     yield Call("listen_for_events", id=server, ttl=seconds)
 
 

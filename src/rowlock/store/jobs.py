@@ -7,6 +7,7 @@ Claims are in claim.py, running leases in leases.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
@@ -117,8 +118,11 @@ async def settle(
     answers: dict[str, Answer] = {}
     done = [(job, t) for job, t in settlements if t.state is State.SUCCEEDED and job.on_success is None]
     marked = [job for job, _ in done if is_marked(job)]
-    if done and await _succeed_all(store, [(job.id, job.token, t.result) for job, t in done], keep, marked):
-        answers = dict.fromkeys([job.id for job, _ in done], "applied")
+    if done:
+        rows = [(job.id, job.token, t.result) for job, t in done]
+        with suppress(LeaseLost):  # one of the leases was lost: nothing is applied
+            if await store.run(succeed(rows, keep, marked)):
+                answers = dict.fromkeys([job.id for job, _ in done], "applied")
     # If not all of `done` were applied, all of them are left: `apply` finds those that were settled by their own token.
     rest = [Settlement(job, t) for job, t in settlements if job.id not in answers]
     if rest:
@@ -135,16 +139,6 @@ async def settle(
 def is_marked(job: Claimed) -> bool:
     """Whether a source, a batch or a key must be told of the end of this job."""
     return job.source is not None or job.batch_id is not None or job.unique_mode is not None
-
-
-async def _succeed_all(
-    store: Store, done: Sequence[tuple[str, str, str | None]], keep: Keep, marked: Sequence[Claimed]
-) -> bool:
-    """Run `succeed`; False when a lease is lost."""
-    try:
-        return await store.run(succeed(done, keep, marked))
-    except LeaseLost:
-        return False
 
 
 @operation(

@@ -35,7 +35,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many jobs fit. Not exact: at least so many."""
+    """How many jobs match the filter. If not `exact`, there are at least `count`."""
 
     count: int
     exact: bool

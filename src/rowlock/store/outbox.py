@@ -117,13 +117,13 @@ def mark_sent(sent: Sequence[tuple[str, str, str]]) -> Steps[None]:
 
 @operation(repeatable=True)
 def remove(ids: Sequence[int]) -> Steps[None]:
-    """These rows have no purpose any more."""
+    """Delete rows that are no longer needed."""
     yield Call("outbox_remove", gone=[(str(row_id),) for row_id in ids])
 
 
 @operation(read=True)
 def overdue(seconds: float, n: int) -> Steps[int]:
-    """How many messages any bridge might have sent for so long, up to `n`: where a bridge runs, none."""
+    """How many messages have been waiting for more than `seconds`, up to `n`. While a bridge runs, none should."""
     return int((yield Call("outbox_overdue", ago=-seconds, n=n))[0].number)
 
 

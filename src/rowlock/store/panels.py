@@ -24,7 +24,7 @@ TICKS = 30
 STRIP_SECONDS = 3600.0
 MOST_ENDS = 10_000  # finished jobs that a strip is made from
 MOST_BARS = 2_000
-ORDINARY = re.compile(  # what differs between two messages that say the same
+ORDINARY = re.compile(  # what differs between two messages with one cause
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|0x[0-9a-f]+|\b[0-9a-f]{16,}\b|\d+(?:\.\d+)?",
     re.IGNORECASE,
 )
@@ -65,7 +65,7 @@ def running() -> Steps[list[Running]]:
 
 @dataclass(slots=True)
 class FailureGroup:
-    """Failures that say the same: one task, one code, one message but for numbers, ids and quoted texts."""
+    """Failures with one cause: one task, one error code, and one message apart from numbers, ids and quoted texts."""
 
     fingerprint: str
     task: str

@@ -59,7 +59,7 @@ class JobFilter:
     parent: str | None = None
     schedule: str | None = None
     error_code: str | None = None
-    attempt: int | None = None  # at least so many
+    attempt: int | None = None  # jobs with this attempt number or a higher one
     text: str | None = None  # somewhere in the arguments, as JSON writes it
     unchanged_since: datetime | None = None
 

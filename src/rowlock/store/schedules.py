@@ -1,12 +1,12 @@
-"""Schedules: what is declared, which ticks fire, and what becomes of those that were missed.
+"""Schedules: declaring them, firing due ticks, and what happens to missed ticks.
 
-Any number of dispatchers run `fire` at the same time. Each takes the schedules that nobody else has in hand, and writes
-ticks, jobs and the next tick in one transaction, by the database's clock: no leader, and nothing in memory to lose.
+Any number of dispatchers run `fire` at the same time. Each locks the due schedules that no other dispatcher has
+locked, and writes ticks, jobs and the next tick in one transaction, by the database's clock. So there is no leader, and
+nothing in memory that could be lost.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,7 +19,7 @@ from rowlock.core.options import scheduled
 from rowlock.core.schedule import Missed, Schedule, chosen
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.ids import new_id
-from rowlock.store.stored_json import names, parsed
+from rowlock.store.stored_json import parsed
 from rowlock.store.times import moment
 from rowlock.store.wake import wake_dispatchers, wake_idle
 
@@ -260,8 +260,8 @@ class _Due:
         return _first(self._parsed, self._starts_at, self._ends_at, self._now)
 
     def put_right(self) -> datetime | None:
-        """The tick that is next by the clock as it is: what is owed stays, what is further away than the rule says does
-        not."""
+        """The next tick by the corrected clock: due ticks stay due, a next tick that is further away than the rule says
+        is moved."""
         try:
             self._parsed = parse_rule(self.unread.rule, self.unread.zone, seconds=True)
         except InvalidArguments:
@@ -336,58 +336,6 @@ def remove(schedule_id: str) -> Steps[None]:
     if row.origin != "runtime" and not row.retired:
         raise NotAllowed(f"schedule {schedule_id!r} comes from the {row.origin}: take it out there, or pause it")
     yield Call("remove_schedule", id=schedule_id)
-
-
-# --- who declares what
-
-
-@operation(repeatable=True)
-def register(dispatcher: str, declares: Sequence[str], lease: float, bell: str | None = None) -> Steps[Any]:
-    """A dispatcher is here; answers when it started, by the database's clock."""
-    listed = json.dumps(sorted(declares))
-    rows = yield Call("register_dispatcher", id=dispatcher, declares=listed, lease=lease, bell=bell)
-    return rows[0].started_at
-
-
-@operation(single=True, repeatable=True)
-def seen(dispatcher: str, lease: float) -> Steps[bool]:
-    """A dispatcher's sign of life; False when its row is gone."""
-    return bool((yield Call("dispatcher_seen", id=dispatcher, lease=lease)))
-
-
-@operation(repeatable=True)
-def leave(dispatcher: str) -> Steps[None]:
-    """A dispatcher stops."""
-    yield from _touch((yield from _declared(0.0))[0], 0.0)
-    yield Call("remove_dispatcher", id=dispatcher)
-
-
-@operation(repeatable=True)
-def retire(lease: float) -> Steps[list[str]]:
-    """Retire what no living dispatcher has declared for two leases."""
-    living, lately = yield from _declared(lease)
-    yield from _touch(living, lease)
-    return [row.id for row in (yield Call("retire_schedules", ago=-2 * lease, spared=sorted(lately)))]
-
-
-Names = set[tuple[str]]
-
-
-def _declared(lately: float) -> Steps[tuple[Names, Names]]:
-    """The schedules that living dispatchers declare, and those of dispatchers that lived within the last seconds."""
-    living: Names = set()
-    all_of_them: Names = set()
-    for row in (yield Call("declarations", ago=-lately)):
-        found = {(name,) for name in names(row.declares) or ()}
-        all_of_them |= found
-        living |= found if row.alive else set()
-    return living, all_of_them
-
-
-def _touch(declared: Names, every: float) -> Steps[None]:
-    """Write the time of declaration of these schedules, unless it was written within the last `every` seconds."""
-    if declared:
-        yield Call("touch_declared", asked=sorted(declared), ago=-every)
 
 
 # --- reading

@@ -1,4 +1,4 @@
-"""JSON as rows have it. Another program may have written it, and reading one row must not fail for all."""
+"""JSON from rows. Another program may have written it, and one unreadable value must not fail a whole list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parsed(text: Any) -> tuple[Any, bool]:
-    """The value, and True; what is no JSON, or JSON that Python does not read (a number of 5,000 digits), as it is."""
+    """The parsed value and True; or the text itself and False if Python cannot read it (a number of 5,000 digits)."""
     try:
         return json.loads(text), True
     except (ValueError, TypeError, RecursionError):

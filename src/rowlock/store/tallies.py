@@ -106,7 +106,7 @@ def by_time(
 
 @operation(read=True)
 def by_queue(since: datetime) -> Steps[dict[str, dict[datetime, dict[str, int]]]]:
-    """The same of each queue, by minutes."""
+    """How many ends and failures each queue had, by minutes, since a moment."""
     found: dict[str, dict[datetime, dict[str, int]]] = {}
     for row in (yield Call("ends_by_queue", seconds=60, since=since)):
         found.setdefault(row.queue, {}).setdefault(moment(row.at), {})[row.what] = int(row.number)
@@ -117,8 +117,8 @@ def by_queue(since: datetime) -> Steps[dict[str, dict[datetime, dict[str, int]]]
 def heat(
     what: str, since: datetime, queue: str | None = None, task: str | None = None, seconds: int = 60
 ) -> Steps[dict[datetime, list[int]]]:
-    """For each minute (or hour, as above) since a moment: in each bucket, how many attempts ran that long (`what` is
-    "run"), or how many jobs that succeeded waited ("wait")."""
+    """For each minute or hour (see by_time) since a moment: in each bucket, how many attempts ran that long (`what` is
+    "run"), or how many jobs that succeeded had waited that long ("wait")."""
     statement = "runs_by_time" if what == "run" else "waits_by_time"
     found = defaultdict[datetime, list[int]](_empty)
     for row in (yield Call(statement, seconds=seconds, since=since, queue=queue, task=task)):
@@ -140,7 +140,7 @@ def spread(since: datetime) -> Steps[dict[str, tuple[list[int], list[int]]]]:
 
 
 def percentile(counts: Sequence[int], part: float) -> float | None:
-    """The seconds below which this part of what was counted lies, estimated within its bucket; None of nothing."""
+    """The seconds below which this part of the counted values lies, estimated within its bucket; None if empty."""
     total = sum(counts)
     if not total:
         return None

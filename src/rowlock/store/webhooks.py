@@ -84,6 +84,6 @@ def signing(owner: str) -> Steps[list[str]]:
 
 @operation(read=True)
 def secrets(limit: int = 1000) -> Steps[list[Secret]]:
-    """The secrets that sign now, by owner, without themselves."""
+    """What may be shown of the secrets that sign now, by owner."""
     rows = yield Call("list_webhook_secrets", n=limit)
     return [Secret(row.id, row.owner, row.hint, moment(row.created_at), moment(row.expires_at)) for row in rows]

@@ -1,4 +1,4 @@
-"""Workers' signs of life, and pausing queues."""
+"""The rows of workers (registered, alive, idle), and pausing queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ StopHow = Literal["drain", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker process, as it last said."""
+    """One worker process, as it last reported."""
 
     id: str
     hostname: str
@@ -57,7 +57,7 @@ def register(
     bell: str | None,
     lease: float,
 ) -> Steps[None]:
-    """Say that a worker is here, what it serves and how to wake it."""
+    """Write a worker's row: what it serves and how to wake it."""
     yield Call(
         "register_worker",
         id=worker,
@@ -74,7 +74,7 @@ def register(
 
 @operation(single=True, repeatable=True)
 def seen(worker: str, running: int, lease: float, memory: int | None = None) -> Steps[Seen]:
-    """A sign of life."""
+    """Note that a worker is alive; says whether its row is still there, and whether it was asked to stop."""
     rows = yield Call("worker_seen", id=worker, running=running, lease=lease, memory=memory)
     return Seen(bool(rows), rows[0].stop_requested if rows else None)
 
@@ -93,8 +93,8 @@ def remove(worker: str) -> Steps[None]:
 
 @operation(single=True, repeatable=True)
 def forget(n: int) -> Steps[int]:
-    """Remove up to `n` rows of workers that have long been silent; answers how many. One that lives after all is told
-    so by its next sign of life, and registers again."""
+    """Remove up to `n` rows of workers that have long been silent; answers how many. A worker
+    that is alive after all learns it from `seen`, and registers again."""
     return len((yield Call("forget_workers", n=n)))
 
 

@@ -1,4 +1,4 @@
-"""Tells the database which batches have begun to run, each once, and which may be complete."""
+"""Marks batches in the database: started, once each, and complete when their last job has ended."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol
 
 from rowlock.core.claiming import Action, Claim, ClaimSourced, Fill, Look, Plan, Promote, SetIdle, Sleep
 from rowlock.core.config import WorkerSettings
@@ -24,7 +24,6 @@ from rowlock.store.ids import new_token
 from rowlock.worker.heartbeat import boottime
 from rowlock.worker.registration import Registration
 
-T = TypeVar("T")
 log = logging.getLogger("rowlock.worker")
 
 PAUSE_SECONDS = 0.05
@@ -177,44 +176,45 @@ class Claimer:
         while self._freed:
             self.plan.sources.freed(*self._freed.popitem(), now)
         action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), now)
-        if isinstance(action, Sleep):
-            await self._sleep(action.until - time.monotonic())
-            return 0.0
         try:
-            await self._do(action)
-        except StorageFull as error:
-            self.plan.woken(time.monotonic())
-            self._store.outage.failed("claims", error)
-            await self._sleep(FULL_DISK_SECONDS)
-        except aside.OUTAGE:
-            self.plan.woken(time.monotonic())
-            raise
+            match action:
+                case Sleep():
+                    await self._sleep(action.until - time.monotonic())
+                case Claim():
+                    await self._claim(action)
+                case ClaimSourced():
+                    await self._claim_sourced(action)
+                case Look():
+                    heads = await self._store.run(sourced_claim.look(action.ranges))
+                    self.plan.saw(action, heads, time.monotonic())
+                case Promote():
+                    await self._promote()
+                case SetIdle():
+                    await self._set_idle(action.idle)
         except Exception as error:
             self.plan.woken(time.monotonic())
-            if not isinstance(action, (Claim, ClaimSourced)) or not await self._set_aside():
-                raise
-            log.warning("a claim failed because of a job that cannot be claimed: %s", error)
+            await self._after(error, action)
         return 0.0
 
-    async def _do(self, action: Action) -> None:
-        match action:
-            case Claim():
-                await self._claim(action)
-            case ClaimSourced():
-                await self._claim_sourced(action)
-            case Look():
-                heads = await self._store.run(sourced_claim.look(action.ranges))
-                self.plan.saw(action, heads, time.monotonic())
-            case Promote():
-                await self._promote()
-            case SetIdle():
-                await self._set_idle(action.idle)
+    async def _after(self, error: Exception, action: Action) -> None:
+        """What follows a round that failed: wait while the disk is full, set aside the jobs because of which a claim
+        failed; other errors are raised again, and the loop tells them and waits."""
+        if isinstance(error, StorageFull):
+            self._store.outage.failed("claims", error)
+            await self._sleep(FULL_DISK_SECONDS)
+        elif isinstance(error, aside.OUTAGE) or not isinstance(action, (Claim, ClaimSourced)):
+            raise error
+        elif await self._set_aside():
+            log.warning("a claim failed because of a job that cannot be claimed: %s", error)
+        else:
+            raise error
 
     async def _claim(self, action: Claim) -> None:
         await self.adopt_lost_claims()
         token, sent = new_token(), boottime()
         claiming = self._claims.plain(token, action.ranges, action.n)
-        claimed = await self._not_lost(token, self._store.run(claiming))
+        with self._remembered_if_lost(token):
+            claimed = await self._store.run(claiming)
         self.plan.claimed(action, claimed, time.monotonic(), time.time())
         if claimed:
             self._slots.take(claimed, sent)
@@ -229,15 +229,17 @@ class Claimer:
     async def _claim_part(self, action: ClaimSourced, heads: Sequence[Head], n: int) -> Taken:
         token, sent = new_token(), boottime()
         claiming = self._claims.sourced(token, heads, action.order, action.plain, n)
-        taken = await self._not_lost(token, self._store.run(claiming))
+        with self._remembered_if_lost(token):
+            taken = await self._store.run(claiming)
         if taken.jobs:
             self._slots.take(taken.jobs, sent)
         return taken
 
-    async def _not_lost(self, token: str, claiming: Awaitable[T]) -> T:
+    @contextmanager
+    def _remembered_if_lost(self, token: str) -> Iterator[None]:
         """Remember a claim whose reply does not come: it may have claimed jobs."""
         try:
-            return await claiming
+            yield
         except (StoreUnavailable, asyncio.CancelledError) as error:
             if getattr(error, "may_have_happened", True):
                 self._lost_claims.append(token)

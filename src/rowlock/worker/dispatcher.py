@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rowlock.core.errors import StoreError
 from rowlock.core.schedule import Schedule
 from rowlock.signals.families import Samples, number
-from rowlock.store import aside, schedules
+from rowlock.store import aside, dispatchers, schedules
 from rowlock.store.engines.engine import Store
 from rowlock.worker.alerts import Alerts, alerts_of
 from rowlock.worker.loops import Loops
@@ -90,7 +90,7 @@ class Dispatcher:
     async def _declare(self) -> None:
         places = {"code": self.app.schedules.in_code(), "config": self.app.schedules.in_config(_refused)}
         every = [schedule.id for found in places.values() for schedule in found]
-        registered = await self._store.run(schedules.register(self.id, every, self._lease, self._bell.address))
+        registered = await self._store.run(dispatchers.register(self.id, every, self._lease, self._bell.address))
         # Once for all: code that comes back after a day must not look newer than what was written since.
         self._started_at = self._started_at or registered
         for origin, found in places.items():
@@ -193,7 +193,7 @@ class Dispatcher:
     async def _say_alive(self) -> None:
         if self._now() < self._seen_at + self._lease / 2:
             return
-        if self._declared and await self._store.run(schedules.seen(self.id, self._lease)):
+        if self._declared and await self._store.run(dispatchers.seen(self.id, self._lease)):
             self._seen_at = self._now()
         else:
             self._declared = False  # until every schedule is declared: after an error the next round tries again
@@ -203,7 +203,7 @@ class Dispatcher:
         if self._now() < self._looked_at + 2 * self._lease:
             return
         self._looked_at = self._now()
-        for name in await self._store.run(schedules.retire(self._lease)):
+        for name in await self._store.run(dispatchers.retire(self._lease)):
             log.warning("schedule %r is retired: no living process has it in its code or config any more", name)
 
     async def stop(self) -> None:
@@ -216,7 +216,7 @@ class Dispatcher:
             await self._alerts.stop()
         await self._bell.close()
         try:
-            await self._store.run(schedules.leave(self.id))
+            await self._store.run(dispatchers.leave(self.id))
         except StoreError as error:
             log.warning("could not sign off: %s", error)
         log.info("Dispatcher stopped: %s", self.id)

@@ -1,4 +1,4 @@
-"""Whose fault was it? Tells failures that a source caused from those of the handler, by what the exception says.
+"""Whether the source or the handler caused a failure, judged by the exception.
 
 HTTP libraries are known by the shape of their errors, never by an import: a status, a response with headers, a class
 that is a timeout or a broken connection. What is wrapped (`raise MyError from error`) is looked at too.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rowlock.client.arguments import to_json
 from rowlock.client.transactions import joined
-from rowlock.core import options
+from rowlock.core import option_checks
 from rowlock.core.error_text import CODE_LIMIT, clean
 from rowlock.core.errors import (
     InvalidArguments,
@@ -47,7 +47,7 @@ async def claim_by_hand(app: Client, job_id: str, worker: str | None, lease: flo
     seconds = span(app.settings.worker.lease_seconds if lease is None else lease, "lease_seconds")
     if seconds <= 0:
         raise InvalidArguments(f"lease_seconds must be above 0, not {lease!r}")
-    name = worker_id() if worker is None else options.name(worker, "worker")
+    name = worker_id() if worker is None else option_checks.name(worker, "worker")
     store, token, sent = await app.store(), new_token(), boottime()
     try:
         claimed = await store.run(claim.claim_one(job_id, name, token, seconds))

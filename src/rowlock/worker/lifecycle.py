@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,17 @@ class Stopper:
             self.now.set()
         else:
             os._exit(1)
+
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Say that the process is ready, and let `work` go on until a signal comes. Raises the error that ends it."""
+        self.service.ready()
+        working, asked = asyncio.ensure_future(work), asyncio.ensure_future(self.asked.wait())
+        try:
+            await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        if working.done():
+            working.result()
 
 
 @contextmanager
@@ -102,15 +113,7 @@ async def run_dispatcher(app: Client) -> None:
     """Run a dispatcher until a signal stops it."""
     with signals() as stopper, metrics_shown(app):
         async with dispatching(app) as dispatcher:
-            stopper.service.ready()
-            firing = asyncio.ensure_future(dispatcher.join())
-            asked = asyncio.ensure_future(stopper.asked.wait())
-            try:
-                await asyncio.wait({firing, asked}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                asked.cancel()
-            if firing.done():
-                firing.result()
+            await stopper.run(dispatcher.join())
 
 
 async def run_everything(app: Client, **changes: Any) -> None:

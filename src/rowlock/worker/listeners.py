@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Listeners(NamedTuple):
-    """What a worker tells of itself, and to whom."""
+    """The listeners of one worker: log, metrics, Sentry."""
 
     watcher: Watcher  # all that hear of jobs
     meter: WorkerMeter | None  # its numbers, if something shows them

@@ -192,7 +192,7 @@ class WorkerPool:
         self._loops.start("progress", self._progress_writer.round)
         self._loops.start("lines", self._lines.round)
         if claims:
-            self._loops.start("claim", self._poll_and_assign)
+            self._loops.start("claim", self._claimer.round)
             self._loops.start("sweep", self.sweeper.round)
             self._loops.start("tidy", self.sweeper.tidy)
             self._loops.start("count", self.sweeper.count)
@@ -215,7 +215,8 @@ class WorkerPool:
             await self._asked
 
     async def _poll_and_assign(self) -> float:
-        """One round of claiming for the free slots; returns the delay before the next."""
+        """One round of claiming for the free slots by hand, as the loop `claim` repeats it; returns the delay before
+        the next."""
         return await self._claimer.round()
 
     def _woken(self, what: str) -> None:

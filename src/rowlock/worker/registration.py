@@ -21,7 +21,7 @@ def worker_id() -> str:
 
 
 def resident_bytes() -> int | None:
-    """The memory of this process that is in use; None where the system does not tell in a file."""
+    """Resident memory of this process in bytes; None where /proc does not have it."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

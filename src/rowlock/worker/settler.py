@@ -115,9 +115,11 @@ class Settler:
                 self._writing = 0
 
     async def _write(self, batch: list[tuple[Running, Transition]]) -> None:
+        """Write a batch, in one transaction or, if the database refuses that, each outcome by itself."""
         try:
             await self._before([running.job.id for running, _ in batch])
-            await self._settle(batch)
+            settlements = [(running.job, transition) for running, transition in batch]
+            await jobs.settle(self._store, settlements, self._keep, tell=partial(self._tell, batch))
         except aside.OUTAGE:
             raise
         except Exception as error:
@@ -126,15 +128,12 @@ class Settler:
             for one in batch:
                 await self._write_alone(*one)
 
-    async def _settle(self, batch: list[tuple[Running, Transition]]) -> None:
-        settlements = [(running.job, transition) for running, transition in batch]
-        await jobs.settle(self._store, settlements, self._keep, tell=partial(self._tell, batch))
-
     async def _write_alone(self, running: Running, transition: Transition) -> None:
         """A refused outcome is replaced by a fixed text that any database takes: no job stays running for it. If its
         row takes not even that, it is set aside, and not run again by itself."""
+        tell = partial(self._tell, [(running, transition)])
         try:
-            await self._settle([(running, transition)])
+            await jobs.settle(self._store, [(running.job, transition)], self._keep, tell)
         except aside.OUTAGE:
             self.put(running, transition)
             return

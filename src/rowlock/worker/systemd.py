@@ -20,7 +20,7 @@ class Notifier:
         found = os.environ if environ is None else environ
         self._address = found.pop("NOTIFY_SOCKET", "")
         microseconds, process = found.pop("WATCHDOG_USEC", ""), found.pop("WATCHDOG_PID", "")
-        watched = microseconds.isdigit() and process in ("", str(os.getpid()))
+        watched = microseconds.isdecimal() and process in ("", str(os.getpid()))
         self._beat = int(microseconds) / 2_000_000 if watched else 0.0  # half of the time that is allowed
         self._beating: asyncio.Task[None] | None = None
 

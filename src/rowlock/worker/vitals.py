@@ -1,4 +1,4 @@
-"""How a worker is: what its metrics and probes read, from a thread of their own."""
+"""The health of a worker, as its metrics and probes read it from their own thread."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_malformed_files_give_what_can_be_had(text: str, expected: list[str]) ->
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000])
-def test_it_does_not_matter_where_a_piece_ends(size: int) -> None:
+def test_a_bookmarks_file_reads_alike_in_pieces_of_any_size(size: int) -> None:
     text = START.format(charset="UTF-8") + "<DT><H3>F</H3><DL><p>" + "".join(map(A.format, range(20))) + "</DL></DL>"
     assert read(text, size) == read(text)
     assert len(read(text)) == 20

@@ -219,7 +219,7 @@ def test_a_target_keeps_what_the_url_says() -> None:
     assert web_target("http://a.example:8080/", ports={8080}).authority == "a.example:8080"
 
 
-async def test_other_ports_can_be_allowed() -> None:
+async def test_a_fetcher_may_be_given_ports_other_than_80_and_443() -> None:
     async with small_web({"a.example:8080/": page("A"), "a.example:8080/robots.txt": robots("")}) as web:
         async with open_fetcher(web.resolve, web.dial, ports={8080}) as fetcher:
             assert (await fetcher.page("http://a.example:8080/")).head.title == "A"

@@ -32,7 +32,7 @@ ALL = "User-agent: *\nDisallow: "
         (ALL + "/p\nAllow: /p/q", "/p/q/r", True),
     ],
 )
-def test_who_may_fetch_what(text: str, path: str, allowed: bool) -> None:
+def test_robots_txt_allows_or_forbids_a_path(text: str, path: str, allowed: bool) -> None:
     assert robots.parse(text, ROBOT).allows(path) is allowed
 
 

@@ -33,7 +33,7 @@ from rowlock_apps.bookmarks.tasks import scrubbed
         ("http://a.example/" + "x" * 9000 + "?t=canary", None),
     ],
 )
-def test_what_may_be_personal_is_hidden(text: str, expected: str | None) -> None:
+def test_queries_fragments_users_addresses_and_credentials_are_scrubbed(text: str, expected: str | None) -> None:
     """S0.29: URL queries, fragments, user names, e-mail addresses and credentials."""
     assert "canary" not in scrub(text)
     if expected is not None:

@@ -118,7 +118,9 @@ async def test_a_link_has_one_row_there_its_newest_job(place: Make, reader: psyc
     ) == [(1,)]
 
 
-async def test_a_job_of_no_link_does_not_hide_the_others(place: Make, reader: psycopg.AsyncConnection) -> None:
+async def test_an_enrichment_job_with_a_bad_link_id_does_not_break_the_view(
+    place: Make, reader: psycopg.AsyncConnection
+) -> None:
     """S0.8: anybody may enqueue anything; the view must answer all the same."""
     it = await imported(place)
     await it.bring(bookmarks_file("http://a.example/"))

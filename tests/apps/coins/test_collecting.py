@@ -304,7 +304,9 @@ async def test_unknown_intakes_and_sources_are_refused_when_asked_for(coins: Coi
     assert await t.enqueued() == []
 
 
-async def test_and_a_job_for_them_is_dead_at_once(coins: Coins, t: Testing, markets: Markets, market: Says) -> None:
+async def test_a_scrape_job_for_an_unknown_intake_or_source_is_dead_at_once(
+    coins: Coins, t: Testing, markets: Markets, market: Says
+) -> None:
     await coins.submit(MORGAN)
     nobody = await coins.scrape.enqueue(intake_id=99, source_id="says")
     nowhere = await coins.scrape.enqueue(intake_id=1, source_id="nowhere")

@@ -119,7 +119,7 @@ def test_a_new_job_that_cannot_be_is_refused(sql: Any) -> None:
 
 
 @pytest.mark.usefixtures("ready")
-def test_a_job_of_no_intake_does_not_hide_the_others(sql: Any) -> None:
+def test_a_scrape_job_with_a_bad_intake_id_does_not_break_the_view(sql: Any) -> None:
     """Anybody may enqueue anything; the view must answer all the same."""
     sql("INSERT INTO scrape_jobs (intake_id, source_id) VALUES (1, 'says')")
     for odd in ("abc", "1" * 30):

@@ -22,7 +22,7 @@ def sold(*pairs: tuple[int, int]) -> list[Point]:
         (sold((100, 60), (200, 60), (300, 60), (400, 60)), 250),
     ],
 )
-def test_it_is_the_median_by_match_strength(points: list[Point], cents: int) -> None:
+def test_a_valuation_is_the_median_weighted_by_match_strength(points: list[Point], cents: int) -> None:
     found = value(points)
     assert found is not None
     assert found.cents == cents

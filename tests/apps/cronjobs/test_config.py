@@ -66,7 +66,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cron": "0 0 31 2 *"}, "never"),
     ({"cron": "61 * * * *"}, "61"),
     ({"cron": "* * *"}, "'many'"),
-    ({"cron": "0 3 * * *", "every": "1s"}, "needs one of cron, every and at, not cron, every"),
+    ({"cron": "0 3 * * *", "every": "1s"}, "needs one of cron, every and at; given: cron, every"),
     ({"max_retry": -1}, "max_retry must be a whole number from 0, not -1"),
     ({"timeout_seconds": "soon"}, "timeout must be seconds or a time such as 30s"),
     ({"zone": "Moon/Base"}, "Moon/Base"),

@@ -52,6 +52,6 @@ def test_a_good_show_has_no_mistakes() -> None:
         ([*show(), execution("one-at-a-time", 8, 5), execution("one-at-a-time", 10)], "ran twice at once"),
     ],
 )
-def test_what_goes_wrong_is_found(changed: list[Execution], mistake: str) -> None:
+def test_the_demo_reports_an_execution_that_ended_wrongly(changed: list[Execution], mistake: str) -> None:
 
     assert [found for found in mistakes(changed) if re.search(mistake, found)]

@@ -21,7 +21,7 @@ def test_a_prompt_has_one_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["x" * 90, "many words " * 18])
-def test_what_does_not_fit_is_said(prompt: str) -> None:
+def test_a_prompt_that_does_not_fit_on_a_sticker_is_refused(prompt: str) -> None:
     with pytest.raises(drawing.DoesNotFit, match="does not fit on a sticker: use shorter words, or fewer"):
         drawing.draw(prompt)
 

@@ -106,7 +106,7 @@ def test_a_pool_is_not_a_connection(url) -> None:
     asyncio.run(pool_refused())
 
 
-def test_sqlite_is_refused_with_the_way_to_do_it(tmp_path: Path) -> None:
+def test_a_foreign_sqlite_connection_is_refused_and_app_transaction_is_named(tmp_path: Path) -> None:
     file = tmp_path / "shop.db"
     engine = sqlalchemy.create_engine(f"sqlite:///{file}")
     for given in (sqlite3.connect(":memory:"), apsw.Connection(":memory:"), engine, Session(engine)):
@@ -140,15 +140,16 @@ def test_the_drivers_own_errors_come_through(url, task) -> None:
 
 
 def statements_of(*operations: Operation[Any]) -> set[str]:
-    named: list[str] = []
+    named: set[str] = set()
 
-    def execute(call: Call) -> list[Any]:
-        named.append(call.name)
-        return [("taken",)] if call.name == "take_id" else []
+    class Notes:
+        def execute(self, call: Call) -> list[Any]:
+            named.add(call.name)
+            return [("taken",)] if call.name == "take_id" else []
 
     for op in operations:
-        drive(op.start(), POSTGRES, execute, lambda wake: None)
-    return set(named)
+        drive(op, POSTGRES, Notes(), [])
+    return named
 
 
 async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:

@@ -81,12 +81,12 @@ async def limits_hold(race: SourceRace, seconds: float, seed: int) -> None:
     print(f"{len(claims)} claims, {lost} lost, {observer.samples} samples; killed, free after {free_after}")
 
 
-async def test_no_source_no_class_and_no_bucket_gives_more_than_it_may_whoever_dies(race: SourceRace) -> None:
+async def test_limits_of_sources_classes_and_rates_hold_while_workers_are_killed(race: SourceRace) -> None:
     await limits_hold(race, 6, seed=3)
 
 
 @pytest.mark.soak
-async def test_no_source_no_class_and_no_bucket_gives_more_than_it_may_for_minutes(race: SourceRace) -> None:
+async def test_limits_of_sources_classes_and_rates_hold_for_minutes_while_workers_are_killed(race: SourceRace) -> None:
     seed = int(os.environ.get("RACE_SEED") or random.SystemRandom().randrange(10**6))
     print(f"RACE_SEED={seed}")
     await limits_hold(race, float(os.environ.get("RACE_SECONDS") or 90), seed)

@@ -23,22 +23,41 @@ interface Step {
   done: boolean;
 }
 
-export const WORDS: Record<Action, { verb: string; past: string; says: string }> = {
+interface Words {
+  verb: string;
+  past: string;
+  says: string;
+}
+export const WORDS: Record<Action, Words> = {
   retry: { verb: "Retry", past: "retried", says: "They are queued again, with at least one more attempt." },
   cancel: { verb: "Cancel", past: "cancelled", says: "Waiting jobs end at once; running ones are asked to stop." },
   runNow: { verb: "Run now", past: "made due", says: "They no longer wait for their time." },
-  delete: { verb: "Delete", past: "deleted", says: "They and their results are removed. This cannot be undone." },
+  delete: { verb: "Delete", past: "deleted", says: "They and their results are removed. Once it has begun this cannot be undone." },
 };
+const UNDO_SECONDS = 5; // between the confirmation of a delete and its begin
+
+interface Asked {
+  action: Action;
+  target: Target;
+  /** Instead of the words of the action, such as for a purge, which cancels. */
+  words?: Words;
+}
 
 /** The dialog of an action: what it would do, and then how far it is. */
-export function ActionDialog({ action, target, close, done }: { action: Action; target: Target; close: () => void; done: () => void }) {
+export function ActionDialog({ action, target, words = WORDS[action], close, done }: Asked & { close: () => void; done: () => void }) {
   const { tell } = useShell();
+  const [left, setLeft] = useState<number | null>(null); // seconds until it begins
   const [preview, setPreview] = useState<Preview | string | null>(null);
   const [step, setStep] = useState<Step | null>(null);
-  const words = WORDS[action];
+  const ready = preview !== null && typeof preview !== "string";
   useEffect(() => {
     post<Preview>("api/operator/jobs/preview", { action, ...target }).then(setPreview, (error: Error) => setPreview(error.message));
   }, []);
+  useEffect(() => {
+    if (left === null || !ready) return undefined;
+    const timer = window.setTimeout(() => (left > 1 ? setLeft(left - 1) : void run(preview.token)), 1000);
+    return () => window.clearTimeout(timer); // also when the dialog is closed: nothing happens then
+  }, [left]);
 
   async function run(token: string): Promise<void> {
     try {
@@ -48,8 +67,8 @@ export function ActionDialog({ action, target, close, done }: { action: Action; 
         now = await post<Step>("api/operator/jobs/act", { token });
         setStep(now);
       }
-      const left = now.looked - now.changed;
-      const rest = left > 0 ? ` ${plural(left, "job")} had changed meanwhile and ${left === 1 ? "was" : "were"} left alone.` : "";
+      const others = now.looked - now.changed;
+      const rest = others > 0 ? ` ${plural(others, "job")} had changed meanwhile and ${others === 1 ? "was" : "were"} left alone.` : "";
       tell(`${plural(now.changed, "job")} ${words.past}.${rest}`);
     } catch (error) {
       tell(error instanceof Error ? error.message : String(error), "failed");
@@ -58,7 +77,6 @@ export function ActionDialog({ action, target, close, done }: { action: Action; 
     close();
   }
 
-  const ready = preview !== null && typeof preview !== "string";
   const none = ready && preview.count.count === 0;
   return (
     <Dialog title={`${words.verb}: ${ready ? `${count(preview.count)} ${preview.count.count === 1 ? "job" : "jobs"}` : "…"}`} close={close}>
@@ -67,10 +85,14 @@ export function ActionDialog({ action, target, close, done }: { action: Action; 
       {none && <p>None of these jobs is in a state in which it can be {words.past}.</p>}
       {ready && !none && <Summary preview={preview} says={words.says} />}
       {step && <progress class="progress" value={ready ? Math.min(step.looked, preview.count.count) : 0} max={ready ? preview.count.count : 1} aria-label="Progress of the action" />}
+      {left !== null && step === null && <p role="status"><strong>Begins in {left} s.</strong> Until then nothing has happened.</p>}
       <div class="dialog-buttons">
-        <button type="button" onClick={close}>{none || typeof preview === "string" ? "Close" : "Leave it"}</button>
+        <button type="button" onClick={close}>{none || typeof preview === "string" || step !== null ? "Close" : left !== null ? "Undo" : "Leave it"}</button>
         {ready && !none && (
-          <button type="button" class={action === "retry" || action === "runNow" ? "main" : "main danger-main"} disabled={step !== null} onClick={() => void run(preview.token)}>
+          <button
+            type="button" class={action === "retry" || action === "runNow" ? "main" : "main danger-main"} disabled={step !== null || left !== null}
+            onClick={() => (action === "delete" ? setLeft(UNDO_SECONDS) : void run(preview.token))}
+          >
             {words.verb} {count(preview.count)}
           </button>
         )}
@@ -98,8 +120,8 @@ function Summary({ preview, says }: { preview: Preview; says: string }) {
 }
 
 /** The action that a view has open, and how to open one. */
-export function useAction(done: () => void): [(action: Action, target: Target) => void, preact.JSX.Element | null] {
-  const [open, setOpen] = useState<{ action: Action; target: Target } | null>(null);
+export function useAction(done: () => void): [(action: Action, target: Target, words?: Words) => void, preact.JSX.Element | null] {
+  const [open, setOpen] = useState<Asked | null>(null);
   const dialog = open && <ActionDialog {...open} close={() => setOpen(null)} done={done} />;
-  return [(action, target) => setOpen({ action, target }), dialog];
+  return [(action, target, words) => setOpen({ action, target, ...(words && { words }) }), dialog];
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { stops } from "./course.ts";
+import { machine, stops } from "./course.ts";
 import type { Attempt } from "./types.ts";
 
 const at = (second: number): string => `2026-11-17T12:00:${String(second).padStart(2, "0")}Z`;
@@ -19,9 +19,15 @@ test("a job that waits for its next attempt is where its last attempt ended", ()
   assert.deepEqual(stops(waiting, [failed(1, 1, 2)]).at(-1), { state: "retryable", at: at(2), note: "failed" });
 });
 
-test("of many attempts the last three are shown", () => {
-  const attempts = [1, 2, 3, 4, 5].map((number) => failed(number, number * 2, number * 2 + 1));
-  const found = stops({ ...job, attempt: 6, state: "succeeded", startedAt: at(20), finishedAt: at(21) }, attempts);
-  assert.equal(found[1]?.note, "after 2 earlier attempts");
-  assert.deepEqual(found.slice(-2).map(({ state }) => state), ["running", "succeeded"]);
+test("a job that somebody has put back is queued", () => {
+  const back = { ...job, state: "queued", finishedAt: null, startedAt: null } as const;
+  assert.equal(stops(back, [failed(1, 1, 2)]).at(-1)?.state, "queued");
+});
+
+test("the state machine tells how often a job was in each state, for how long, and by which way it went", () => {
+  const whole = { ...job, attempt: 3, state: "succeeded", startedAt: at(20), finishedAt: at(25) } as const;
+  const { stations, ways } = machine(stops(whole, [failed(1, 2, 4), failed(2, 10, 11)]), Date.parse(at(30)));
+  const of = Object.fromEntries(stations.map(({ state, visits, seconds, here }) => [state, [visits, seconds, here]]));
+  assert.deepEqual(of, { queued: [1, 2, false], running: [3, 8, false], retryable: [2, 15, false], succeeded: [1, 5, true] });
+  assert.deepEqual(ways.map(({ from, to, times }) => `${from} ${to} ${times}`), ["queued running 1", "running retryable 2", "retryable running 2", "running succeeded 1"]);
 });

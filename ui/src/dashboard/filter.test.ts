@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, count, niceTop, number, percent, plural, quoted, rate, shortId } from "./format.ts";
+import { bytes, count, number, percent, plural, quoted, rate, shortId, told } from "./format.ts";
 import { filterOf, formatFilter, parseFilter, suggest } from "./filter.ts";
 import { link, parseRoute } from "./router.ts";
 
@@ -41,8 +41,14 @@ test("numbers are written so that they can be compared", () => {
   assert.equal(plural(1, "job"), "1 job");
   assert.deepEqual([0, 0.001, 0.04, 2.14, 312.4].map(rate), ["0", "<0.01", "0.04", "2.1", "312"]);
   assert.deepEqual([0, 0.0002, 0.006, 0.5].map(percent), ["0 %", "<0.1 %", "0.6 %", "50 %"]);
-  assert.deepEqual([0, 1, 3, 12, 60, 100, 101].map(niceTop), [1, 1, 5, 20, 100, 100, 200]);
   assert.equal(bytes(81_235_968), "77 MB");
   assert.equal(shortId("01a1e816-66e9-7021-9c64-716195c1e13d"), "01a1e816…e13d");
   assert.equal(quoted("it's"), `'it'\\''s'`);
+});
+
+test("settings are told in words, with the unit that their name ends with", () => {
+  const given = { succeededDays: 7, heartbeatSeconds: 0.5, argsBytes: 262_144, priority: [-100, 100], queues: ["a", "b"], direct: null };
+  assert.deepEqual(told(given), [
+    ["Succeeded", "7 days"], ["Heartbeat", "500 ms"], ["Arguments", "256 KB"], ["Priority", "-100 … 100"], ["Queues", "a, b"], ["Direct", "none"],
+  ]);
 });

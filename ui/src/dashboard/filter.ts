@@ -2,7 +2,7 @@
 // operator routes. Pure functions.
 
 export const FIELDS = [
-  "state", "queue", "task", "owner", "source", "tag", "batch", "schedule", "errorCode", "since", "until", "attempt",
+  "state", "queue", "task", "owner", "source", "tag", "batch", "schedule", "parent", "errorCode", "since", "until", "attempt",
   "id", "text",
 ] as const;
 export type Field = (typeof FIELDS)[number];

@@ -1,4 +1,5 @@
 // Numbers, counts and ids as the pages show them. Pure functions.
+import { duration } from "../shared/time.ts";
 import type { Count } from "./types.ts";
 
 const GROUPS = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
@@ -42,14 +43,29 @@ export function shortId(id: string): string {
   return id.length > 13 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id;
 }
 
-/** A round number at or above the largest value of an axis. */
-export function niceTop(largest: number): number {
-  if (largest <= 1) return 1;
-  const step = 10 ** Math.floor(Math.log10(largest));
-  return [1, 2, 5, 10].map((factor) => factor * step).find((top) => top >= largest) ?? largest;
-}
-
 /** What a shell takes as one word. */
 export function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+const KNOWN: Record<string, string> = { jwt: "JWT", args: "Arguments" };
+
+/** Settings by their names, with units that the name has at its end: `succeededDays: 7` is "Succeeded: 7 days". */
+export function told(settings: Record<string, unknown>): [string, string][] {
+  return Object.entries(settings).map(([name, value]) => {
+    const [, stem = name, unit = ""] = /^(.+?)(Days|Seconds|Bytes)?$/.exec(name) ?? [];
+    const words = stem.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).replace(/^./, (letter) => letter.toUpperCase());
+    return [KNOWN[stem] ?? words, valued(value, unit)];
+  });
+}
+
+function valued(value: unknown, unit: string): string {
+  if (value === null || value === undefined) return "none";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (Array.isArray(value)) return value.map((one) => valued(one, unit)).join(value.length === 2 && value.every((one) => typeof one === "number") ? " … " : ", ");
+  if (typeof value === "object") return told(value as Record<string, unknown>).map(([name, text]) => `${name}: ${text}`).join(", ");
+  if (typeof value !== "number") return String(value);
+  if (unit === "Bytes") return value < 1_048_576 ? `${number(value / 1024)} KB` : bytes(value);
+  if (unit === "Seconds") return duration(value);
+  return `${Number.isInteger(value) ? number(value) : value}${unit === "Days" ? (value === 1 ? " day" : " days") : ""}`;
 }

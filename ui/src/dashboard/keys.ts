@@ -17,9 +17,12 @@ export const KEYS: [string, string][] = [
   ["g f", "go to Failures"],
   ["g w", "go to Workers"],
   ["g s", "go to Schedules"],
+  ["g b", "go to Batches"],
+  ["g c", "go to Charts"],
+  ["g t", "go to Settings"],
   ["?", "this list"],
 ];
-const PLACES: Record<string, string> = { n: "now", j: "jobs", q: "queues", f: "failures", w: "workers", s: "schedules" };
+const PLACES: Record<string, string> = { n: "now", j: "jobs", q: "queues", f: "failures", w: "workers", s: "schedules", b: "batches", c: "charts", t: "settings" };
 
 /** Whether a key was meant for something that the reader types into. */
 function typing(target: EventTarget | null): boolean {

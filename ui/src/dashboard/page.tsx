@@ -9,7 +9,6 @@ import { Icon } from "./parts/icon.tsx";
 import { link, useRoute } from "./router.ts";
 import { type Dialog, type Shell, ShellContext } from "./store.ts";
 import { useKeys } from "./keys.ts";
-import { nextTheme, theme } from "./theme.ts";
 import type { Session } from "./types.ts";
 import { parentView, VIEWS, viewOf } from "./views.tsx";
 
@@ -68,7 +67,6 @@ export function Page({ session, logOut }: { session: Session; logOut: () => void
         </ul>
         <div class="nav-end">
           {session.mayChange && <a class="button" href={link("new")}><Icon name="plus" />New job</a>}
-          <Theme />
           <button type="button" class="plain" onClick={() => setOpen("help")}><Icon name="keys" />Shortcuts</button>
           <button type="button" class="plain" onClick={logOut}><Icon name="out" />Log out</button>
         </div>
@@ -101,12 +99,5 @@ function Live() {
     <span class={`live ${state}`} role="status" title="Whether changes arrive by themselves">
       <span class="dot" />{LIVE[state]}
     </span>
-  );
-}
-
-function Theme() {
-  const [chosen, setChosen] = useState(theme);
-  return (
-    <button type="button" class="plain" onClick={() => setChosen(nextTheme())}><Icon name="theme" />Theme: {chosen}</button>
   );
 }

@@ -1,6 +1,6 @@
 // Light, dark, or as the system says. Remembered in this browser.
 const KEY = "rowlock.theme";
-const NEXT: Record<string, string> = { system: "light", light: "dark", dark: "system" };
+export const THEMES = ["system", "light", "dark"];
 
 export function theme(): string {
   try {
@@ -16,8 +16,8 @@ export function applyTheme(): void {
   else document.documentElement.dataset["theme"] = chosen;
 }
 
-export function nextTheme(): string {
-  const chosen = NEXT[theme()] ?? "system";
+/** Use this theme from now on; what is used now. */
+export function chooseTheme(chosen: string): string {
   try {
     localStorage.setItem(KEY, chosen);
   } catch {

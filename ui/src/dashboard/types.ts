@@ -125,6 +125,13 @@ export interface JobLink {
   state: State;
 }
 
+/** A job that was deleted or pruned. */
+export interface GoneJob {
+  jobId: string;
+  task: null;
+  state: null;
+}
+
 export interface LogLine {
   seq: number;
   attempt: number;
@@ -141,8 +148,11 @@ export interface JobPage {
   timeline: Span[];
   explain: { reason: string; text: string; also: string[]; waitsUntil: string | null; view: string | null; name: string | null };
   links: {
-    parent: JobLink | null;
-    followUps: JobLink[];
+    /** The job whose handler or whose end made this one; without a task when it is gone. */
+    parent: JobLink | GoneJob | null;
+    children: JobLink[];
+    childCount: Count;
+    endedBatch: { id: string; name: string | null; state: string } | null;
     batch: { id: string; name: string | null; state: string } | null;
     schedule: { id: string } | null;
     worker: { id: string; alive: boolean } | null;
@@ -212,6 +222,9 @@ export interface Worker {
   alive: boolean;
   heartbeatAgeSeconds: number;
   memoryBytes: number | null;
+  /** What an operator has asked of it. */
+  stopRequested: "drain" | "stop" | null;
+  stopRequestedAt: string | null;
   slots: Slot[];
 }
 
@@ -221,4 +234,22 @@ export interface Tick {
   state: State | null;
   fired: boolean;
   what: "fired" | "skipped" | "missed";
+}
+
+export interface Schedule {
+  id: string;
+  task: string;
+  args: unknown;
+  rule: string;
+  zone: string;
+  missed: string;
+  overlap: string;
+  pausedAt: string | null;
+  problem: string | null;
+  /** Not if it comes from code or from the config file: it is changed there. */
+  editable: boolean;
+  origin: string;
+  words: string;
+  next: string[];
+  ticks: Tick[];
 }

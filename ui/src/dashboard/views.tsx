@@ -12,6 +12,7 @@ import { NewJob } from "./views/new.tsx";
 import { NowView } from "./views/now.tsx";
 import { Queues } from "./views/queues.tsx";
 import { Schedules } from "./views/schedules.tsx";
+import { SettingsView } from "./views/settings.tsx";
 import { Sources } from "./views/sources.tsx";
 import { Workers } from "./views/workers.tsx";
 import { Empty } from "./parts/bits.tsx";
@@ -36,6 +37,7 @@ export const VIEWS: View[] = [
   { view: "batches", title: "Batches", icon: "batches", shows: Batches },
   { view: "charts", title: "Charts", icon: "charts", shows: ChartsView },
   { view: "feed", title: "Feed", icon: "feed", shows: FeedView },
+  { view: "settings", title: "Settings", icon: "settings", shows: SettingsView },
 ];
 
 export function viewOf(name: string): ViewComponent {

@@ -9,7 +9,7 @@ from rowlock.api.operator.common import Acting, Name, Rows, operator_router, rec
 from rowlock.api.operator.now import minute_of, series
 from rowlock.api.problems import documented
 from rowlock.api.service import Serving
-from rowlock.core.options import name as checked_name
+from rowlock.core.option_checks import name as checked_name
 from rowlock.store import audit, reads, tallies, workers
 
 MINUTES = 30

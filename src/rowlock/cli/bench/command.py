@@ -21,7 +21,7 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, max=100, help="How many rounds; the table shows the median.")] = 5,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure Rowlock, and for comparison the least SQL that a queue needs, in a temporary database of its own."""
+    """Measure jobs per second here. Also the least SQL that a queue needs; uses a temporary database of its own."""
     from rowlock.cli.bench.measure import measure
 
     url = Target(None, config, database).open().database

@@ -35,7 +35,7 @@ def demo(
     database: DatabaseOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Watch a worker run jobs of every kind, or watch a sample system that is built on Rowlock."""
+    """Run a demo and watch it. Without a name: jobs of every kind; with a name: a sample system."""
     play = _engine(config) if name == ENGINE else _system(name, config)
     silence_logs()
     live = on_terminal() and not once

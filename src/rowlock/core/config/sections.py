@@ -12,7 +12,7 @@ from pydantic import BeforeValidator as Before
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from rowlock.core.alerts import Rule, parse_rules
+from rowlock.core.alert_rules import Rule, parse_rules
 from rowlock.core.config.api import ApiSettings
 from rowlock.core.config.values import (
     DAY,

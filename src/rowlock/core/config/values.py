@@ -92,7 +92,9 @@ def from_json(value: object, example: str) -> object:
 
 
 DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
-Database = Annotated[str, matching("sqlite:///|postgres(ql)?://", "must start with sqlite:/// or postgresql://")]
+Database = Annotated[
+    str, matching("sqlite:///|postgres(ql)?://", "must start with sqlite:/// or postgresql://, as in sqlite:///jobs.db")
+]
 Server = Annotated[str, matching("postgres(ql)?://", "must start with postgresql://")]
 Redis = Annotated[str, matching("(rediss?|unix)://", "must start with redis://, rediss:// (TLS) or unix://")]
 AppPath = Annotated[str, matching(rf"{DOTTED}(:{DOTTED})?\Z", "must be module:attribute or a module")]

@@ -45,7 +45,7 @@ class Connections:
 
     @property
     def crowded(self) -> bool:
-        """Whether all there may be are in use."""
+        """Whether all connections that may be open are in use."""
         return self._room.locked()
 
     async def take(self, timeout: float) -> Any:
@@ -87,7 +87,7 @@ class Connections:
             ) from None
 
     def give_back(self, connection: Any) -> None:
-        """Let others have it. One that is broken, or in the middle of something, is thrown away."""
+        """Return a connection for others to use. A broken one, or one inside a transaction, is closed instead."""
         self._room.release()
         closed = connection.is_closed()
         if not closed and connection.is_unfinished():

@@ -15,13 +15,13 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, KeyConflict, SchemaError
 from rowlock.store.engines.dialects import POSTGRES
-from rowlock.store.engines.operation import AskDialect, Call, Operation, Row, Wake, drive
+from rowlock.store.engines.operation import Call, Operation, Row, drive, drive_awaiting
 from rowlock.store.engines.queries import Query, bind, load
 from rowlock.store.engines.rows import row_maker
 
@@ -69,15 +69,19 @@ def run_on_sync(connection: Any, op: Operation[T], clock: FakeClock | None = Non
     if joined is None:
         raise _refusal(connection)
 
-    def execute_call(call: Call) -> list[Row]:
-        return _rows(*execute(*_statement(call, clock)))
-
     with _schema_explained(op), joined(connection, op.single) as execute:
-        return drive(op.start(), POSTGRES, execute_call, _nobody)
+        # Nobody sends the wake-ups: on PostgreSQL the statements themselves notify, when the caller commits.
+        return drive(op, POSTGRES, _OnConnection(execute, clock), wakes=[])
 
 
-def _nobody(wake: Wake) -> None:
-    """On PostgreSQL the statements themselves notify, when the caller commits."""
+class _OnConnection(NamedTuple):
+    """Executes the statements of an operation on the caller's connection."""
+
+    run: Execute
+    clock: FakeClock | None
+
+    def execute(self, call: Call) -> list[Row]:
+        return _rows(*self.run(*_statement(call, self.clock)))
 
 
 # --- how each library executes
@@ -161,19 +165,11 @@ def _awaiting(joined: Callable[[Any, bool], Any]) -> Callable[..., Awaitable[Any
     """The run of an operation where each statement is awaited."""
 
     async def run(connection: Any, op: Operation[T], clock: FakeClock | None) -> T:
-        steps = op.start()
+        async def execute_call(call: Call) -> list[Row]:
+            return _rows(*await execute(*_statement(call, clock)))
+
         async with joined(connection, op.single) as execute:
-            try:
-                step = next(steps)
-                while True:
-                    answer: Any = None
-                    if isinstance(step, Call):
-                        answer = _rows(*await execute(*_statement(step, clock)))
-                    elif isinstance(step, AskDialect):
-                        answer = POSTGRES
-                    step = steps.send(answer)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
+            return await drive_awaiting(op, POSTGRES, execute_call)
 
     return run
 
@@ -233,7 +229,7 @@ def _as_text(query: Query) -> str:
 
 
 def _percent(sql: str, values: list[Any]) -> tuple[str, list[Any]]:
-    """The same for drivers with %s, where a parameter used twice is given twice."""
+    """The statement for drivers with %s, where a parameter used twice is given twice."""
     text, order = _percent_text(sql)
     return text, [values[n] for n in order]
 

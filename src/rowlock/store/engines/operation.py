@@ -8,9 +8,9 @@ the operation asks for a capability of their dialect.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from rowlock.store.engines.dialects import Dialect
 from rowlock.store.engines.rows import Row as Row
@@ -87,19 +87,43 @@ def operation(
     return wrap
 
 
-def drive(steps: Steps[T], dialect: Dialect, execute: Callable[[Call], list[Row]], wake: Callable[[Wake], None]) -> T:
-    """Run an operation's steps with a blocking `execute`."""
+class Executes(Protocol):
+    """Executes statements one by one, and blocks meanwhile."""
+
+    def execute(self, call: Call) -> list[Row]: ...
+
+
+def drive(op: Operation[T], dialect: Dialect, runner: Executes, wakes: list[Wake]) -> T:
+    """Run an operation's statements; `wakes` gets the messages to send once they are committed."""
+    steps = op.start()
     answer: Any
     try:
         step = next(steps)
         while True:
             if isinstance(step, Call):
-                answer = execute(step)
+                answer = runner.execute(step)
             elif isinstance(step, AskDialect):
                 answer = dialect
             else:
-                wake(step)
+                wakes.append(step)
                 answer = None
+            step = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def drive_awaiting(op: Operation[T], dialect: Dialect, execute: Callable[[Call], Awaitable[list[Row]]]) -> T:
+    """Run an operation's statements where each is awaited: on PostgreSQL. Its wake-ups are left out, because there the
+    statements themselves notify."""
+    steps = op.start()
+    try:
+        step = next(steps)
+        while True:
+            answer: Any = None
+            if isinstance(step, Call):
+                answer = await execute(step)
+            elif isinstance(step, AskDialect):
+                answer = dialect
             step = steps.send(answer)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from rowlock.store.engines.connector import Connector, place
 from rowlock.store.engines.dialects import POSTGRES
 from rowlock.store.engines.engine import StoreOptions, Wakeups, redact
 from rowlock.store.engines.listener import Listener
-from rowlock.store.engines.operation import AskDialect, Call, Operation, Row, Steps, operation
+from rowlock.store.engines.operation import Call, Operation, Row, Steps, drive_awaiting, operation
 from rowlock.store.engines.outage import outage_of
 from rowlock.store.engines.postgres_errors import TROUBLE, translate
 from rowlock.store.engines.postgres_session import PostgresSession
@@ -139,9 +139,9 @@ class PostgresStore:
             else:
                 try:
                     if op.single:
-                        answer = await self.drive(connection, op.start())
+                        answer = await self.drive(connection, op)
                     else:
-                        answer = await _in_transaction(connection, partial(self.drive, connection, op.start()))
+                        answer = await _in_transaction(connection, partial(self.drive, connection, op))
                     if self.outage.began is not None:
                         self.outage.worked()
                     return answer
@@ -198,18 +198,9 @@ class PostgresStore:
         except TROUBLE as error:
             raise translate(error, "execute", self._place, connection) from error
 
-    async def drive(self, connection: Any, steps: Steps[T]) -> T:
-        try:
-            step = next(steps)
-            while True:
-                answer: Any = None  # of a Wake: statements notify by themselves
-                if isinstance(step, Call):
-                    answer = await self._execute(connection, step)
-                elif isinstance(step, AskDialect):
-                    answer = POSTGRES
-                step = steps.send(answer)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+    def drive(self, connection: Any, op: Operation[T]) -> Coroutine[Any, Any, T]:
+        """Run an operation on a connection that the caller has taken."""
+        return drive_awaiting(op, POSTGRES, partial(self._execute, connection))
 
     async def _execute(self, connection: Any, call: Call) -> list[Row]:
         query = self._queries[call.name]

@@ -91,7 +91,7 @@ def reason(error: BaseException, place: str, connection: Any = None) -> str:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The error behind those that only speak of a connection in a bad state."""
+    """The first error of the chain: later ones only say that the connection is in a bad state."""
     while isinstance(error, BROKEN):
         # Not every context belongs to the chain: the caller may be handling an error of its own.
         before = error.__cause__ or (error.__context__ if isinstance(error.__context__, BROKEN_BY) else None)

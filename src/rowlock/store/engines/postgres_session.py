@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from rowlock.core.errors import KeyConflict, StoreError, StoreUnavailable, TransactionTooLong
 from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.engines.foreign import KEY_CONFLICT, KEYED, SERIALIZATION
-from rowlock.store.engines.operation import Operation, Steps
+from rowlock.store.engines.operation import Operation
 from rowlock.store.engines.postgres_errors import TROUBLE
 from rowlock.store.engines.rows import UserRow
 from rowlock.store.engines.session import BaseSession
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Driver(Protocol):
     """What a transaction needs of its store."""
 
-    async def drive(self, connection: Any, steps: Steps[T]) -> T: ...
+    def drive(self, connection: Any, op: Operation[T]) -> Awaitable[T]: ...
     async def failure(self, error: BaseException, doing: str, connection: Any) -> StoreError: ...
     async def users_failure(self, error: BaseException, doing: str, connection: Any) -> StoreError: ...
 
@@ -57,7 +57,7 @@ class PostgresSession(BaseSession):
         """Run an operation inside this transaction."""
         self.enqueued = self.enqueued or op.enqueues
         try:
-            return await self._do(self._store.drive(self.connection, op.start()))
+            return await self._do(self._store.drive(self.connection, op))
         except StoreError as error:
             if op.name in KEYED and getattr(error.__cause__, "sqlstate", None) == SERIALIZATION:
                 raise KeyConflict(KEY_CONFLICT) from error

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from rowlock.store import migrate
 from rowlock.store.engines.dialects import SQLITE
 from rowlock.store.engines.engine import StoreOptions, Wakeups, file_of
 from rowlock.store.engines.filesystem import network_filesystem
-from rowlock.store.engines.operation import Operation, drive
+from rowlock.store.engines.operation import Operation, Wake, drive
 from rowlock.store.engines.outage import outage_of
 from rowlock.store.engines.rows import UserRow
 from rowlock.store.engines.session import Block
@@ -54,7 +55,7 @@ class SqliteStore:
         """Open or create the file, refuse network filesystems, migrate."""
         file = file_of(url)
         if not file.parent.is_dir():
-            raise ConfigError(f"{url!r}: the folder {file.parent} does not exist")
+            raise ConfigError(f"{url!r}: the folder {file.parent} does not exist; create it first")
         if kind := network_filesystem(file.parent):
             raise UnsupportedFilesystem(f"{file} is on a {kind} filesystem, where SQLite's locks do not hold")
         store = await asyncio.to_thread(cls._open, file, options)
@@ -117,7 +118,7 @@ class SqliteStore:
         """Run an operation in one transaction, shared with the other operations that are waiting to be written."""
         self._check_usable()
         if op.read:
-            return await self._read(lambda runner: drive(op.start(), SQLITE, runner.execute, lambda _: None))
+            return await self._read(partial(drive, op, SQLITE))
         answer = await self._writes.run(op)
         if self.outage.began is not None:  # reads do not count: they work while the disk is full
             self.outage.worked()
@@ -129,14 +130,14 @@ class SqliteStore:
         if self._closed:
             raise StoreError("this store is closed")
 
-    async def _read(self, do: Callable[[Runner], T]) -> T:
+    async def _read(self, do: Callable[[Runner, list[Wake]], T]) -> T:
         def work() -> T:
             if self._reader is None:
                 self._reader = Runner(self.file, self.clock, read_only=True)
             with self._reader.turn:
                 self._reader.open()
                 with self._reader.limited(self._options.read_seconds):
-                    return do(self._reader)
+                    return do(self._reader, [])
 
         self._has_read = True
         try:
@@ -168,7 +169,7 @@ class SqliteStore:
         """The user's own query. It waits for no writer, and may not write."""
         self._check_usable()
         values = user_values(sql, args)
-        return await self._read(lambda runner: user_rows(runner.connection, sql, values))
+        return await self._read(lambda runner, wakes: user_rows(runner.connection, sql, values))
 
     async def execute(self, sql: str) -> None:
         """One statement of the store's own."""

@@ -9,6 +9,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from rowlock.core.errors import RowlockError, StoreError
@@ -38,11 +39,11 @@ class Work:
         self._once = threading.Lock()
 
     def take(self) -> bool:
-        """True for the first who asks: the thread that begins it, or the caller who takes it back."""
+        """True for the first caller only: the writer thread that begins the work, or the caller that withdraws it."""
         return self._once.acquire(blocking=False)
 
     async def wait(self, *, withdraw: bool = True) -> Any:
-        """The answer. Who is cancelled before it has begun takes it back; afterwards the cancellation waits."""
+        """The answer. A caller that is cancelled before the work began withdraws it; later the cancellation waits."""
         try:
             return await self.answer
         except asyncio.CancelledError as cancelled:
@@ -88,7 +89,7 @@ class SqliteSession(BaseSession):
         self._pid = os.getpid()
 
     def end_with(self, why: RowlockError) -> None:
-        """It is over: whatever still comes is told why."""
+        """End the transaction: later calls raise this error."""
         self.over = self.over or why
         with contextlib.suppress(queue.Empty):
             while True:
@@ -118,13 +119,13 @@ class SqliteSession(BaseSession):
         return 0.5 if self.over is None else 0.0
 
     def too_long(self) -> RowlockError:
-        """Why it is over."""
+        """The error of a transaction that was open for too long."""
         assert self.over is not None
         return self.over
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation inside this transaction."""
-        return await self._do(lambda runner, wakes: drive(op.start(), SQLITE, runner.execute, wakes.append))
+        return await self._do(partial(drive, op, SQLITE))
 
     async def execute(self, sql: str, *args: Any) -> None:
         """The user's own statement; parameters are $1, $2, … as on PostgreSQL, or ?."""

@@ -21,6 +21,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TypeVar
 
 import apsw
@@ -60,10 +61,7 @@ class Writer:
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation in the next commit."""
-
-        def do(runner: Runner, wakes: list[Wake]) -> T:
-            return drive(op.start(), SQLITE, runner.execute, wakes.append)
-
+        do = partial(drive, op, SQLITE)
         if 0 < op.size <= SMALL and await self._alone() and (answer := self._write_here(do)):
             value, failure = answer
             if failure is not None:

@@ -16,7 +16,7 @@ RETURNING one;
 SELECT holder, {seconds_until(expires_at)} AS seconds FROM {t}alert_lease;
 
 -- name: leave_alert_lease
--- Let another process go on.
+-- Give up the right to evaluate the rules.
 DELETE FROM {t}alert_lease WHERE token = :token;
 
 -- name: hold_alert_lease
@@ -58,14 +58,14 @@ ORDER BY next_tick
 LIMIT :n;
 
 -- name: read_alerts
--- Everything that is noticed, with the moments.
+-- All alerts with their times.
 SELECT rule, subject, value, text, {time(true_since)} AS true_since, {time(false_since)} AS false_since,
        {time(fired_at)} AS fired_at, {time(told_at)} AS told_at, repeats
 FROM {t}alerts
 ORDER BY rule, subject;
 
 -- name: write_alerts
--- What has changed.
+-- Write alerts that have changed.
 INSERT INTO {t}alerts (rule, subject, value, text, true_since, false_since, fired_at, told_at, repeats)
 SELECT found.rule, found.subject, found.value, found.text, found.true_since, found.false_since, found.fired_at,
        found.told_at, found.repeats
@@ -76,11 +76,11 @@ SET value = excluded.value, text = excluded.text, true_since = excluded.true_sin
     fired_at = excluded.fired_at, told_at = excluded.told_at, repeats = excluded.repeats;
 
 -- name: drop_alert
--- An alert that is over.
+-- Delete an alert that is over.
 DELETE FROM {t}alerts WHERE rule = :rule AND subject = :subject;
 
 -- name: add_alert_messages
--- What is to be sent, in the transaction that makes it true.
+-- Store a message, in the transaction of the change that it tells of.
 INSERT INTO {t}alert_messages (id, type, body, created_at, send_after)
 SELECT made.id, made.type, made.body, {now}, {now}
 FROM {rows:made(id uuid, type text, body json)};
@@ -102,11 +102,11 @@ ORDER BY created_at, id
 LIMIT :n;
 
 -- name: alert_message_sent
--- It has arrived, or is given up.
+-- Delete a message that has arrived or is given up.
 DELETE FROM {t}alert_messages WHERE id = :id;
 
 -- name: alert_message_failed
--- It has not arrived; the next attempt is :wait seconds away.
+-- Note that a message did not arrive; the next attempt is :wait seconds away.
 UPDATE {t}alert_messages
 SET attempts = attempts + 1, send_after = {after(:wait)}, last_error = :error
 WHERE id = :id;

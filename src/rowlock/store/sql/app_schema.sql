@@ -5,9 +5,9 @@
 SELECT number FROM {t}app_migrations WHERE app = :app;
 
 -- name: lock_migrations [postgres]
--- One at a time, whoever migrates what. (A transaction on SQLite is the only writer already.)
+-- One process migrates at a time, Rowlock's tables or an app's. (On SQLite a transaction is the only writer anyway.)
 SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'));
 
 -- name: mark_app_migration
--- In the transaction that runs the file.
+-- Note that a file was applied, in the transaction that runs it.
 INSERT INTO {t}app_migrations (app, number, name, applied_at) VALUES (:app, :number, :name, {now});

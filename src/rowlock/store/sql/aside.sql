@@ -20,13 +20,13 @@ ORDER BY a.since DESC
 LIMIT :n;
 
 -- name: one_aside
--- The same of one job or batch.
+-- The row of one job or batch that is set aside.
 SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, {time(a.since)} AS since, {time(a.again_at)} AS again_at
 FROM {t}set_aside a
 WHERE a.id = :job_id;
 
 -- name: forget_aside
--- Rows about what has come right since: it is gone or over, or it was tried again long ago and has not failed.
+-- Delete rows whose job or batch is well again: it is gone or over, or it was tried again long ago and has not failed.
 DELETE FROM {t}set_aside
 WHERE again_at < {after(-3600)}
    OR coalesce((SELECT 1 FROM {t}jobs_live j WHERE j.id = {t}set_aside.id),

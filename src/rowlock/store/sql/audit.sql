@@ -7,7 +7,7 @@ VALUES ({now}, :who, :via, :address, :action, :target, :number, :details)
 RETURNING id;
 
 -- name: add_to_audit
--- An action has changed more.
+-- Add to the number of jobs that an action has changed.
 UPDATE {t}audit SET number = number + :number WHERE id = :id;
 
 -- name: list_audit

@@ -2,7 +2,7 @@
 -- each other; a batch's own row is written only when its state changes.
 
 -- part: counted(n | batch)
--- What is counted of a batch; NULL if nothing ever was.
+-- The counters of a batch; NULL if nothing was ever counted.
 (SELECT sum(n.{n}) FROM {t}batch_counts n WHERE n.batch_id = {batch}.id)
 
 -- name: make_batch
@@ -12,8 +12,8 @@ VALUES (:batch_id, :name, :owner, :on_end, :parent_id, {now});
 
 -- name: batch_open
 -- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since. Locked
--- against whoever holds it (hold_batches, lock_batches) to seal, cancel, end or reopen it, but not against others that
--- add, nor against start_batches: the caller's transaction may stay open for long, and a claim must not wait for it.
+-- against a transaction that seals, cancels, ends or reopens it (hold_batches, lock_batches), but not against others that
+-- add jobs, nor against start_batches: the caller's transaction may stay open for long, and a claim must not wait for it.
 SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
        cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
 FROM {t}batches WHERE id = :batch_id
@@ -52,16 +52,16 @@ SET total = {t}batch_counts.total + excluded.total,
     last_error_at = coalesce(excluded.last_error_at, {t}batch_counts.last_error_at);
 
 -- name: start_batches
--- The first of their jobs was claimed.
+-- Note that the first job of these batches was claimed.
 UPDATE {t}batches SET state = 'running', started_at = coalesce(started_at, {now})
 WHERE id {part:one_of(asked)} AND state = 'queued';
 
 -- name: seal_batch
--- No more jobs from outside.
+-- Seal a batch: only its own jobs may add jobs from now on.
 UPDATE {t}batches SET sealed_at = coalesce(sealed_at, {now}) WHERE id = :batch_id RETURNING CAST(id AS text) AS id;
 
 -- name: cancel_batch
--- No more jobs at all; those that are left are cancelled by the caller.
+-- Cancel a batch: nobody may add jobs from now on. The caller cancels its unfinished jobs.
 UPDATE {t}batches SET cancelled_at = coalesce(cancelled_at, {now}), sealed_at = coalesce(sealed_at, {now}), reopened_at = NULL
 WHERE id = :batch_id AND finished_at IS NULL
 RETURNING CAST(id AS text) AS id;
@@ -97,7 +97,7 @@ ORDER BY b.id
 
 -- name: hold_batches
 -- Batches that are about to be sealed or cancelled, or whose jobs an operator retries, over or not, locked in order. An
--- UPDATE alone would not wait for those that add.
+-- UPDATE alone would not wait for transactions that add jobs.
 SELECT CAST(b.id AS text) AS id FROM {t}batches b
 WHERE b.id {part:one_of(asked)}
 ORDER BY b.id

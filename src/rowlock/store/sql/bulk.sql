@@ -1,13 +1,13 @@
 -- Changes of many jobs, in the order of store/bulk.py.
 
 -- name: run_now
--- Jobs that wait for their time need wait no longer.
+-- Make jobs that wait for their start time due now.
 UPDATE {t}jobs_live SET run_after = {now}, ready = TRUE, updated_at = {now}
 WHERE NOT ready AND state <> 'running' AND id IN (SELECT asked.id FROM {rows:asked(id uuid)})
 RETURNING CAST(id AS text) AS id;
 
 -- name: delete_finished
--- Finished jobs go before their time.
+-- Delete finished jobs before their retention time is over.
 DELETE FROM {t}jobs_finished WHERE id {part:one_of(asked)} RETURNING CAST(id AS text) AS id;
 
 -- name: delete_attempts
@@ -25,12 +25,12 @@ UNION ALL
 SELECT CAST(j.id AS text) FROM {t}jobs_finished j WHERE j.id {part:one_of(asked)} AND j.updated_at <= :unchanged_since;
 
 -- name: write_preview
--- Remember what somebody has looked at and may confirm.
+-- Store a preview that its viewer may confirm.
 INSERT INTO {t}previews (token_hash, action, filter, ids, made_at, expires_at, who)
 VALUES (:token_hash, :action, :filter, :ids, :made_at, {after(:seconds)}, :who);
 
 -- name: lock_preview
--- What was previewed, and how far it was carried out.
+-- A stored preview, and how far it was carried out.
 SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, {time(made_at)} AS made_at,
        CAST(next_id AS text) AS next_id, looked, changed, audit_id
 FROM {t}previews
@@ -38,17 +38,17 @@ WHERE token_hash = :token_hash AND expires_at > {now}
 {lock()};
 
 -- name: advance_preview
--- It was carried out for some more jobs.
+-- Note that a preview was carried out for some more jobs.
 UPDATE {t}previews
 SET next_id = :next_id, looked = looked + :looked, changed = changed + :changed, audit_id = :audit_id
 WHERE token_hash = :token_hash;
 
 -- name: remove_preview
--- It was carried out.
+-- Note that a preview was carried out to its end.
 DELETE FROM {t}previews WHERE token_hash = :token_hash;
 
 -- name: prune_previews
--- Forget what nobody has confirmed in time.
+-- Delete previews that were not confirmed in time.
 DELETE FROM {t}previews
 WHERE token_hash IN (SELECT token_hash FROM {t}previews WHERE expires_at <= {now} ORDER BY expires_at LIMIT :n)
 RETURNING token_hash;

@@ -90,7 +90,7 @@ ORDER BY front.priority, front.id
 LIMIT :n;
 
 -- name: front_merged [sqlite]
--- The same for many lanes, each of which is looked into only as far as it is likely to be needed.
+-- `front` for many lanes: each lane is read only as far as it is likely to be needed (its `take`).
 WITH lane AS MATERIALIZED (
     SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
 ), depth AS MATERIALIZED (

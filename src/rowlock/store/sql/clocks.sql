@@ -2,8 +2,8 @@
 -- see sources.sql and schedules.sql.
 
 -- name: put_leases_right
--- Leases that were given or renewed at a moment which has not come yet: they last from now on, as long as they were meant
--- to. A worker that lives renews its own before that; those of dead ones run out.
+-- Leases that were given or renewed at a time in the future: each starts anew now, with its whole length. A live worker
+-- renews its leases before they expire; the leases of dead workers expire.
 UPDATE {t}jobs_live
 SET lease_expires_at = {after({seconds_until(lease_expires_at)} - {seconds_until(heartbeat_at)})}, heartbeat_at = {now},
     locked_at = CASE WHEN locked_at > {now} THEN {now} ELSE locked_at END,
@@ -17,8 +17,8 @@ WHERE id IN (
 RETURNING id;
 
 -- name: put_waiting_right
--- Retries, and jobs that were given back, whose time was counted from a moment which has not come yet: among the :n that
--- wait for their time and are due first. The time of a job that has never run may be somebody's own choice, and stays.
+-- Retried and released jobs whose delay was counted from a time in the future, among the :n waiting jobs that are due
+-- first. The start time of a job that has never run may be the user's choice (run_after), and stays.
 UPDATE {t}jobs_live
 SET run_after = {after({seconds_until(run_after)} - {seconds_until(updated_at)})}, updated_at = {now}
 WHERE id IN (

@@ -59,7 +59,7 @@ INSERT INTO {t}event_listeners (id, expires_at) VALUES (:id, {after(:ttl)})
 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
 
 -- name: stop_listening_for_events
--- It does not any more.
+-- This server no longer wants to be woken by new events.
 DELETE FROM {t}event_listeners WHERE id = :id OR expires_at < {after(-3600)};
 
 -- name: prune_events

@@ -26,7 +26,7 @@ ORDER BY s.name
 {lock(s)};
 
 -- name: write_health
--- What became of them. A pause that did not change keeps its moment; a breaker that changed forgets its probe.
+-- Write breakers back. A pause that did not change keeps its time; a breaker that changed forgets its probe.
 UPDATE {t}sources{by_name()}
 SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, enabled = (told.enabled = 1),
     opened_at = CASE WHEN told.opened = 1 THEN coalesce(opened_at, {now}) END,

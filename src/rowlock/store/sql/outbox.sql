@@ -70,11 +70,11 @@ SELECT set_config('synchronous_commit', 'off', true);
 {part:sent};
 
 -- name: outbox_remove
--- Rows that have no purpose any more, by their ids.
+-- Delete rows that are no longer needed, by id.
 DELETE FROM {t}outbox WHERE id {among(SELECT CAST(gone.id AS bigint) FROM {rows:gone(id text)})};
 
 -- name: outbox_heard
--- Somebody has answered these requests.
+-- Delete requests that a worker has answered.
 DELETE FROM {t}outbox
 WHERE kind = 'request' AND job_id {among(SELECT heard.job_id FROM {rows:heard(job_id uuid)})};
 

@@ -12,7 +12,9 @@ LIMIT :n;
 -- part: failed_lately
 -- The newest :n attempts that failed since :since.
 SELECT a.job_id, a.attempt, a.source, a.error_code, substr(a.error_message, 1, 300) AS message, a.finished_at,
-       coalesce(a.task, (SELECT j.task FROM {t}jobs j WHERE j.id = a.job_id), '') AS task,
+       -- Attempts that are older than their column `task` (migration 0025). Not by the view `jobs`: SQLite would read all of it.
+       coalesce(a.task, (SELECT j.task FROM {t}jobs_live j WHERE j.id = a.job_id),
+                (SELECT j.task FROM {t}jobs_finished j WHERE j.id = a.job_id LIMIT 1), '') AS task,
        coalesce(a.queue, '') AS queue
 FROM {t}attempts a
 WHERE a.finished_at >= :since AND a.outcome IN ('failed', 'timed_out', 'lost')
@@ -31,7 +33,7 @@ WHERE CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE f.task = :task END
 GROUP BY 1, 2, 3, 4, 6;
 
 -- name: oldest_failure
--- The oldest of these :n failures, if there are so many.
+-- The time of the failure at position :skip, newest first; no row if there are fewer failures.
 SELECT {time(a.finished_at)} AS at
 FROM {t}attempts a
 WHERE a.finished_at >= :since AND a.outcome IN ('failed', 'timed_out', 'lost')

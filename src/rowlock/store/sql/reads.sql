@@ -405,8 +405,8 @@ FROM (
 
 -- name: line_of_source
 -- The jobs before (:priority, :id), a job of :source, in these lanes: older ones of its source, all others in better
--- priorities, and whether some of its own priority take turns with it: those without a source, and those of the sources
--- before and behind its own.
+-- priorities, and whether jobs of its own priority take turns with it: jobs without a source, and jobs of sources whose
+-- names come before or after its source's.
 SELECT coalesce(sum(ahead.own), 0) AS same_line, coalesce(sum(ahead.plain + ahead.sourced), 0) AS other_lines,
        coalesce(sum(ahead.alike_plain + ahead.alike_before + ahead.alike_after), 0) AS turns
 FROM (

@@ -88,11 +88,11 @@ WHERE (job_id, attempt) IN (SELECT gone.job_id, gone.attempt FROM {rows:gone(job
 RETURNING attempt;
 
 -- name: old_keys
--- Keys that have run out.
+-- Expired keys.
 SELECT scope, key FROM {t}job_keys WHERE expires_at <= {now} LIMIT :n;
 
 -- name: prune_keys
--- The same, unless they have been taken anew since.
+-- Delete expired keys, unless a new job has taken them since they were read.
 DELETE FROM {t}job_keys
 WHERE (scope, key) IN (SELECT gone.scope, gone.key FROM {rows:gone(scope text, key text)}) AND expires_at <= {now}
 RETURNING key;

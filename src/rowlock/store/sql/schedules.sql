@@ -57,13 +57,13 @@ SELECT id, origin, retired_at IS NOT NULL AS retired, rule, zone
 FROM {t}schedules WHERE id {among(SELECT asked.id FROM {rows:asked(id text)})};
 
 -- part: readable
--- The rule of the schedule is none that the dispatcher who asks could not read.
+-- The asking dispatcher can read the schedule's rule: it is not among :unread.
 NOT (zone || ' ' || rule || ' ' || id
      {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
             FROM {rows:unread(id text, rule text, zone text)})})
 
 -- name: next_due
--- The seconds until the next tick is due, apart from schedules whose rule the one who asks could not read.
+-- The seconds until the next tick is due, without schedules whose rule the asking dispatcher cannot read.
 SELECT {seconds_until(next_tick)} AS seconds FROM {t}schedules
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL
   AND {part:readable}
@@ -71,8 +71,8 @@ ORDER BY next_tick
 LIMIT 1;
 
 -- name: lock_due
--- Schedules with a tick that is due, the longest due first; those that another dispatcher has in hand are its business,
--- and so are those whose rule this one could not read.
+-- Schedules with a due tick, the longest due first. Skipped are schedules that another dispatcher has locked, and those
+-- whose rule this dispatcher cannot read.
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
        {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick, {time({now})} AS now
 FROM {t}schedules s
@@ -109,7 +109,7 @@ SELECT asked.id FROM {rows:asked(id text)}
 WHERE (SELECT 1 FROM {t}jobs_live j WHERE j.schedule_id = asked.id LIMIT 1) IS NOT NULL;
 
 -- name: write_ticks
--- Ticks that are fired or passed over now; answers those that nobody has written before.
+-- Write ticks that are fired or skipped now; returns the ticks that had no row before.
 INSERT INTO {t}ticks (schedule_id, tick, job_id, fired_at)
 SELECT fired.schedule_id, fired.tick, fired.job_id, {now}
 FROM {rows:fired(schedule_id text, tick time, job_id uuid)}
@@ -198,43 +198,6 @@ LEFT JOIN {t}ticks k ON k.schedule_id = s.id AND k.tick = s.last_tick
 WHERE s.id > :id AND CASE WHEN CAST(:only AS text) IS NULL THEN TRUE ELSE s.id = :only END
 ORDER BY s.id
 LIMIT :n;
-
--- name: register_dispatcher
--- A dispatcher is here, and these are the schedules of its code and config.
-INSERT INTO {t}dispatchers (id, declares, bell, started_at, seen_at, expires_at)
-VALUES (:id, :declares, :bell, {now}, {now}, {after(:lease)})
-ON CONFLICT (id) DO UPDATE
-SET declares = excluded.declares, seen_at = excluded.seen_at, expires_at = excluded.expires_at
-RETURNING started_at;
-
--- name: dispatcher_seen
--- A dispatcher's sign of life, unless it was believed gone: then it must declare its schedules again.
-UPDATE {t}dispatchers SET seen_at = {now}, expires_at = {after(:lease)}
-WHERE id = :id AND expires_at > {now}
-RETURNING id;
-
--- name: remove_dispatcher
--- A dispatcher leaves, taking long-silent rows along. What it declared has been declared until now.
-DELETE FROM {t}dispatchers WHERE id = :id OR expires_at < {after(-86400)};
-
--- name: declarations
--- What dispatchers declare, and whether they are alive; of those that are not, the ones believed gone for less than
--- -:ago seconds.
-SELECT declares, expires_at > {now} AS alive FROM {t}dispatchers WHERE expires_at > {after(:ago)};
-
--- name: touch_declared
--- Schedules that living dispatchers declare are not to be retired.
-UPDATE {t}schedules SET declared_at = {now}
-WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
-  AND id {among(SELECT asked.id FROM {rows:asked(id text)})};
-
--- name: retire_schedules
--- Schedules that have left the code and the config of every living process for -:ago seconds: kept, and shown. Spared
--- are those of processes that said something since: when it was last declared is noted only now and then.
-UPDATE {t}schedules SET retired_at = {now}, updated_at = {now}
-WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
-  AND NOT (id {among(SELECT spared.id FROM {rows:spared(id text)})})
-RETURNING id;
 
 -- name: prune_ticks
 -- Ticks that were fired more than -:ago seconds ago.

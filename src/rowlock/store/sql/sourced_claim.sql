@@ -1,8 +1,8 @@
 -- Claiming jobs that have a source, in the order of store/sourced_claim.py.
 --
 -- A claim is exact because it counts the running jobs of a source in a statement of its own, after it has locked the
--- source's row: whoever held the lock before has committed, and this statement's snapshot is younger than that. In one
--- statement the snapshot would be older than the lock.
+-- source's row: the transaction that held the lock before has committed, and this statement's snapshot is younger than
+-- that commit. In one statement the snapshot would be older than the lock.
 
 -- name: look
 -- The next sources with ready jobs in each lane, by priority and name, and how each source stands: a loose scan of the

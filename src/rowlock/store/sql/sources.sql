@@ -79,7 +79,7 @@ ORDER BY s.name
 LIMIT :n;
 
 -- name: busy_sources
--- Sources that are closed, and those that jobs run on, closed ones first: how each stands, and its bucket.
+-- Closed sources, then sources with running jobs: limits, breaker and token bucket of each.
 WITH running AS (
     SELECT r.source, count(*) AS number FROM {t}jobs_live r
     WHERE r.state = 'running' AND r.source IS NOT NULL
@@ -118,8 +118,8 @@ FROM {t}sources
 WHERE name = :source AND (NOT enabled OR paused_until > {now});
 
 -- name: put_sources_right
--- What a clock that was ahead has written, as it is by the clock that is right: buckets fill from now on, with what is in
--- them, and pauses, also those of breakers, take as long as they were meant to.
+-- Correct times that were written while the clock was ahead: buckets keep their tokens and fill from now on, and pauses,
+-- those of breakers too, keep their length.
 UPDATE {t}sources
 SET tokens_at = CASE WHEN tokens_at > {now} THEN {now} ELSE tokens_at END,
     paused_until = CASE WHEN paused_at > {now}
@@ -157,8 +157,8 @@ LIMIT :n;
 
 -- name: prune_sources
 -- Sources that nobody has set, paused or blocked, and that were last used more than -:ago seconds ago. A breaker that has
--- been half open for as long is nobody's any more. A new row begins with a full
--- bucket, so one that is not yet full by the rate of its class stays: `burst` tokens, or those of a second, at least one.
+-- been half open for that long is unused, too. A new row begins with a full bucket, so a row whose bucket is not yet full
+-- by the rate of its class stays. Full means `burst` tokens, or those of one second, at least one.
 DELETE FROM {t}sources
 WHERE name IN (
     SELECT s.name FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}

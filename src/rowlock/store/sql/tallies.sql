@@ -1,12 +1,12 @@
--- Counts of ends and failures, in the order of store/tallies.py. What is not summed up yet lies in `tallies`: every reader
--- adds it, in the same statement, so that no row is missed or counted twice while a worker sums up.
+-- Counts of ends and failures, in the order of store/tallies.py. Counts that are not yet summed up are in `tallies`. Every
+-- reader adds them in one statement, so that no row is missed or counted twice while a worker sums up.
 
 -- part: bucketed
 -- The columns that say how long jobs waited and ran.
 run_bucket, wait_bucket, number, run_seconds, wait_seconds
 
 -- part: summed
--- The same, summed up over the columns that a statement groups by.
+-- Sums of number, run and wait seconds over the columns that a statement groups by.
 sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
 
 -- name: totals

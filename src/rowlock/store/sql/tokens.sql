@@ -31,7 +31,7 @@ ORDER BY created_at DESC, id DESC
 LIMIT :n;
 
 -- name: revoke_tokens
--- End the tokens with this id, hint or hash, and the sessions that were made from them; answers those that this call has
+-- End the tokens with this id, hint or hash, and the sessions that were made from them; returns the ones that this call has
 -- ended.
 UPDATE {t}tokens SET revoked_at = {now}
 WHERE revoked_at IS NULL AND (

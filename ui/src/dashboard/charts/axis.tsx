@@ -1,54 +1,57 @@
 // Axes: real text, few lines.
 import { clock } from "../../shared/time.ts";
-import { niceTop, number } from "../format.ts";
+import { number } from "../format.ts";
+import { across, LEFT, type Range, RIGHT, ticks, upwards } from "./scale.ts";
 
-export const LEFT = 44;
-export const BOTTOM = 20;
-export const TOP = 8;
+const LABEL = 84; // pixels that a moment's text and the space beside it take
+const DAY = 86_400_000;
 
-/** Where moments and values lie in a picture of this size. */
-export function scales(moments: string[], stepSeconds: number, largest: number, width: number, height: number) {
-  const first = Date.parse(moments[0] ?? new Date().toISOString());
-  const last = Date.parse(moments.at(-1) ?? new Date().toISOString()) + stepSeconds * 1000;
-  const top = niceTop(largest);
-  return {
-    top,
-    x: (moment: string | number): number => {
-      const at = typeof moment === "number" ? moment : Date.parse(moment);
-      return LEFT + ((at - first) / Math.max(1, last - first)) * (width - LEFT - 4);
-    },
-    y: (value: number): number => TOP + (1 - value / top) * (height - TOP - BOTTOM),
-    step: (width - LEFT - 4) / Math.max(1, (last - first) / (stepSeconds * 1000)),
-    first,
-    last,
-  };
+interface Given {
+  range: Range;
+  width: number;
+  height: number;
+  top: number;
+  label?: (value: number) => string;
 }
 
-export function Axes({ scale, width, height, label = number }: { scale: ReturnType<typeof scales>; width: number; height: number; label?: (value: number) => string }) {
-  const values = [0, scale.top / 2, scale.top];
+export function Axes({ range, width, height, top, label = number }: Given) {
+  const y = upwards(top, height);
+  const values = [0, top / 2, top].filter((value) => label !== number || Number.isInteger(value));
   return (
     <g class="axes">
       {values.map((value) => (
         <g key={value}>
-          <line x1={LEFT} x2={width - 4} y1={scale.y(value)} y2={scale.y(value)} />
-          <text x={LEFT - 6} y={scale.y(value) + 4} text-anchor="end">{scale.top === 1 && value === 0.5 ? "" : label(value)}</text>
+          <line x1={LEFT} x2={width - RIGHT} y1={y(value)} y2={y(value)} />
+          <text x={LEFT - 6} y={y(value) + 4} text-anchor="end">{label(value)}</text>
         </g>
       ))}
-      <TimeAxis first={scale.first} last={scale.last} x={scale.x} width={width} height={height} />
+      <TimeAxis range={range} width={width} height={height} />
     </g>
   );
 }
 
-export function TimeAxis({ first, last, x, width, height }: { first: number; last: number; x: (at: number) => number; width: number; height: number }) {
-  const marks = width < 420 ? 2 : 4;
-  const long = last - first > 86_400_000;
+export function TimeAxis({ range, width, height }: Pick<Given, "range" | "width" | "height">) {
+  const { x } = across(range, width);
+  const marks = ticks(range, Math.max(2, Math.floor((width - LEFT) / LABEL)));
   return (
     <>
-      {Array.from({ length: marks + 1 }, (_, index) => first + ((last - first) * index) / marks).map((at, index) => (
-        <text key={index} x={x(at)} y={height - 5} text-anchor={index === 0 ? "start" : index === marks ? "end" : "middle"}>
-          {long ? clock(new Date(at)).slice(5, 16) : clock(new Date(at), undefined, false).slice(0, last - first < 1_200_000 ? 8 : 5)}
-        </text>
-      ))}
+      {marks.map((at) => {
+        const place = x(at);
+        const anchor = place < LEFT + 20 ? "start" : place > width - 24 ? "end" : "middle";
+        return (
+          <g key={at}>
+            <line class="time-mark" x1={place} x2={place} y1={height - 20} y2={height - 17} />
+            <text x={place} y={height - 5} text-anchor={anchor}>{moment(at, range)}</text>
+          </g>
+        );
+      })}
     </>
   );
+}
+
+function moment(at: number, { first, last }: Range): string {
+  const text = clock(new Date(at));
+  if (last - first > 2 * DAY) return text.slice(5, 10);
+  if (last - first > DAY) return text.slice(5, 16);
+  return text.slice(11, last - first < 240_000 ? 19 : 16);
 }

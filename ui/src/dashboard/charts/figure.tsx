@@ -7,17 +7,36 @@ export interface Table {
   rows: (string | number)[][];
 }
 
-export function Figure({ title, table, children, legend }: { title: string; table: Table; children: ComponentChildren; legend?: ComponentChildren }) {
+interface Given {
+  title: string;
+  table: Table;
+  children: ComponentChildren;
+  legend?: ComponentChildren;
+  /** A sentence below the picture. */
+  note?: string;
+}
+
+export function Figure({ title, table, children, legend, note }: Given) {
+  return (
+    <figure class="card section figure" aria-label={title}>
+      <figcaption><h2>{title}</h2>{legend}</figcaption>
+      {children}
+      <div class="figure-end">
+        <AsTable title={title} table={table} />
+        {note && <p class="quiet">{note}</p>}
+      </div>
+    </figure>
+  );
+}
+
+/** The numbers behind a picture, or behind the small pictures in the rows of a list. */
+export function AsTable({ title, table }: { title: string; table: Table }) {
   const [open, setOpen] = useState(false);
   return (
-    <figure class="figure">
-      <figcaption><h3>{title}</h3>{legend}</figcaption>
-      {children}
-      <details onToggle={(event) => setOpen(event.currentTarget.open)}>
-        <summary>Numbers of “{title}”</summary>
-        {open && <Numbers title={title} table={table} />}
-      </details>
-    </figure>
+    <details class="as-table" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>Show as a table<span class="off-screen">: {title}</span></summary>
+      {open && <Numbers title={title} table={table} />}
+    </details>
   );
 }
 

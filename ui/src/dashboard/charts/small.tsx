@@ -3,6 +3,7 @@ import { clock } from "../../shared/time.ts";
 import { plural } from "../format.ts";
 import { go, link } from "../router.ts";
 import type { Minute, Tick } from "../types.ts";
+import { AsTable } from "./figure.tsx";
 
 /** Bars without axes: what ended in each of the last minutes. */
 export function Spark({ minutes, label }: { minutes: Minute[]; label: string }) {
@@ -51,12 +52,12 @@ export function wholeHour(minutes: Answers[], now: number): Answers[] {
 export function Strip({ minutes, label }: { minutes: Answers[]; label: string }) {
   const hour = wholeHour(minutes, Date.now());
   return (
-    <svg class="strip" width={hour.length * 6} height="16" role="img" aria-label={label}>
+    <svg class="strip" width={hour.length * 5} height="16" role="img" aria-label={label}>
       {hour.map(({ at, succeeded, failed }, index) => {
         const kind = succeeded + failed === 0 ? "none" : failed === 0 ? "succeeded" : succeeded === 0 ? "dead" : "retryable";
         const inset = kind === "dead" ? 0 : kind === "retryable" ? 2 : 4; // also told apart without colour
         return (
-          <rect key={at} class={`fill ${kind}`} x={index * 6} y={inset} width="5" height={16 - 2 * inset} rx="1">
+          <rect key={at} class={`fill ${kind}`} x={index * 5} y={inset} width="4" height={16 - 2 * inset} rx="1">
             <title>{`${clock(at)}: ${succeeded} succeeded, ${failed} failed`}</title>
           </rect>
         );
@@ -83,4 +84,12 @@ export function Dots({ ticks, label }: { ticks: Tick[]; label: string }) {
       })}
     </svg>
   );
+}
+
+/** The numbers behind the small pictures of a list. Minutes in which nothing happened are left out. */
+export function Minutes({ title, of }: { title: string; of: { name: string; minutes: ({ at: string; succeeded: number; failed: number } & Partial<Minute>)[] }[] }) {
+  const rows = of.flatMap(({ name, minutes }) =>
+    minutes.filter(({ succeeded, failed, dead = 0 }) => succeeded + failed + dead > 0).map(({ at, succeeded, failed }) => [name, clock(at), succeeded, failed]),
+  );
+  return <AsTable title={title} table={{ head: ["Name", "Minute", "Succeeded", "Failed attempts"], rows }} />;
 }

@@ -1,11 +1,12 @@
 // What a job belongs to, and the rest of its record.
 import type { ComponentChildren } from "preact";
 import { duration } from "../../shared/time.ts";
+import { count } from "../format.ts";
 import { link } from "../router.ts";
-import type { JobPage } from "../types.ts";
+import type { GoneJob, JobLink as Linked, JobPage } from "../types.ts";
 import { Ago, JobLink, Section, State } from "./bits.tsx";
 
-function List({ rows }: { rows: [string, ComponentChildren][] }) {
+export function List({ rows }: { rows: [string, ComponentChildren][] }) {
   const known = rows.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return (
     <dl class="facts">
@@ -19,25 +20,33 @@ export function Links({ page: { job, links } }: { page: JobPage }) {
     <Section title="Belongs to">
       <List
         rows={[
-          ["Queue", <a href={link("queues", "", { name: job.queue })}>{job.queue}</a>],
-          ["Jobs of this task", <a href={link("jobs", "", { task: job.task })}>{job.task}</a>],
-          ["Source", job.source && <a href={link("sources", "", { name: job.source })}>{job.source}</a>],
-          ["Parent", links.parent && <><JobLink id={links.parent.jobId}>{links.parent.task}</JobLink> <State state={links.parent.state} /></>],
+          ["Parent", links.parent && <Relative of={links.parent} />],
           ["Batch", links.batch && <a href={link("batches", links.batch.id)}>{links.batch.name ?? links.batch.id}</a>],
+          ["End of batch", links.endedBatch && <a href={link("batches", links.endedBatch.id)}>{links.endedBatch.name ?? links.endedBatch.id}</a>],
           ["Schedule", links.schedule && <a href={link("schedules", "", { name: links.schedule.id })}>{links.schedule.id}</a>],
+          ["Queue", <a href={link("queues", "", { name: job.queue })}>{job.queue}</a>],
+          ["Task", <><a href={link("jobs", "", { task: job.task })}>{job.task}</a> · <a href={link("charts", "", { task: job.task })}>charts</a></>],
+          ["Source", job.source && <a href={link("sources", "", { name: job.source })}>{job.source}</a>],
           ["Worker", links.worker && <><a href={link("workers", "", { name: links.worker.id })}>{links.worker.id}</a>{links.worker.alive ? "" : " (silent)"}</>],
         ]}
       />
-      {links.followUps.length > 0 && (
+      {links.children.length > 0 && (
         <>
-          <h3>Follow-ups</h3>
-          <ul class="plain-list">
-            {links.followUps.map((job) => <li key={job.jobId}><State state={job.state} /> <JobLink id={job.jobId}>{job.task}</JobLink></li>)}
+          <h3>Children</h3>
+          <ul class="plain-list" aria-label="Children">
+            {links.children.map((child) => <li key={child.jobId}><State state={child.state} /> <JobLink id={child.jobId}>{child.task}</JobLink></li>)}
           </ul>
+          {links.childCount.count > links.children.length && <p><a href={link("jobs", "", { parent: job.jobId })}>All {count(links.childCount)} children</a></p>}
         </>
       )}
     </Section>
   );
+}
+
+/** A job that this one, or a batch, has to do with. */
+export function Relative({ of }: { of: Linked | GoneJob }) {
+  if (of.task === null) return <span class="quiet mono" title="It was removed">{of.jobId}</span>;
+  return <><JobLink id={of.jobId}>{of.task}</JobLink> <State state={of.state} /></>;
 }
 
 export function Facts({ page: { job } }: { page: JobPage }) {

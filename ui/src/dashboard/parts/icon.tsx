@@ -21,9 +21,9 @@ const PATHS = {
   copy: "M6 6h7v7H6zM10 6V3H3v7h3",
   plus: "M8 3v10M3 8h10",
   menu: "M2.5 4h11M2.5 8h11M2.5 12h11",
-  theme: "M8 2.5a5.5 5.5 0 1 0 0 11zM8 2.5a5.5 5.5 0 0 1 0 11",
   info: "M8 2.5a5.5 5.5 0 1 0 0 11a5.5 5.5 0 1 0 0-11M8 7.3v3.5M8 5v.01",
   keys: "M1.5 4h13v8h-13zM4 7h.01M7 7h.01M10 7h.01M5 9.7h6",
+  settings: "M2.5 5h6M12.5 5h1M2.5 11h1M7.5 11h6M10.5 3a2 2 0 1 0 0 4a2 2 0 1 0 0-4M5.5 9a2 2 0 1 0 0 4a2 2 0 1 0 0-4",
   out: "M6.5 3H3v10h3.5M6.5 8H14M11 5l3 3-3 3",
 } as const;
 
@@ -36,4 +36,9 @@ export function Icon({ name }: { name: IconName }) {
       <path d={PATHS[name]} />
     </svg>
   );
+}
+
+/** An icon inside of a drawing. */
+export function IconPath({ name, x, y }: { name: IconName; x: number; y: number }) {
+  return <path class="icon-path" d={PATHS[name]} transform={`translate(${x} ${y})`} />;
 }

@@ -40,7 +40,7 @@ export function JobTable({ rows, selected = new Set(), toggle, all }: Given) {
             <td class="job-cell">
               <a data-row href={link("job", row.jobId)}>{row.task}</a>
               <span class="mono quiet id">{shortId(row.jobId)}</span>
-              <span class="narrow quiet">{row.queue} · <What row={row} /></span>
+              <span class="narrow quiet">{row.queue} <What row={row} /></span>
             </td>
             <td class="wide">{row.queue}</td>
             <td class="wide number">{row.attempt} / {row.maxAttempts}</td>

@@ -5,7 +5,8 @@ import { go, link } from "../router.ts";
 
 const KEY = "rowlock.filters";
 
-function stored(): string[] {
+/** The filters that are kept. */
+export function keptFilters(): string[] {
   try {
     const found: unknown = JSON.parse(localStorage.getItem(KEY) ?? "[]");
     return Array.isArray(found) ? found.filter((text) => typeof text === "string").slice(0, 20) : [];
@@ -14,17 +15,19 @@ function stored(): string[] {
   }
 }
 
-export function Saved({ filter }: { filter: Filter }) {
-  const [saved, setSaved] = useState(stored);
-  const text = formatFilter(filter);
-  function keep(next: string[]): void {
-    setSaved(next);
-    try {
-      localStorage.setItem(KEY, JSON.stringify(next));
-    } catch {
-      // the browser keeps nothing for this page: saved until it is closed
-    }
+export function keepFilters(next: string[]): string[] {
+  try {
+    localStorage.setItem(KEY, JSON.stringify(next));
+  } catch {
+    // the browser keeps nothing for this page: kept until it is closed
   }
+  return next;
+}
+
+export function Saved({ filter }: { filter: Filter }) {
+  const [saved, setSaved] = useState(keptFilters);
+  const text = formatFilter(filter);
+  const keep = (next: string[]): void => setSaved(keepFilters(next));
   const known = saved.includes(text);
   return (
     <>

@@ -5,9 +5,9 @@ import { clock } from "../../shared/time.ts";
 import { useData } from "../data.ts";
 import { number } from "../format.ts";
 import { useMessages } from "../live.ts";
-import { Ago, Empty, Head, JobLink, Section } from "../parts/bits.tsx";
+import { Ago, Empty, Head, JobLink, Section, State } from "../parts/bits.tsx";
 import { Loaded } from "../parts/loaded.tsx";
-import type { Page } from "../types.ts";
+import { type Page, type State as JobState, STATES } from "../types.ts";
 
 const KEPT = 200;
 
@@ -67,12 +67,12 @@ function Changes() {
       {shown.length === 0 ? <p class="quiet">{paused ? "Paused." : "Waiting for something to happen."}</p> : (
         <div class="scroll feed" data-scrolls tabIndex={0} role="region" aria-label="Changes of jobs">
           <table class="list">
-            <thead><tr><th scope="col">At</th><th scope="col">Status</th><th scope="col">Job</th><th scope="col" class="wide">Queue</th><th scope="col" class="wide">What</th></tr></thead>
+            <thead><tr><th scope="col">At</th><th scope="col">State</th><th scope="col">Job</th><th scope="col" class="wide">Queue</th><th scope="col" class="wide">What</th></tr></thead>
             <tbody>
               {shown.map((line, index) => (
                 <tr key={`${lines.length - index} ${line.jobId} ${line.at}`}>
                   <td><time dateTime={line.at}>{clock(line.at, undefined, false)}</time></td>
-                  <td>{line.status.toLowerCase()}</td>
+                  <td><State state={stateOf(line)} /></td>
                   <td><JobLink id={line.jobId}>{line.jobType}</JobLink></td>
                   <td class="wide">{line.queue}</td>
                   <td class="wide">{line.errorCode ?? (line.status === "RUNNING" && line.progress ? `${line.progress} %` : "")}</td>
@@ -84,6 +84,15 @@ function Changes() {
       )}
     </Section>
   );
+}
+
+const DEAD = "FAILED"; // the job API's word
+
+/** The feed has the job API's words: one for jobs that wait for their first attempt and for their next. */
+function stateOf({ status, errorCode }: Change): JobState {
+  if (status === DEAD) return "dead";
+  if (status === "QUEUED" && errorCode !== null) return "retryable";
+  return STATES.find((state) => state === status.toLowerCase()) ?? "queued";
 }
 
 function Audit() {

@@ -2,7 +2,9 @@
 import { post } from "../../shared/api.ts";
 import { write } from "../../shared/json.ts";
 import { useAction, WORDS } from "../actions.tsx";
+import { Machine } from "../charts/machine.tsx";
 import { Timeline } from "../charts/timeline.tsx";
+import { stops } from "../course.ts";
 import { useData } from "../data.ts";
 import { quoted } from "../format.ts";
 import { useViewKeys } from "../keys.ts";
@@ -12,7 +14,6 @@ import { Facts, Links } from "../parts/facts.tsx";
 import { Icon } from "../parts/icon.tsx";
 import { Loaded } from "../parts/loaded.tsx";
 import { Logs } from "../parts/logs.tsx";
-import { Path } from "../parts/path.tsx";
 import { go, link, type Route } from "../router.ts";
 import { useShell } from "../store.ts";
 import type { Action, JobPage } from "../types.ts";
@@ -54,16 +55,14 @@ function Whole({ page, reload }: { page: JobPage; reload: () => void }) {
         <span>{explain.text} {explain.also.join(" ")}</span>
         {explain.view && <a href={link(explain.view, "", { name: explain.name })}>Show in {explain.view}</a>}
       </p>
-      {job.errorMessage && (
+      {job.errorMessage && !page.attempts.some(({ errorMessage }) => errorMessage === job.errorMessage) && (
         <Section title="Error">
           <p><strong class="bad-text">{job.errorCode}</strong></p>
           <pre>{job.errorMessage}</pre>
         </Section>
       )}
-      <Section title="Course">
-        <Path page={page} />
-        {page.timeline.length > 0 && <Timeline spans={page.timeline} />}
-      </Section>
+      <Machine stops={stops(job, page.attempts)} due={job.finishedAt ? null : job.runAfter} />
+      {page.timeline.length > 0 && <Timeline spans={page.timeline} />}
       <Attempts attempts={page.attempts} />
       <div class="columns">
         <Section title="Arguments" aside={<Copy text={write(page.args, 2)} what="the arguments" />}><pre>{write(page.args, 2)}</pre></Section>

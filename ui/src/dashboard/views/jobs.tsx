@@ -67,20 +67,23 @@ export function Jobs({ route }: { route: Route }) {
   const total = counts.value?.total;
   return (
     <>
-      <Head title="Jobs">
-        {session.mayChange && ACTIONS.map((action) => (
-          <button type="button" key={action} disabled={rows.length === 0} onClick={() => act(action, selected.size > 0 ? { ids: [...selected] } : { filter })}>
-            {label(action, selected.size)}
-          </button>
-        ))}
-      </Head>
+      <Head title="Jobs" />
       <FilterBar filter={filter} />
       <Chips filter={filter} counts={counts.value} />
-      <p class="list-status" role="status">
-        {total ? `${count(total)} ${total.count === 1 ? "job" : "jobs"} with this filter, newest first` : "\u00a0"}
-        {selected.size > 0 && <> · {number(selected.size)} selected <button type="button" class="plain" onClick={() => setSelected(new Set())}>Clear</button></>}
-        {held && fresh && <> · <button type="button" class="plain" onClick={() => { setMore(null); first.reload(); }}>Something changed: show the newest</button></>}
-      </p>
+      <div class="list-bar">
+        <p class="list-status" role="status">
+          {total ? `${count(total)} ${total.count === 1 ? "job" : "jobs"} with this filter, newest first` : "\u00a0"}
+          {selected.size > 0 && <> · {number(selected.size)} selected <button type="button" class="plain" onClick={() => setSelected(new Set())}>Clear</button></>}
+          {held && fresh && <> · <button type="button" class="plain" onClick={() => { setMore(null); first.reload(); }}>Something changed: show the newest</button></>}
+        </p>
+        <div class="list-actions" role="group" aria-label={selected.size > 0 ? "Actions on the selection" : "Actions on all jobs of this filter"}>
+          {session.mayChange && ACTIONS.map((action) => (
+            <button type="button" key={action} class={action === "delete" ? "danger" : undefined} disabled={rows.length === 0} onClick={() => act(action, selected.size > 0 ? { ids: [...selected] } : { filter })}>
+              {label(action, selected.size)}
+            </button>
+          ))}
+        </div>
+      </div>
       <Loaded data={first}>
         {() => rows.length === 0 ? <None filter={filter} /> : (
           <>

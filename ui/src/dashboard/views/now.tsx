@@ -11,6 +11,7 @@ import { Loaded } from "../parts/loaded.tsx";
 import { go, link } from "../router.ts";
 import type { Now, Trouble } from "../types.ts";
 
+const MANY_FAIL = 0.05; // this share of failing attempts is worth a look
 const SAY_SECONDS = 5; // the summary is read out at most this often
 
 export function NowView() {
@@ -38,17 +39,15 @@ function Stand({ now }: { now: Now }) {
           {number(now.running)}
         </Number>
         <Number title="done per minute" to={link("charts")} note="mean of 5 minutes">{rate(now.perMinute.succeeded)}</Number>
-        <Number title="failing attempts" to={link("failures")} note={`${rate(now.perMinute.failed)} per minute`}>
+        <Number title="failing attempts" to={link("failures")} warn={(now.failureRate ?? 0) >= MANY_FAIL} note={`${rate(now.perMinute.failed)} per minute`}>
           {now.failureRate === null ? "–" : percent(now.failureRate)}
         </Number>
-        <Number title="workers" to={link("workers")} note={now.workers.silent > 0 ? `${number(now.workers.silent)} silent` : "all are heard"}>
+        <Number title="workers" to={link("workers")} warn={now.workers.silent > 0 || now.workers.alive === 0} note={now.workers.silent > 0 ? `${number(now.workers.silent)} silent` : "all are heard"}>
           {number(now.workers.alive)}
         </Number>
       </ul>
       {untouched ? <First /> : (
-        <Section title="The last hour">
-          <Bars title="Ends of jobs per minute" points={now.minutes} stepSeconds={60} choose={(from, to) => go(link("jobs", "", { since: from.toISOString(), until: to.toISOString() }))} />
-        </Section>
+        <Bars title="Ends of jobs per minute, the last hour" points={now.minutes} stepSeconds={60} choose={(from, to) => go(link("jobs", "", { since: from.toISOString(), until: to.toISOString() }))} />
       )}
       <Section title="Since the beginning">
         <ul class="totals">
@@ -90,10 +89,10 @@ function Problems({ problems }: { problems: Trouble[] }) {
   );
 }
 
-function Number({ title, to, note, children }: { title: string; to: string; note: string; children: ComponentChildren }) {
+function Number({ title, to, note, warn = false, children }: { title: string; to: string; note: string; warn?: boolean; children: ComponentChildren }) {
   return (
     <li class="card">
-      <a href={to}><span class="figure-number">{children}</span><span class="figure-title">{title}</span></a>
+      <a href={to}><span class={warn ? "figure-number warn-text" : "figure-number"}>{children}</span><span class="figure-title">{title}</span></a>
       <span class="quiet">{note}</span>
     </li>
   );

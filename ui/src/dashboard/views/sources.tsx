@@ -1,6 +1,6 @@
 // Sources: what outside services allow, how they answer, and whether jobs may start.
 import { post } from "../../shared/api.ts";
-import { Strip } from "../charts/small.tsx";
+import { Minutes, Strip } from "../charts/small.tsx";
 import { useData } from "../data.ts";
 import { number, plural, rate } from "../format.ts";
 import { Ago, Empty, Head } from "../parts/bits.tsx";
@@ -37,15 +37,18 @@ export function Sources({ route }: { route: Route }) {
         {({ items }) => items.length === 0 ? (
           <Empty title="There is no source"><p>A source is an outside service that jobs call. Name it with <code>source=</code> of a task, and limit it:</p><pre>rowlock sources set NAME --concurrency 2 --rate 30/min</pre></Empty>
         ) : (
-          <table class="list">
-            <thead>
-              <tr>
-                <th scope="col">Source</th><th scope="col" class="number">Running</th><th scope="col" class="number wide">Rate</th>
-                <th scope="col" class="wide">Last hour</th><th scope="col" class="wide">Last answers</th><th scope="col"><span class="off-screen">Actions</span></th>
-              </tr>
-            </thead>
-            <tbody>{items.map((source) => <Row key={source.name} source={source} named={route.query["name"] === source.name} reload={data.reload} />)}</tbody>
-          </table>
+          <>
+            <table class="list">
+              <thead>
+                <tr>
+                  <th scope="col">Source</th><th scope="col">State</th><th scope="col" class="number">Running</th><th scope="col" class="number wide">Rate</th>
+                  <th scope="col" class="wide">Last hour</th><th scope="col" class="wide">Last answers</th><th scope="col"><span class="off-screen">Actions</span></th>
+                </tr>
+              </thead>
+              <tbody>{items.map((source) => <Row key={source.name} source={source} named={route.query["name"] === source.name} reload={data.reload} />)}</tbody>
+            </table>
+            <Minutes title="the last hour of each source" of={items.map(({ name, strip }) => ({ name, minutes: strip }))} />
+          </>
         )}
       </Loaded>
     </>
@@ -71,20 +74,29 @@ function Row({ source, named, reload }: { source: Source; named: boolean; reload
   return (
     <tr class={named ? "named" : undefined}>
       <th scope="row">
-        <a data-row href={link("jobs", "", { source: source.name })}>{source.name}</a> {source.isClass && <span class="quiet">class</span>}
-        <span class={`badge ${WORDS[source.state]}`}><Icon name={closed ? "pause" : "succeeded"} />{source.state}</span>
-        {source.pausedUntil && <span class="below quiet">until <Ago at={source.pausedUntil} /></span>}
+        <a data-row href={link("jobs", "", { source: source.name })}>{source.name}</a>
+        {source.isClass && <span class="below quiet">for each {source.name}:…</span>}
       </th>
+      <td class="one-line">
+        <span class={`badge ${WORDS[source.state]}`}><Icon name={closed ? "pause" : "succeeded"} />{source.state}</span>
+        {source.pausedUntil && <span class="below quiet">ends <Ago at={source.pausedUntil} /></span>}
+      </td>
       <td class="number">{number(source.running)}<span class="quiet"> / {source.concurrency ?? "∞"}</span></td>
       <td class="number wide">{source.rateLimitPerMinute ? `${rate(source.rateLimitPerMinute)}/min` : "–"}{source.tokens !== null && <span class="below quiet">{rate(source.tokens)} left</span>}</td>
-      <td class="wide"><Strip minutes={source.strip} label={`${source.name}: ${total(source, "succeeded")} succeeded and ${total(source, "failed")} failed in the last hour`} /></td>
-      <td class="wide">
-        <span class="below">good <Ago at={source.lastSuccessAt} none="never" /></span>
-        <span class="below">bad <Ago at={source.lastFailureAt} none="never" />{source.failureStreak > 1 && `, ${source.failureStreak} in a row`}</span>
-        {source.failureStreak > 0 && source.lastError && <span class="below bad-text">{source.lastError}</span>}
-      </td>
+      <td class="wide">{source.isClass ? <span class="quiet">–</span> : <Strip minutes={source.strip} label={`${source.name}: ${total(source, "succeeded")} succeeded and ${total(source, "failed")} failed in the last hour`} />}</td>
+      <td class="wide">{source.isClass ? <span class="quiet">–</span> : <Answers source={source} />}</td>
       <td class="row-actions">{session.mayChange && <button type="button" onClick={change}>{closed ? "Resume" : "Pause"}<span class="off-screen"> {source.name}</span></button>}</td>
     </tr>
+  );
+}
+
+function Answers({ source }: { source: Source }) {
+  return (
+    <>
+      <span class="below">good <Ago at={source.lastSuccessAt} none="never" /></span>
+      <span class="below">bad <Ago at={source.lastFailureAt} none="never" />{source.failureStreak > 1 && `, ${source.failureStreak} in a row`}</span>
+      {source.failureStreak > 0 && source.lastError && <span class="below bad-text">{source.lastError}</span>}
+    </>
   );
 }
 

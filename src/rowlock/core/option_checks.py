@@ -1,0 +1,127 @@
+"""Checks of options: each gets what a program gave and the option's name, and answers what is stored."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.policy import Backoff
+from rowlock.core.source import check_name
+
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+MAX_ATTEMPTS = 1_000_000
+MAX_KEY_BYTES = 512
+FIRST, END = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # times that jobs and ticks can have
+NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")  # half of a surrogate pair cannot be stored
+TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def name(value: Any, what: str) -> str:
+    """A name that can be stored and shown: 1–200 characters of UTF-8, none of them control characters."""
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise InvalidArguments(
+            f"{what} must be a string of 1–200 characters of UTF-8 without control characters, not {value!r:.250}"
+        )
+    return value
+
+
+def name_or_none(value: Any, what: str) -> str | None:
+    """A name, where there may be none."""
+    return None if value is None else name(value, what)
+
+
+def priority(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not MIN_PRIORITY <= value <= MAX_PRIORITY:
+        raise InvalidArguments(
+            f"{what} must be a whole number from {MIN_PRIORITY} (first) to {MAX_PRIORITY}, not {value!r}"
+        )
+    return value
+
+
+def attempts(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
+        raise InvalidArguments(f"{what} must be a whole number from 1, not {value!r}")
+    return value
+
+
+def backoff(value: Any, what: str) -> Backoff | None:
+    if value is not None and not isinstance(value, Backoff):
+        raise InvalidArguments(f"{what} must be fixed(…) or exponential(…), not {value!r}")
+    return value
+
+
+def seconds_or_none(value: Any, what: str) -> float | None:
+    return None if value is None else seconds(value, what)
+
+
+def source(value: Any, what: str) -> Any:
+    """A source's name; of a task also a function that derives it from the arguments of each job."""
+    return value if value is None or callable(value) else check_name(value)
+
+
+def as_given(value: Any, what: str) -> Any:
+    return value
+
+
+def on_lost(value: Any, what: str) -> str | None:
+    if value not in (None, "retry", "dead"):
+        raise InvalidArguments(f"{what} must be 'retry' or 'dead', not {value!r}")
+    return "dead" if value == "dead" else None
+
+
+def tags(value: Any, what: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
+        raise InvalidArguments(f"{what} must be a list of strings, not {value!r}")
+    return tuple(name(tag, "a tag") for tag in value)
+
+
+def batch(value: Any, what: str) -> str | None:
+    """A batch, given as itself or by its id."""
+    if value is None:
+        return None
+    try:
+        return str(uuid.UUID(str(getattr(value, "id", value))))
+    except ValueError:
+        raise InvalidArguments(f"{what} must be a batch or its id, not {value!r:.100}") from None
+
+
+def moment(value: Any, what: str) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidArguments(f"{what} must be a datetime with a time zone, not {value!r}")
+    if not FIRST <= value < END:
+        raise InvalidArguments(f"{what} must be in the years from 1970 to 2199, not {value.isoformat()}")
+    return value.astimezone(UTC)
+
+
+def unique(value: Any, what: str) -> str | None:
+    if isinstance(value, timedelta):
+        if seconds(value, what) <= 0:
+            raise InvalidArguments(f"{what} must be a time greater than zero, not {value!r}")
+        return "window"
+    if value not in (None, "until_done", "while_queued", "forever"):
+        raise InvalidArguments(f"{what} must be 'until_done', 'while_queued', 'forever' or a timedelta, not {value!r}")
+    return value  # type: ignore[no-any-return]
+
+
+def traceparent(value: Any, what: str) -> str | None:
+    if value is not None and (not isinstance(value, str) or not TRACEPARENT.fullmatch(value)):
+        raise InvalidArguments(f"{what} must be a W3C traceparent of 55 characters, not {value!r:.100}")
+    return value
+
+
+def key_text(value: Any) -> str:
+    """A unique key."""
+    if not isinstance(value, str) or not value or "\x00" in value:
+        raise InvalidArguments(f"key must be a string that is not empty, not {value!r:.100}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidArguments(f"key must be text that UTF-8 can encode, not {value!r:.100}") from None
+    if size > MAX_KEY_BYTES:
+        raise InvalidArguments(f"key has {size} bytes; at most {MAX_KEY_BYTES} are stored (hash a longer one)")
+    return value
