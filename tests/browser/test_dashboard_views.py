@@ -217,7 +217,7 @@ async def test_hostile_text_in_the_form_of_a_schedule_runs_nothing(shop: World, 
         shown.expect("status of 422")
         await page.get_by_role("button", name="New schedule").click()
         await page.get_by_role("combobox", name="Task").select_option("pages.render")
-        for text in HOSTILE[:6]:
+        for text in HOSTILE[:3]:
             for field in ("Name", "Rule", "Time zone"):
                 await page.get_by_label(field).fill(text)
             await page.get_by_role("button", name="Add").click()
