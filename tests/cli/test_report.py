@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cli.command import Cli, Inside
 from rowlock import Permanent, Rowlock
-from rowlock.core.options import NAME
+from rowlock.core.option_checks import NAME
 from rowlock.core.states import FINAL
 from rowlock.store import audit, look, tallies, workers
 from rowlock.store.audit import Actor

@@ -32,5 +32,5 @@ test("what is dead stands first, and the end of the batch last", () => {
 
 test("jobs that name each other as parents do not hang the page", () => {
   const { boxes } = draw([node("a", "b"), node("b", "a"), node("c", "c")]);
-  assert.ok(boxes.length >= 2);
+  assert.deepEqual(boxes.map(({ key }) => key), [BATCH, "c"]); // nobody made the circle: it hangs on nothing
 });

@@ -43,7 +43,6 @@ export function draw(nodes: Node[]): Drawing {
     children.set(above, [...(children.get(above) ?? []), node]);
   }
   const drawing: Drawing = { boxes: [], lines: [], depth: 0, rows: 0 };
-  const seen = new Set<string>(); // a circle cannot be, but must not hang the page
   let row = 0;
 
   function put(key: string, jobs: Node[], depth: number): Box {
@@ -55,8 +54,7 @@ export function draw(nodes: Node[]): Drawing {
   }
   /** Draw what hangs on a box, beside it; a single box moves to the middle of that. */
   function hang(box: Box, above: string[]): void {
-    const below = above.flatMap((key) => children.get(key) ?? []).filter(({ jobId }) => !seen.has(jobId));
-    below.forEach(({ jobId }) => seen.add(jobId));
+    const below = above.flatMap((key) => children.get(key) ?? []);
     if (below.length === 0) return;
     const after = row;
     row = box.row;
@@ -82,7 +80,7 @@ export function draw(nodes: Node[]): Drawing {
 function groups(nodes: Node[], children: Map<string, Node[]>): Node[][] {
   const alike = new Map<string, Node[]>();
   for (const node of nodes) {
-    const key = node.kind === "onEnd" ? node.jobId : shape(node, children, new Set());
+    const key = node.kind === "onEnd" ? node.jobId : shape(node, children);
     alike.set(key, [...(alike.get(key) ?? []), node]);
   }
   const place = (jobs: Node[]): number => (jobs[0]?.kind === "onEnd" ? 2 : jobs.some(({ state }) => state === "dead") ? 0 : 1);
@@ -90,8 +88,7 @@ function groups(nodes: Node[], children: Map<string, Node[]>): Node[][] {
 }
 
 /** A job's task and those of the jobs that it led to. */
-function shape(node: Node, children: Map<string, Node[]>, above: Set<string>): string {
-  if (above.has(node.jobId)) return "";
-  const inner = (children.get(node.jobId) ?? []).map((child) => shape(child, children, new Set([...above, node.jobId])));
+function shape(node: Node, children: Map<string, Node[]>): string {
+  const inner = (children.get(node.jobId) ?? []).map((child) => shape(child, children));
   return `${node.task}(${inner.sort().join()})`;
 }

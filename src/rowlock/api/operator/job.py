@@ -143,11 +143,9 @@ async def _links(service: Service, job: Job) -> dict[str, Any]:
     batch = await service.look(batches.get(job.batch_id)) if job.batch_id is not None else None
     living = {one.id: one.alive for one in await service.look(workers.workers())} if job.locked_by is not None else {}
     relatives = await service.look(family.of_job(job.id))
-    children = [job_link(one) for one in relatives.children]
     return {
         "parent": None if relatives.parent is None else job_link(relatives.parent),
-        "children": children,
-        "followUps": children,  # the name that pages of an older version read
+        "children": [job_link(one) for one in relatives.children],
         "childCount": {"count": relatives.number.count, "exact": relatives.number.exact},
         "batch": _batch_link(batch),
         "endedBatch": _batch_link(await _ended_batch(service, job)),

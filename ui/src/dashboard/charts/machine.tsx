@@ -86,13 +86,12 @@ function lay(width: number): Layout {
 function Arrow({ way: { from, to, times }, layout }: { way: Way; layout: Layout }) {
   const [a, b, bend] = ends(from, to, layout);
   const lit = times > 0;
-  const back = from === "running" && (to === "retryable" || to === "queued"); // its number stands on the other side
-  const [x, y] = [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2];
-  const place = layout.upright ? { x: x + (back ? 12 : -12), y: y + 4 } : { x, y: y + (back ? 15 : -6) };
+  const back = from === "running" && (to === "retryable" || to === "queued"); // its number stands below it
+  const place = { x: (a[0] + b[0]) / 2, y: (a[1] + b[1]) / 2 + (back ? 15 : -6) };
   return (
     <g class={lit ? "way lit" : "way"}>
       <path d={`M${a[0]},${a[1]}C${bend(a)} ${bend(b)} ${b[0]},${b[1]}`} marker-end={lit ? "url(#arrow-lit)" : "url(#arrow)"} />
-      {times > 1 && <text {...place} text-anchor="middle">{times}×</text>}
+      {times > 1 && !layout.upright && <text {...place} text-anchor="middle">{times}×</text>}
     </g>
   );
 }

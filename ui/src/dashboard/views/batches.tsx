@@ -86,7 +86,7 @@ function Bar({ batch }: { batch: Batch }) {
   let x = 0;
   return (
     <>
-      <svg class="batch-bar" width={WIDE} height="10" role="img" aria-label={`${batch.name}: ${batch.succeeded} succeeded, ${batch.dead} dead, ${batch.cancelled} cancelled of ${batch.total}`}>
+      <svg class="batch-bar" viewBox={`0 0 ${WIDE} 10`} width={WIDE} height="10" preserveAspectRatio="none" role="img" aria-label={`${batch.name}: ${batch.succeeded} succeeded, ${batch.dead} dead, ${batch.cancelled} cancelled of ${batch.total}`}>
         <rect class="fill none" width={WIDE} height="10" rx="3" />
         {(["succeeded", "dead", "cancelled"] as const).map((state) => {
           const wide = batch.total === 0 ? 0 : (batch[state] / batch.total) * WIDE;
