@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from rowlock import Context, Permanent, Rowlock
+from rowlock.api import service
 from rowlock.api.server import serving
 from rowlock.api.service import Service
 from rowlock.core.config import load_settings
@@ -137,6 +138,12 @@ class Socket:
 
 
 Serve = Callable[..., AbstractAsyncContextManager[Api]]
+
+
+@pytest.fixture(autouse=True)
+def patient_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, what takes milliseconds may take longer than the two seconds that operators' reads have."""
+    monkeypatch.setattr(service, "LOOK_SECONDS", 30.0)
 
 
 @pytest.fixture

@@ -125,20 +125,26 @@ async def test_what_cannot_be_done_is_a_documented_problem(
         ("sources/api:shop", {"concurrency": 1}),
         ("sources/api:shop/pause", {}),
         ("queues/default/pause", None),
+        ("batches/{batch}/cancel", None),
         ("jobs", {"task": "add", "args": {"a": 1}}),
     ],
 )
 async def test_what_cannot_be_written_into_the_audit_is_not_done(api: Api, path: str, body: object) -> None:
     operator = await api.token(None, "operator")
     await api.app.sources.set("api:shop", concurrency=5)
+    async with api.app.batch("nightly") as batch:
+        await api.app.get_task("add").using(batch=batch).enqueue(a=1)
     async with api.app.transaction() as transaction:
         await transaction.execute(
             "CREATE TRIGGER full BEFORE INSERT ON rowlock_audit BEGIN SELECT RAISE(ABORT, 'the audit is full'); END"
         )
+    path = path.format(batch=batch.id)
     assert (await api.ask("POST", f"/api/operator/{path}", operator, body))[0] == 500
+    assert (await batch.refresh()).record.state != "cancelled"
     source = await api.app.sources.get("api:shop")
     assert (source.concurrency, source.paused_until) == (5, None)
-    assert (await api.ask("GET", "/api/operator/queues", operator))[1]["items"] == []
+    (queue,) = (await api.ask("GET", "/api/operator/queues", operator))[1]["items"]
+    assert (queue["queued"], queue["paused"]) == (1, False)
 
 
 @pytest.mark.parametrize(

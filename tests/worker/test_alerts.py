@@ -14,6 +14,8 @@ from rowlock.core.errors import ConfigError
 from rowlock.store import Store, alerts, workers
 from rowlock.worker import alerts as module
 from rowlock.worker.alerts import Alerts, alerting
+from rowlock.worker.public_web import web_target
+from rowlock.worker.signed_post import Way, post
 from support.receiver import Receiver, receiving
 
 SECRET = "whsec_" + "QUJD" * 8
@@ -211,6 +213,18 @@ async def test_a_private_address_is_refused_at_the_start_and_when_it_is_connecte
     (message,) = await store.run(alerts.unsent(10))
     assert "not a public address" in (message.last_error or "")
     assert receiver.got == []
+
+
+@pytest.mark.parametrize("private", [False, True])
+async def test_a_dns_that_does_not_answer_counts_for_the_time_of_a_request(private: bool) -> None:
+    async def never(host: str) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    target = web_target("https://alerts.example/")
+    async with asyncio.timeout(30):
+        with pytest.raises(TimeoutError):
+            await post(target, b"", {}, 0.05, private=private, way=Way(resolve=never))
 
 
 async def test_a_server_notices_that_no_worker_lives_and_a_worker_that_one_does(

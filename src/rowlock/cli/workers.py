@@ -33,14 +33,14 @@ def list_workers(target: DataTarget) -> None:
 @verbs.command("drain")
 @grouped_options
 def drain_worker(worker: WorkerId, target: DataTarget) -> None:
-    """Ask a worker to take no more jobs, and to end its process after the jobs that it runs."""
+    """Ask a worker to take no more jobs. It ends its process after the jobs that it runs."""
     _ask(target, worker, "drain", "takes no more jobs and ends after those that it runs")
 
 
 @verbs.command("stop")
 @grouped_options
 def stop_worker(worker: WorkerId, target: DataTarget) -> None:
-    """Ask a worker to give back the jobs that it runs, which uses up no try, and to end its process now."""
+    """Ask a worker to end now. It gives back the jobs that it runs, which uses up no try."""
     _ask(target, worker, "stop", "gives back the jobs that it runs and ends")
 
 

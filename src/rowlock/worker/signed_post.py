@@ -52,17 +52,22 @@ async def post(
 ) -> aiohttp.ClientResponse:
     """Send a request; returns the answer, of which status and headers may be read. Raises TimeoutError, OSError,
     aiohttp.ClientError, or AddressRefused for an address that is not public unless `private` allows it."""
-    if private:
-        address = (await system_resolve(target.host.strip("[]")))[0]
-        way = way or Way(dial=_any_socket)
-    else:
-        way = way or Way()
-        address = await public_address(target, way.resolve)
+    async with asyncio.timeout(seconds):  # also for the DNS, which may hang
+        way = way or (Way(dial=_any_socket) if private else Way())
+        if private:
+            address = (await way.resolve(target.host.strip("[]")))[0]
+        else:
+            address = await public_address(target, way.resolve)
+        return await _post_to(address, target, body, headers, way)
+
+
+async def _post_to(
+    address: str, target: WebTarget, body: bytes, headers: dict[str, str], way: Way
+) -> aiohttp.ClientResponse:
     connector = aiohttp.TCPConnector(
         socket_factory=way.dial, use_dns_cache=False, force_close=True, happy_eyeballs_delay=None
     )
     async with (
-        asyncio.timeout(seconds),
         aiohttp.ClientSession(connector=connector, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()) as session,
         session.post(
             URL(target.at(address), encoded=True),

@@ -96,6 +96,8 @@ async def cancel_batch(service: Serving, actor: Acting, batch_id: BatchId) -> di
     """Cancel what is left of a batch; running jobs are asked to stop."""
     with refusing():
         batch = await service.client.find_batch(batch_id)
+        async with service.client.transaction() as transaction:  # both or neither; its jobs follow, in parts
+            if await transaction.run(batches.mark_cancelled(batch.id)):
+                await transaction.run(audit.write_alone(actor, "batches.cancel", batch.id, {"name": batch.name}))
         await batch.cancel()
-        await service.run(audit.write_alone(actor, "batches.cancel", batch.id, {"name": batch.name}))
         return record((await batch.refresh()).record, service.zone)
