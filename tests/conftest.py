@@ -107,7 +107,8 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-LONG = ("races/processes", "browser", "apps", "worker", "docs", "cli", "races", "typing")
+# Folders, the one with the longest tests first.
+LONG = ("races/processes", "browser", "api", "apps", "worker", "docs", "cli", "races", "typing", "conformance")
 
 
 @pytest.hookimpl(trylast=True)
@@ -118,6 +119,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((n for n, part in enumerate(LONG) if f"/tests/{part}/" in str(item.path)), len(LONG))
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and what they import stay to the end: no collection of garbage need look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

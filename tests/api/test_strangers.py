@@ -1,5 +1,6 @@
 """Strangers see nothing: every route asks who it is, and a foreign job is answered like a missing one."""
 
+import functools
 import time
 from statistics import median
 
@@ -25,6 +26,7 @@ ONE_JOB = {
 }
 
 
+@functools.cache
 def routes() -> list[tuple[str, str]]:
     """Every route of the API, by method and path."""
     paths = build(Rowlock("sqlite:///unused.db")).openapi()["paths"]

@@ -60,7 +60,7 @@ def test_a_batch_is_listed_shown_and_followed_to_its_end(cli: Cli, here: Inside)
     assert ended["last_error"].startswith("ValueError: ")
     times = [datetime.fromisoformat(ended[name]) for name in ("created_at", "started_at", "finished_at")]
     assert times == sorted(times)
-    text = cli.out("batches", "show", first)
+    text = here.out("batches", "show", first)
     assert "Batch 'import' failed at " in text
     assert ": of 3 jobs 2 succeeded, 1 dead." in text
     assert "it broke" in text

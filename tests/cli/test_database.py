@@ -88,7 +88,7 @@ def test_doctor_finds_work_that_nobody_does(cli: Cli, here: Inside) -> None:
     here.out("queues", "pause", "default")
     worker = cli.start("worker", "--app", "shop")
     worker.wait_for("Worker started: ")
-    told = cli.run("doctor", code=1).stdout
+    told = here.run("doctor", code=1).stdout
     assert "fail  tasks     no worker of 'default' has the task 'mystery'; jobs waiting: 1" in told
     assert "warn  queues    no worker serves 'nowhere'; jobs waiting: 1" in told
     assert "warn  queues    'default' has been paused since" in told

@@ -18,7 +18,7 @@ def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, h
     wait_until(lambda: len(here.json("jobs", "list", "--state", "succeeded,dead")) == 2, "both jobs end")
     assert worker.stop() == 0
 
-    assert [job["id"] for job in cli.json("jobs", "list")] == [dead, done]
+    assert [job["id"] for job in here.json("jobs", "list")] == [dead, done]
     for words in (["--state", "dead"], ["--task", "boom"], ["--queue", "default", "--limit", "1"]):
         assert [job["id"] for job in here.json("jobs", "list", *words)] == [dead]
     for words in (["--owner", "ana"], ["--tag", "x"], ["--state", "succeeded", "--since", "1h"]):
@@ -31,15 +31,15 @@ def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, h
     (attempt,) = story["attempts"]
     assert (attempt["outcome"], attempt["error_code"]) == ("failed", "ValueError")
     assert story["explain"]["reason"] == "finished"
-    text = cli.out("jobs", "show", dead)
+    text = here.out("jobs", "show", dead)
     assert "state       dead" in text
     assert f" s on {attempt['worker']}: ValueError: it broke\n" in text
     assert "result      2" in here.out("jobs", "show", done)
     assert here.out("jobs", "explain", dead).startswith("It died at ")
 
     assert cli.out("jobs", "retry", dead) == "retried 1 job"
-    assert "No live worker serves its queue" in cli.out("jobs", "explain", dead)
-    assert cli.out("jobs", "cancel", dead) == "cancelled 1 job"
+    assert "No live worker serves its queue" in here.out("jobs", "explain", dead)
+    assert here.out("jobs", "cancel", dead) == "cancelled 1 job"
     again = here.json("jobs", "show", dead)
     assert (again["state"], again["attempt"]) == ("cancelled", 1)
 
@@ -73,7 +73,7 @@ def test_changes_by_filter_are_counted_first_and_need_a_yes(cli: Cli, here: Insi
     assert "the filter matches 3 jobs: add --yes" in cli.error("jobs", "cancel", "--queue", "other", code=2)
     assert {job["state"] for job in here.json("jobs", "list")} == {"queued"}
 
-    assert cli.out("jobs", "cancel", "--queue", "other", "--yes") == "cancelled 3 jobs"
+    assert here.out("jobs", "cancel", "--queue", "other", "--yes") == "cancelled 3 jobs"
     assert (
         here.out("jobs", "retry", "--queue", "other", "--yes") == "no jobs were changed"
     )  # only dead ones, unless told

@@ -54,13 +54,13 @@ def test_a_schedule_is_added_listed_changed_paused_resumed_run_and_removed(cli: 
     said = cli.out(*ADD, "--cron", "0 3 * * *", "--zone", "Asia/Seoul", "--missed", "all")
     assert said.startswith("s is on: ")
     assert "03:00" in said
-    row = named(cli, "s")
+    row = named(here, "s")
     assert (row["task"], row["args"], row["zone"], row["missed"]) == ("greet", {"name": "ana"}, "Asia/Seoul", "all")
     assert (row["state"], row["origin"], row["last_tick"], row["last_state"]) == ("on", "runtime", None, None)
     assert "Asia/Seoul" in row["words"]
     coming = moments(row["next"])
     assert [(tick.astimezone(UTC).hour, tick.minute) for tick in coming] == [(18, 0)] * 3
-    table = cli.out("schedules", "list").splitlines()
+    table = here.out("schedules", "list").splitlines()
     assert table[0].split()[:3] == ["name", "state", "words"]
     assert row["words"] in table[1], "the list shows the rule in words"
 
@@ -101,7 +101,7 @@ def test_dispatch_fires_what_the_code_the_config_and_an_operator_have(cli: Cli, 
     (cli.folder / "rowlock.yaml").write_text(
         "schedules:\n  configured: {handler_name: greet, handler_params: {name: bo}, every: 1s, max_retry: 3}\n"
     )
-    cli.run(*ADD, "--every", "1s")
+    here.run(*ADD, "--every", "1s")
     dispatcher = cli.start("dispatch", *APP)
     dispatcher.wait_for("Dispatcher started")
 
@@ -122,7 +122,7 @@ def test_dispatch_fires_what_the_code_the_config_and_an_operator_have(cli: Cli, 
 
 
 def test_up_dispatches_and_works_in_one_process(cli: Cli, here: Inside) -> None:
-    cli.run(*ADD, "--every", "1s")
+    here.run(*ADD, "--every", "1s")
     running = cli.start("up", *APP)
     wait_until(lambda: named(here, "s")["last_state"] == "succeeded", "a tick whose job succeeded")
     assert running.stop() == 0
@@ -144,9 +144,9 @@ rowlock.store.schedules.fire = fire
 """
 
 
-def test_up_ends_when_its_dispatcher_has_died(cli: Cli) -> None:
+def test_up_ends_when_its_dispatcher_has_died(cli: Cli, here: Inside) -> None:
     (cli.folder / "sick.py").write_text(SICK)
-    cli.run(*ADD, "--every", "1s")
+    here.run(*ADD, "--every", "1s")
     running = cli.start("up", "--app", "sick")
     assert running.process.wait(30) == 1
     assert "Worker stopped" in running.log, "it was not stopped gracefully"
@@ -277,8 +277,8 @@ def test_mistakes_in_the_config_are_told_and_the_other_schedules_go_on(cli: Cli,
 
 
 def test_a_rule_that_this_version_cannot_read_is_shown_as_broken_and_hides_no_other(cli: Cli, here: Inside) -> None:
-    cli.run(*ADD, "--every", "1h")
-    cli.run("schedules", "add", "t", "greet", "name=bo", "--every", "1h", *APP)
+    here.run(*ADD, "--every", "1h")
+    here.run("schedules", "add", "t", "greet", "name=bo", "--every", "1h", *APP)
     spoil = "UPDATE {}schedules SET rule = 'whenever' WHERE id = 's'"
     url = cli.env["ROWLOCK_DATABASE_URL"]
     if url.startswith("sqlite"):
@@ -290,6 +290,6 @@ def test_a_rule_that_this_version_cannot_read_is_shown_as_broken_and_hides_no_ot
 
         with psycopg.connect(url) as connection:
             connection.execute(spoil.format("rowlock."))
-    assert (named(cli, "t")["state"], named(cli, "s")["next"]) == ("on", [])
-    assert "whenever" in cli.out("schedules", "list")
+    assert (named(here, "t")["state"], named(here, "s")["next"]) == ("on", [])
+    assert "whenever" in here.out("schedules", "list")
     assert "whenever" in here.error("schedules", "next", "s", code=2)

@@ -67,11 +67,11 @@ def source(command: Cli | Inside, name: str) -> dict[str, Any]:
 
 def test_limits_are_set_listed_changed_and_taken_back(cli: Cli, here: Inside) -> None:
     assert cli.out(*EBAY) == "api:ebay is open: concurrency 4, rate 30/min, burst 5"
-    ebay = source(cli, "api:ebay")
+    ebay = source(here, "api:ebay")
     assert (ebay["concurrency"], ebay["rate_limit_per_minute"], ebay["burst"]) == (4, 30, 5)
     assert (ebay["enabled"], ebay["set_by"], ebay["running"]) == (True, "operator", 0)
 
-    table = [line.split() for line in cli.out("sources", "list").splitlines()]
+    table = [line.split() for line in here.out("sources", "list").splitlines()]
     assert table[0][:5] == ["name", "state", "running", "concurrency", "rate"]
     assert [row[0] for row in table[1:]] == ["api", "api:ebay", "domain"]
     assert table[2][1:5] == ["open", "0", "4", "30/min"]
@@ -109,7 +109,7 @@ def test_a_source_has_the_documented_fields_and_they_follow_what_happens(cli: Cl
     why = here.json("jobs", "explain", waiting)
     assert (why["reason"], why["state"]) == ("breaker", "queued")
     assert datetime.fromisoformat(why["waits_until"]) > datetime.fromisoformat(broken["last_failure_at"])
-    assert "`rowlock sources resume api:ebay` opens it now" in cli.out("jobs", "explain", waiting)
+    assert "`rowlock sources resume api:ebay` opens it now" in here.out("jobs", "explain", waiting)
     assert here.out("sources", "resume", "api:ebay").startswith("api:ebay is open")
     wait_until(lambda: here.json("jobs", "show", waiting)["state"] == "succeeded", "it goes on")
     assert source(here, "api:ebay")["failure_streak"] == 0
@@ -133,7 +133,7 @@ def test_a_paused_source_keeps_its_jobs_queued_until_it_goes_on(cli: Cli, here: 
     assert cli.out("sources", "resume", "api:ebay") == "api:ebay is open: no limits"
     wait_until(lambda: here.json("jobs", "show", job)["state"] == "succeeded", "it goes on")
 
-    assert cli.out("sources", "pause", "api:ebay", "--for", "10m") == "api:ebay is paused: no limits"
+    assert here.out("sources", "pause", "api:ebay", "--for", "10m") == "api:ebay is paused: no limits"
     job = here.out("enqueue", "buy", *APP)
     why = here.json("jobs", "explain", job)
     until = datetime.fromisoformat(source(here, "api:ebay")["paused_until"])
@@ -169,7 +169,7 @@ def test_a_running_worker_heeds_a_limit_and_its_change(cli: Cli, here: Inside) -
     second = held("second")
     why = here.json("jobs", "explain", second)
     assert (why["reason"], why["busy_with"], why["state"]) == ("saturated", [first], "queued")
-    assert cli.out("jobs", "explain", second).startswith(
+    assert here.out("jobs", "explain", second).startswith(
         f"Its source 'api:ebay' runs 1 of 1 jobs that it may: {first} on "
     )
     assert source(here, "api:ebay")["running"] == 1
@@ -197,7 +197,7 @@ def test_sources_that_refuse_are_listed_as_block_candidates(cli: Cli, here: Insi
     (candidate,) = here.json("sources", "list", "--candidates", "2")
     assert (candidate["name"], candidate["refusals"], candidate["refusal_code"]) == ("api:ebay", 2, "HTTP_403")
     assert (candidate["enabled"], candidate["failure_streak"]) == (True, 0)
-    assert cli.out("sources", "list", "--candidates", "2").splitlines()[1].split()[:3] == ["api:ebay", "2", "HTTP_403"]
+    assert here.out("sources", "list", "--candidates", "2").splitlines()[1].split()[:3] == ["api:ebay", "2", "HTTP_403"]
     assert here.out("sources", "list", "--candidates", "3") == "no sources"
 
     here.run("sources", "set", "api", "--block-after", "3")

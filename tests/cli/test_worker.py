@@ -39,7 +39,7 @@ def test_a_worker_runs_what_the_command_enqueues_and_stops_on_sigterm(cli: Cli, 
     assert here.json("enqueue", "add", "a=1", "--wait")["result"] == 2
     failed = cli.error("enqueue", "boom", "text=no way", "--app", "shop", "--wait", code=1)
     assert re.fullmatch(r"job \S+ is dead: ValueError: .*no way", failed)
-    (alive,) = cli.json("workers", "list")
+    (alive,) = here.json("workers", "list")
     assert (alive["alive"], alive["pid"], alive["queues"]) == (True, worker.process.pid, ["default"])
     assert worker.stop() == 0
     assert re.search(r"INFO rowlock.worker Job \S+ completed in \d+\.\ds job_duration_ms=", worker.log)
@@ -70,20 +70,22 @@ def test_settings_reach_the_worker_from_flags_environment_and_file(lite: Cli) ->
     assert worker.stop() == 0
 
 
-def test_a_killed_worker_process_is_started_again_a_drained_one_is_not_and_all_stop_together(cli: Cli) -> None:
+def test_a_killed_worker_process_is_started_again_a_drained_one_is_not_and_all_stop_together(
+    cli: Cli, here: Inside
+) -> None:
     beat = {"ROWLOCK_WORKER__HEARTBEAT_SECONDS": "0.5"}
     supervisor = cli.start("worker", "--app", "shop", "--processes", "2", WORKER_ID="box", **beat)
     supervisor.wait_for("Worker started: ", times=2)
-    assert len({worker["id"] for worker in cli.json("workers", "list")}) == 2
+    assert len({worker["id"] for worker in here.json("workers", "list")}) == 2
     first, second = started(supervisor.log)
     os.kill(first, signal.SIGKILL)
     supervisor.wait_for("Worker started: ", times=3)
     third = started(supervisor.log)[2]
     assert f"ended with code {-signal.SIGKILL}" in supervisor.log
-    drained = next(worker["id"] for worker in cli.json("workers", "list") if worker["pid"] == second)
+    drained = next(worker["id"] for worker in here.json("workers", "list") if worker["pid"] == second)
     assert cli.out("workers", "drain", drained).endswith("ends after those that it runs, from its next heartbeat on")
     supervisor.wait_for("it is not started again")
-    assert cli.out("enqueue", "add", "a=1", "--app", "shop", "--wait") == "2"  # by the other
+    assert here.out("enqueue", "add", "a=1", "--app", "shop", "--wait") == "2"  # by the other
     assert supervisor.stop() == 0
     assert started(supervisor.log) == [first, second, third]
     assert not any(psutil.pid_exists(pid) for pid in (first, second, third))

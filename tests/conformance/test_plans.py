@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from rowlock.core.clock import FakeClock
-from rowlock.store import claim, jobs, leases, migrate, sourced_claim
+from rowlock.store import claim, jobs, leases, migrate, reads, sourced_claim
 from rowlock.store.claim import Lane
 from rowlock.store.engines.postgres import HOT
 from rowlock.store.engines.queries import Query, bind, load
@@ -269,6 +269,11 @@ def ids(count: int = BATCH) -> list[tuple[str]]:
 
 FEW = [(numbered(FIRST_FINISHED + n),) for n in range(10)]  # what an operator or a lost lease asks for
 
+# All jobs that a job has made, page by page.
+CHILDREN = {"id": reads.LAST_ID, "low": numbered(0), "n": 50, "skip": 999} | reads.params(
+    reads.JobFilter(parent=numbered(1))
+)
+
 
 # name -> its parameters, and the index without which it would read what is not its business.
 STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
@@ -302,6 +307,10 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "children_of": ({"job_id": numbered(1), "n": 50}, "jobs_live_parent"),
     "count_children": ({"job_id": numbered(1), "n": 1000}, "jobs_live_parent"),
     "children_of_many": ({"asked": ids(), "n": 200}, "jobs_live_parent"),
+    "edge_live_parent": (CHILDREN, "jobs_live_parent"),
+    "look_live_parent": (CHILDREN, "jobs_live_parent"),
+    "look_finished_parent": (CHILDREN, None),
+    "by_state_finished_parent": (CHILDREN, None),
     "batch_members": ({"batch_id": BATCH_ID, "n": 200}, "jobs_live_batch"),
     "batch_left": ({"batch_id": BATCH_ID, "n": 100}, "jobs_live_batch"),
     "source_running": ({"source": "domain:1", "n": 10}, "jobs_live_slots"),

@@ -1,11 +1,10 @@
 """The page about the job API works as written: its commands in a shell, its script in a JavaScript engine."""
 
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,43 +17,40 @@ from support.parts import PARTS
 PAGE = ROOT / "docs" / "how-to" / "job-api.md"
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+ADDRESS = re.compile(r"API at http://127\.0\.0\.1:(\d+)")  # in the server's log
+START_SECONDS = 60
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "films.py").write_text(blocks(PAGE, "python")[0][1])
-    commands = tmp_path / "bin"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("films")
+    (folder / "films.py").write_text(blocks(PAGE, "python")[0][1])
+    commands = folder / "bin"
     commands.mkdir()
     (commands / "rowlock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rowlock "$@"\n')
     (commands / "rowlock").chmod(0o755)
-    return tmp_path
+    return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def variables(folder: Path) -> dict[str, str]:
     return environment(PATH=f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.fixture
-def serving(folder: Path, variables: dict[str, str], port: int) -> Iterator[int]:
-    """The page's first command, on a port of its own."""
-    command = [sys.executable, "-m", "rowlock", "up", "--app", "films", "--port", str(port)]
-    process = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+@pytest.fixture(scope="module")
+def serving(folder: Path, variables: dict[str, str]) -> Iterator[int]:
+    """The page's first command; the system chooses the port, which no other program can take before the server does."""
+    command = [sys.executable, "-m", "rowlock", "up", "--app", "films", "--port", "0"]
+    log = folder / "up.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=output, stderr=output)
     try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5)
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-                assert process.poll() is None
-        yield port
+        deadline = time.monotonic() + START_SECONDS
+        while (found := ADDRESS.search(log.read_text())) is None:
+            assert time.monotonic() < deadline, log.read_text()
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        yield int(found[1])
     finally:
         process.terminate()
         process.wait(40)

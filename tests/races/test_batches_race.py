@@ -12,6 +12,7 @@ from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.store import Store, batches, jobs
 from rowlock.store.adding import NewRow
+from rowlock.store.engines import connector
 from rowlock.store.ids import new_id
 from support.app_rig import app, rig, t
 from support.interleave import GATE, Actor, closed_gate, orders, play, watching
@@ -106,6 +107,13 @@ async def test_the_last_two_outcomes_leave_no_batch_that_nobody_ends(
         assert await reports_of(rig, batch) == 1
 
 
+@pytest.fixture
+def short_lock_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For stores that are opened from now on."""
+    monkeypatch.setitem(connector.SETTINGS, "lock_timeout", "1s")
+
+
+@pytest.mark.usefixtures("short_lock_waits")
 @pytest.mark.parametrize(("waits", "table"), [("the seal", "batches"), ("the settle", "batch_counts")])
 async def test_a_seal_and_the_last_outcome_at_the_same_moment_end_the_batch(
     app: Rowlock, t: Any, rig: Rig, watcher: Any, report: Any, waits: str, table: str

@@ -31,6 +31,7 @@ def nodes() -> list[ast.AST]:
     return [node for text in files for node in ast.walk(ast.parse(text))]
 
 
+@cache
 def called_names() -> set[str]:
     """The names in every `Call("…")` of the package, as patterns: a name may be put together from parts."""
     calls = [node for node in nodes() if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Call"]

@@ -4,7 +4,9 @@ What a test has changed beyond rows (a table, a function, a setting), or still u
 """
 
 import os
+import time
 import uuid
+from typing import Any
 
 import psycopg
 
@@ -44,13 +46,16 @@ USED_TABLES = """
 """
 
 
+LEAVE_SECONDS = 0.5  # how long the sessions of a test that is over may take to end
+
+
 class CleanDatabases:
-    """Copies of one template."""
+    """Copies of one template. A session to each is kept: a new one would read the catalog anew for every test."""
 
     def __init__(self, server: PostgresDatabases, template: str) -> None:
         self._server, self._template = server, template
         self._free: list[str] = []
-        self._made: set[str] = set()
+        self._made: dict[str, psycopg.Connection[tuple[Any, ...]] | None] = {}  # name -> our session
         self._shape, self._seeds = "", list[tuple[str, list[str]]]()
 
     def take(self) -> str:
@@ -59,40 +64,67 @@ class CleanDatabases:
             return self._free.pop()
         name = f"rowlock_test_{os.getpid()}_{uuid.uuid4().hex[:12]}"
         self._server.create_database(name, template=self._template)
-        self._made.add(name)
+        self._made[name] = None
         if not self._shape:
-            self._learn(name)
+            self._learn(self._session(name))
         return name
-
-    def _learn(self, name: str) -> None:
-        with psycopg.connect(self._server.database_url(name), autocommit=True) as connection:
-            for (table,) in connection.execute(USED_TABLES).fetchall():
-                rows = [row[0] for row in connection.execute(f"SELECT to_jsonb(t)::text FROM {table} t")]
-                self._seeds.append((table, rows))
-            self._shape = str(connection.execute(SHAPE).fetchone())
 
     def give_back(self, name: str) -> None:
         """Empty it for the next test, or drop it."""
-        with psycopg.connect(self._server.database_url(name), autocommit=True) as connection:
-            busy = connection.execute(BUSY).fetchone() != (False,)
-            if not busy and str(connection.execute(SHAPE).fetchone()) == self._shape:
-                used = ", ".join(table for (table,) in connection.execute(USED_TABLES))
-                if used:
-                    connection.execute(f"TRUNCATE {used} CASCADE")
-                connection.execute("DELETE FROM pg_statistic WHERE starelid >= 16384")
-                for table, rows in self._seeds:
-                    for row in rows:
-                        connection.execute(
-                            f"INSERT INTO {table} SELECT * FROM jsonb_populate_record(NULL::{table}, %s::jsonb)", [row]
-                        )
-                self._free.append(name)
-                return
-        self._drop(name)
-
-    def _drop(self, name: str) -> None:
-        self._server.drop_database(name)
-        self._made.discard(name)
+        try:
+            clean = self._empty(self._session(name))
+        except psycopg.OperationalError:  # the test has ended all sessions of its database, ours too
+            self._leave(name)
+            clean = self._empty(self._session(name))
+        if clean:
+            self._free.append(name)
+        else:
+            self._drop(name)
 
     def close(self) -> None:
         for name in list(self._made):
             self._drop(name)
+
+    def _session(self, name: str) -> psycopg.Connection[tuple[Any, ...]]:
+        session = self._made[name]
+        if session is None:
+            session = psycopg.connect(self._server.database_url(name), autocommit=True)
+            self._made[name] = session
+        return session
+
+    def _learn(self, session: psycopg.Connection[tuple[Any, ...]]) -> None:
+        for (table,) in session.execute(USED_TABLES).fetchall():
+            rows = [row[0] for row in session.execute(f"SELECT to_jsonb(t)::text FROM {table} t")]
+            self._seeds.append((table, rows))
+        self._shape = str(session.execute(SHAPE).fetchone())
+
+    def _empty(self, session: psycopg.Connection[tuple[Any, ...]]) -> bool:
+        """Whether the database is now as good as new."""
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while session.execute(BUSY).fetchone() != (False,):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        if str(session.execute(SHAPE).fetchone()) != self._shape:
+            return False
+        used = ", ".join(table for (table,) in session.execute(USED_TABLES))
+        if used:
+            session.execute(f"TRUNCATE {used} CASCADE")
+        session.execute("DELETE FROM pg_statistic WHERE starelid >= 16384")
+        for table, rows in self._seeds:
+            for row in rows:
+                session.execute(
+                    f"INSERT INTO {table} SELECT * FROM jsonb_populate_record(NULL::{table}, %s::jsonb)", [row]
+                )
+        return True
+
+    def _drop(self, name: str) -> None:
+        self._leave(name)
+        self._server.drop_database(name)
+        del self._made[name]
+
+    def _leave(self, name: str) -> None:
+        session = self._made[name]
+        if session is not None:
+            session.close()
+        self._made[name] = None

@@ -251,6 +251,18 @@ class Race:
         await until(lambda: len(self.noted(kind, job)) >= count, within, self.story)
         return self.noted(kind, job)
 
+    async def until_at_work(self, worker: Worker, kept: int = 50) -> None:
+        """Wait until this worker has begun more jobs than it has ended. There is always something for it to begin: the
+        others may be quicker."""
+
+        async def at_work() -> bool:
+            if self.live() < kept:
+                await self.enqueue("work", kept, ms=400, options={"max_attempts": 1})
+            mine = Counter(entry.kind for entry in self.entries() if entry.worker == str(worker.pid))
+            return mine["start"] > mine["end"]
+
+        await until(at_work, PATIENCE, self.story)
+
     def story(self) -> str:
         """Where everything stands, for a failure."""
         left = self.query(

@@ -15,12 +15,14 @@ from rowlock.api import dashboard, health, jobs, live, metrics, operator, proble
 from rowlock.api.auth import Authenticate, Authenticator, Verifier
 from rowlock.api.gate import Gate, host_names
 from rowlock.api.pages import Pages
+from rowlock.api.routers import add_routes, operation_name
 from rowlock.api.service import Service
 from rowlock.client.client import Client
 from rowlock.client.version import VERSION
 from rowlock.core.errors import ConfigError
 from rowlock.worker.alerts import alerting
 
+ROUTERS = [part.router for part in (live, results, webhooks, jobs, operator, session, health, metrics)]
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
 
@@ -51,19 +53,12 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,  # generated clients name their functions after it
+        generate_unique_id_function=operation_name,
     )
     app.state.service = service
     for router in client.routers:  # first: on a path that both have, the app's own route is served
         app.include_router(router)
-    app.include_router(live.router)
-    app.include_router(results.router)
-    app.include_router(webhooks.router)
-    app.include_router(jobs.router)
-    app.include_router(operator.router)
-    app.include_router(session.router)
-    app.include_router(health.router)
-    app.include_router(metrics.router)
+    add_routes(app, ROUTERS)
     pages = Pages(client.pages) if client.pages is not None else None
     if pages is None and authenticate is None:  # a host application that says who asks knows owners, and no operators
         pages = dashboard.pages()

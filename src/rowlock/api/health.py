@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import PlainTextResponse
 
+from rowlock.api.routers import api_router
 from rowlock.api.service import Serving
 from rowlock.core.errors import RowlockError
 from rowlock.store import tokens
 
-router = APIRouter(tags=["health"])
+router = api_router(tags=["health"])
 
 
 @router.get("/livez", response_class=PlainTextResponse)

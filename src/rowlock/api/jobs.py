@@ -7,12 +7,13 @@ import hashlib
 import json
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from rowlock.api import shapes
 from rowlock.api.asker import Asker
 from rowlock.api.problems import Refusal, documented
+from rowlock.api.routers import api_router
 from rowlock.api.service import Service, Serving, Who, no_job
 from rowlock.api.shapes import (
     NO_NUL,
@@ -43,7 +44,7 @@ CROWDED = 1_000  # an owner with room for fewer jobs than this has them counted 
 JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The job's id, as returned when it was created")]
 
 
-router = APIRouter(prefix="/api/jobs", tags=["jobs"])
+router = api_router(prefix="/api/jobs", tags=["jobs"])
 
 
 @router.post(

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Path, WebSocket
+from fastapi import Depends, Header, Path, WebSocket
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.websockets import WebSocketDisconnect
 
@@ -21,6 +21,7 @@ from rowlock.api.asker import Asker
 from rowlock.api.changes import View
 from rowlock.api.feed import Position, Watcher
 from rowlock.api.problems import UNUSABLE, Refusal, documented, unauthorized, unavailable
+from rowlock.api.routers import api_router
 from rowlock.api.service import Service, Serving, Who
 from rowlock.api.shapes import Shape, end_data, event_data
 from rowlock.store import tokens
@@ -36,7 +37,7 @@ FAREWELL_SECONDS = 1.0  # for a client to take the message that it is closed wit
 HELLO_BYTES = 16_384
 REFUSED, RESYNC, OVERLOADED, RESTART, TRY_LATER = 4401, 4409, 4429, 1012, 1013  # close codes of sockets
 
-router = APIRouter(tags=["live"])
+router = api_router(tags=["live"])
 Messages = AsyncGenerator[dict[str, Any], None]
 
 

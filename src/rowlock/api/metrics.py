@@ -6,15 +6,16 @@ tasks and sources, and nothing of any job.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import PlainTextResponse, Response
 
 from rowlock.api.problems import Refusal
+from rowlock.api.routers import api_router
 from rowlock.api.service import Serving
 from rowlock.core.errors import ConfigError
 from rowlock.signals.meters import shown
 
-router = APIRouter(include_in_schema=False)
+router = api_router(include_in_schema=False)
 
 
 @router.get("/metrics")

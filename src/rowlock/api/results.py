@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import Header, Path, Response
 from fastapi.responses import StreamingResponse
 
 from rowlock.api.problems import Refusal, documented
+from rowlock.api.routers import api_router
 from rowlock.api.service import Serving, Who
 from rowlock.client.results import Content, OutsideOfFolder
 from rowlock.core.errors import ResultsUnavailable
@@ -27,7 +28,7 @@ log = logging.getLogger("rowlock.api")
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
-router = APIRouter(prefix="/api/jobs", tags=["results"])
+router = api_router(prefix="/api/jobs", tags=["results"])
 
 
 @router.get(

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import Field
 
 from rowlock.api import cookies
 from rowlock.api.asker import Asker, asker_of
 from rowlock.api.origin import may_come_from
 from rowlock.api.problems import Refusal, documented
+from rowlock.api.routers import api_router
 from rowlock.api.service import Service, Serving, Who
 from rowlock.api.shapes import Shape
 from rowlock.store import sessions, tokens
 from rowlock.store.owned import EVERYONE
 from rowlock.store.tokens import Scope
 
-router = APIRouter(prefix="/api/session", tags=["session"])
+router = api_router(prefix="/api/session", tags=["session"])
 
 
 class LoginShape(Shape):

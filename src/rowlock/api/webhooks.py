@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from rowlock.api import shapes
 from rowlock.api.problems import Refusal, documented
+from rowlock.api.routers import api_router
 from rowlock.api.service import Service, Serving, Who
 from rowlock.api.shapes import DeliveryShape
 from rowlock.core.config import WebhookSettings
@@ -24,7 +25,7 @@ ANY_PORT = range(1, 65_536)
 LONGEST_WAIT = 6 * 3600.0  # between two attempts
 LONGEST_HOST = 190  # the host is part of a source's name
 
-router = APIRouter(prefix="/api/jobs", tags=["webhooks"])
+router = api_router(prefix="/api/jobs", tags=["webhooks"])
 
 
 @router.get("/{jobId}/deliveries", response_model=list[DeliveryShape], responses=documented("JOB_NOT_FOUND"))

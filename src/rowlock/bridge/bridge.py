@@ -16,7 +16,8 @@ from rowlock.bridge.listener import Listener
 from rowlock.bridge.messages import CANCELS, PROGRESS, REQUESTS, RESULTS
 from rowlock.bridge.meter import BridgeMeter
 from rowlock.bridge.publisher import Publisher
-from rowlock.bridge.streams import REFUSED, TROUBLE, Streams, Trouble
+from rowlock.bridge.streams import REFUSED, TROUBLE, Streams
+from rowlock.bridge.trouble import Trouble
 from rowlock.client.client import Client
 from rowlock.core.config import change_worker
 from rowlock.core.errors import ConfigError, StoreError

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from rowlock.bridge.messages import PROGRESS, RESULTS, dead_letter
-from rowlock.bridge.streams import TROUBLE, Entry, Streams, Trouble, missing_group
+from rowlock.bridge.streams import TROUBLE, Entry, Streams, missing_group
+from rowlock.bridge.trouble import Trouble
 from rowlock.bridge.verdicts import Ignored, Refused
 from rowlock.bridge.writer import Judged, Told, Writer
 from rowlock.client.client import Client

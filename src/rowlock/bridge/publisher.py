@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from rowlock.bridge.messages import CANCELS, REQUESTS, request
-from rowlock.bridge.streams import TROUBLE, Streams, Trouble, place_of
+from rowlock.bridge.streams import TROUBLE, Streams, place_of
+from rowlock.bridge.trouble import Trouble
 from rowlock.client.client import Client
 from rowlock.core.error_text import clean
 from rowlock.core.job import Claimed, Settlement

@@ -5,14 +5,13 @@ Works with Redis and Valkey. Nothing here decides anything about a job.
 
 from __future__ import annotations
 
-import logging
-import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from rowlock.bridge.messages import CANCELS, DEAD_LETTERS, PROGRESS, REQUESTS, RESULTS, Fields
+from rowlock.bridge.trouble import without_secrets
 from rowlock.core.config import RedisSettings
 from rowlock.core.errors import ConfigError
 from rowlock.store.engines.engine import redact
@@ -32,15 +31,12 @@ try:
 except ImportError as error:
     raise ConfigError('the Redis bridge needs a package: pip install "rowlock[redis]"') from error
 
-log = logging.getLogger("rowlock.bridge")
-
 GROUP = "rowlock"
 COUNTERS = "job.bridge"  # a hash: how many messages were accepted, ignored, …
 ALONE = "job.alone"  # a hash: how many bridges began to handle a suspect message alone and did not live to its end
 MOST_PENDING = 10_000  # more than a bridge reads before it acknowledges
 BLOCK_MS = 250  # a stopping bridge waits up to this long for a read
 TIMEOUT = 10.0
-MINUTE = 60.0
 TROUBLE = (RedisError, OSError)
 REFUSED = (AuthenticationError, NoPermissionError)
 
@@ -83,7 +79,7 @@ class Streams:
                 retry_on_error=[ReadOnlyError],
             )
         except ValueError as error:
-            raise ConfigError(f"redis.url = {self.place}: {_without_secrets(str(error))}") from None
+            raise ConfigError(f"redis.url = {self.place}: {without_secrets(str(error))}") from None
 
     def key(self, name: str) -> str:
         """A stream's name with the prefix."""
@@ -244,7 +240,7 @@ async def opened_streams(settings: RedisSettings) -> AsyncIterator[Streams]:
     try:
         yield streams
     except TROUBLE as error:
-        raise ConfigError(f"Redis at {streams.place}: {_without_secrets(str(error))}") from None
+        raise ConfigError(f"Redis at {streams.place}: {without_secrets(str(error))}") from None
     finally:
         await streams.close()
 
@@ -255,40 +251,9 @@ def place_of(entry: str) -> tuple[int, int]:
     return int(milliseconds), int(number or 0)
 
 
-def _without_secrets(text: str) -> str:
-    return re.sub(r"//[^@\s]*@", "//***@", text)
-
-
-class Trouble:
-    """Logs an outage of Redis: when it begins, once a minute while it lasts, and when it is over."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._began: float | None = None
-        self._told = 0.0
-        self._failures = 0
-
-    def failed(self, error: BaseException) -> float:
-        """Note that Redis could not be used; returns the seconds to wait before the next try."""
-        now = time.monotonic()
-        if self._began is None or now - self._told >= MINUTE:
-            self._told = now
-            said = _without_secrets(f"{type(error).__name__}: {error}")
-            log.warning("Redis at %s cannot be used: %s; trying again until it works", self._place, said)
-        self._began = self._began or now
-        self._failures += 1
-        return float(min(5.0, 0.1 * 2 ** min(self._failures, 6)))
-
-    def worked(self) -> None:
-        """Note that Redis could be used."""
-        if self._began is not None:
-            log.warning("Redis at %s can be used again after %.1f s", self._place, time.monotonic() - self._began)
-        self._began, self._failures = None, 0
-
-
 def missing_group(error: BaseException) -> bool:
     """Whether the error says that a stream or its group is gone: Redis was restarted empty, or it was deleted."""
     return isinstance(error, ResponseError) and str(error).startswith(("NOGROUP", "UNBLOCKED"))
 
 
-__all__ = ["CANCELS", "DEAD_LETTERS", "PROGRESS", "REQUESTS", "RESULTS", "Entry", "Group", "Streams", "Trouble"]
+__all__ = ["CANCELS", "DEAD_LETTERS", "PROGRESS", "REQUESTS", "RESULTS", "Entry", "Group", "Streams"]

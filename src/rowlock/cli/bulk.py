@@ -6,7 +6,6 @@ The jobs that a filter finds are counted first, confirmed by the user, and then 
 from __future__ import annotations
 
 import dataclasses
-import secrets
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -85,9 +84,11 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
 
 async def _by_filter(app: Rowlock, request: Request) -> int:
     """Preview, confirm, carry out: as the dashboard does it, but counted to the end."""
+    from secrets import token_urlsafe
+
     from rowlock.store import bulk, tokens
 
-    store, me, key = await app.store(), actor(), tokens.hash_of(secrets.token_urlsafe())
+    store, me, key = await app.store(), actor(), tokens.hash_of(token_urlsafe())
     prepared = await store.run(bulk.prepare(request.action, request.wanted, limit=sys.maxsize, looks=sys.maxsize))
     matched, done = sum(one.count for one in prepared.states.values()), Counter[str]()
     if not request.dry_run and matched:

@@ -16,7 +16,6 @@ from typing import Any
 from rowlock.cli.output import printable
 from rowlock.cli.worker_options import LogOptions
 from rowlock.core.errors import InvalidArguments
-from rowlock.signals.job_fields import JobFields
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "console", "json")  # text and console are one
@@ -31,6 +30,8 @@ def configure_logs(options: LogOptions) -> None:
         raise InvalidArguments(f"--log-level {level!r} (or ROWLOCK_LOG_LEVEL): expected one of {', '.join(LEVELS)}")
     if format not in FORMATS:
         raise InvalidArguments(f"--log-format {format!r} (or ROWLOCK_LOG_FORMAT): expected one of {', '.join(FORMATS)}")
+    from rowlock.signals.job_fields import JobFields
+
     handler = ToStderr(sys.stderr)
     handler.addFilter(JobFields())
     handler.setFormatter(JsonLines() if format == "json" else TextLines())

@@ -20,6 +20,16 @@ WORKERS = ("WORKER", "SLOTS", "QUEUES", "SINCE")
 COLOURS = {"open": "green", "paused": "yellow", "half-open": "yellow", "broken": "red", "disabled": "red"}
 LEFT = {"QUEUE", "SOURCE", "STATE", "WORKER", "QUEUES", "LAST 15 MIN"}
 OTHER_LINES = 7  # the header, three lines of column names, and the lines between the tables
+LATELY_SECONDS = 300.0  # of which an overview counts the jobs that ended
+
+
+def rates(found: Overview, before: Overview | None) -> tuple[float, float]:
+    """Jobs that end in a second, since the last picture or in the last minutes; and the part of attempts that fail."""
+    seconds = LATELY_SECONDS if before is None else (found.at - before.at).total_seconds()
+    done = sum(queue.done for queue in found.queues) if before is None else found.ended - before.ended
+    lately = sum(queue.done + queue.failed for queue in found.queues)
+    failing = sum(queue.failed for queue in found.queues) / lately if lately else 0.0
+    return max(0.0, done / seconds if seconds > 0 else 0.0), failing
 
 
 def header(found: Overview, per_second: float, failing: float) -> str:

@@ -6,25 +6,24 @@ import signal
 
 import pytest
 
-from support.race_rig import GRACE, LEASE, Race, until
+from support.race_rig import CALM, GRACE, LEASE, Race, until
 
 ONE_TRY = {"max_attempts": 1}
 
 
-@pytest.mark.parametrize("seed", [11])
-async def test_20_rolling_sigterms_use_up_no_attempt_and_lose_nothing(race: Race, seed: int) -> None:
-    chance = random.Random(seed)
-    crew = [race.start(), race.start()]
+@pytest.mark.parametrize("rounds", [8, pytest.param(20, marks=pytest.mark.soak)])
+async def test_rolling_sigterms_use_up_no_attempt_and_lose_nothing(race: Race, rounds: int) -> None:
+    chance = random.Random(11)
+    crew = [race.start(**CALM), race.start(**CALM)]
     await race.started()
-    for number in range(20):
-        for _ in range(8):
-            await race.enqueue("work", ms=chance.randrange(200, 500), options=ONE_TRY)
+    for number in range(rounds):
         # The next one is there before the old one goes, as in any rolling deploy.
-        crew.append(race.start())
+        crew.append(race.start(**CALM))
         await race.started(crew[-1])
         leaving = crew.pop(chance.randrange(2))
+        await race.until_at_work(leaving, kept=20)
         leaving.send(signal.SIGTERM)
-        if number % 5 == 4:
+        if number % 4 == 3:
             assert await leaving.exit(GRACE + 2) == 0
     for worker in race.workers:
         if worker not in crew:

@@ -131,9 +131,9 @@ async def test_a_handler_that_swallows_its_cancel_or_its_timeout_still_gets_its_
 async def test_no_attempt_vanishes_while_garbage_is_collected_all_the_time(race: Race) -> None:
     worker = race.start(env={"RACE_GC": "1"})
     await race.started()
-    await race.enqueue("work", 300, ms=20)
-    await race.enqueue("thread", 30, ms=10)
-    await race.enqueue("flaky", 20)
+    await race.enqueue("work", 100, ms=20)
+    await race.enqueue("thread", 10, ms=10)
+    await race.enqueue("flaky", 10)
     await race.until_done(40)
     race.judge()
     assert await worker.stop() == 0

@@ -35,7 +35,7 @@ async def test_kill_9_of_random_workers_loses_nothing_and_uses_no_try(race: Race
     await race.until_noted("start", 30)
     for _ in range(3):
         victim = chance.randrange(3)
-        await until(lambda pid=str(crew[victim].pid): kept_at_work(race, pid), PATIENCE, race.story)  # type: ignore[misc]
+        await race.until_at_work(crew[victim])
         crew[victim].kill()
         crew[victim] = race.start()
         await race.started(crew[victim])
@@ -44,16 +44,6 @@ async def test_kill_9_of_random_workers_loses_nothing_and_uses_no_try(race: Race
     lost = [attempt for attempt in race.attempts() if attempt[2] == "lost"]
     assert lost, "no job was running when its worker was killed: the test did not bite"
     race.check_numbers()
-
-
-async def kept_at_work(race: Race, pid: str) -> bool:
-    """Whether this worker has begun more than it has ended. There is always something for it to begin: the others may
-    be quicker."""
-    if race.live() < 50:
-        await race.enqueue("work", 50, ms=400, options=ONE_TRY)
-    return sum(entry.worker == pid for entry in race.noted("start")) > sum(
-        entry.worker == pid for entry in race.noted("end")
-    )
 
 
 async def test_a_killed_workers_jobs_start_again_within_lease_and_sweep(race: Race) -> None:

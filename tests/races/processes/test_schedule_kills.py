@@ -107,7 +107,7 @@ def passed(race: Race, count: int) -> bool:
     return bool(race.query("SELECT count(*) FROM {t}ticks WHERE schedule_id = %s", NAMES[-1])[0][0] >= count)
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(120, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [12, pytest.param(120, marks=pytest.mark.soak)])
 async def test_three_dispatchers_killed_at_random_fire_every_tick_once(race: Race, count: int) -> None:
     chance, kills = random.Random(5), 0
     with Crew(race) as crew:

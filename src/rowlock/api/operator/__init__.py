@@ -26,12 +26,12 @@ from rowlock.api.operator import (
     tasks,
     workers,
 )
+from rowlock.api.routers import add_routes
 
-router = APIRouter()
 # A path with a name in it comes after the paths that it would take: jobs/counts before jobs/{jobId}.
 PARTS = (
     *(now, jobs, actions, job, queues, failures, workers, schedules, schedule_edit, sources, batches, charts, feed),
     *(tasks, settings),
 )
-for part in PARTS:
-    router.include_router(part.router)
+router = APIRouter()
+add_routes(router, (part.router for part in PARTS))

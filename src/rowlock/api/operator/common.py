@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic.alias_generators import to_camel
 
 from rowlock.api.problems import Refusal, documented
+from rowlock.api.routers import api_router
 from rowlock.api.service import Who
 from rowlock.api.shapes import NO_NUL, Shape
 from rowlock.core.durations import parse_duration
@@ -42,7 +43,7 @@ async def _operators_only(request: Request, asker: Who) -> None:
 
 def operator_router() -> APIRouter:
     """A router for some of these routes."""
-    return APIRouter(
+    return api_router(
         prefix="/api/operator",
         tags=["operator"],
         dependencies=[Depends(_operators_only)],
