@@ -1,4 +1,4 @@
-"""EXPLAIN: what a dashboard asks about charts, failures, batches and schedules goes through an index, past 30,000 rows
+"""EXPLAIN: what a dashboard asks about charts, failures, batches and schedules goes through an index, past 10,000 rows
 in each of the tables."""
 
 import re
@@ -9,7 +9,7 @@ from rowlock.store.engines.queries import bind, load
 from rowlock.store.reads import LAST_ID
 from support.rig import Rig, numbered
 
-ROWS = 30_000
+ROWS = 10_000
 NOW = datetime(2026, 1, 21, tzinfo=UTC)  # the filled rows are one minute apart and end there
 SINCE = NOW - timedelta(hours=1)
 

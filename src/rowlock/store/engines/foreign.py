@@ -32,7 +32,7 @@ AsyncExecute = Callable[[str, list[Any]], Awaitable[Fetched]]
 NOTHING: Fetched = ((), ())
 
 # Single parameters that are text here and something else in their column; batches have casts in the SQL.
-CASTS = {"job_id": "uuid", "token": "uuid", "batch_id": "uuid"} | dict.fromkeys(
+CASTS = {"job_id": "uuid", "token": "uuid", "batch_id": "uuid", "parent_id": "uuid"} | dict.fromkeys(
     ("args", "tags", "backoff", "on_success", "on_dead"), "json"
 )
 SQLITE_LIBRARIES = {"sqlite3", "pysqlite3", "apsw", "aiosqlite"}
