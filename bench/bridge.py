@@ -3,8 +3,9 @@
     python -m bench.bridge [--jobs 10000] [--postgres | --database URL]
 
 The worker behind Redis is a process that answers each request with a result and does nothing else. Jobs are enqueued
-before the clock starts; it stops when the last job has succeeded. Rates depend on what else the machine does; the
-processor time that each process used depends on it less. Needs the packages of the extra `test` (Valkey).
+and the bridge is started before the clock starts; it stops when the last job has succeeded. Rates depend on what else
+the machine does; the processor time that each process used depends on it less. Needs the packages of the extra `test`
+(Valkey).
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ async def bridged(server: Any, database: str, number: int, postgres: int | None)
         store, live = await app.store(), reads.JobFilter(states=(State.QUEUED, State.RUNNING, State.RETRYABLE))
         worker = start_worker(server.url, "bench:")
         try:
-            used = Used(bridge=os.getpid(), worker=worker.pid, redis=server.pid, postgres=postgres)
             async with app.bridge():
+                # From its start on, as the bare loop: before, it makes partitions of a new database.
+                used = Used(bridge=os.getpid(), worker=worker.pid, redis=server.pid, postgres=postgres)
                 while await store.run(reads.count(live, 1)):
                     await asyncio.sleep(0.05)
                 found = used.run(number)
