@@ -14,7 +14,7 @@ import pytest
 from rowlock import Rowlock
 from rowlock.cli.logs import configure_logs, flush_logs
 from rowlock.cli.worker_options import LogOptions
-from rowlock.worker.lifecycle import run_everything
+from rowlock.worker.lifecycle import run_everything, signals
 from rowlock.worker.stop_signals import Terminal
 
 LIMIT = 20.0
@@ -136,3 +136,11 @@ def test_a_log_that_cannot_be_written_raises_nothing(how: str, monkeypatch: pyte
     finally:
         root.handlers = before
         root.setLevel(level)
+
+
+async def test_work_that_dies_before_a_signal_ends_the_process_with_its_error() -> None:
+    async def dies() -> None:
+        raise RuntimeError("its loop is broken")
+
+    with signals() as stopper, pytest.raises(RuntimeError, match="its loop is broken"):
+        await stopper.run(dies())
