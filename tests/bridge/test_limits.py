@@ -90,7 +90,9 @@ async def test_follow_ups_and_batches_of_remote_jobs_are_told(app: Rowlock, remo
 
     async with bridging(app), app.batch("two") as batch:
         job = await export.using(batch=batch).enqueue()
-        remote.succeed(await remote.request(job.id))
+        request = await remote.request(job.id)
+        assert (await app.find_batch(batch.id)).state == "running"
+        remote.succeed(request)
         await until_state(app, job.id, "succeeded")
     found = await app.fetch(
         f"SELECT task FROM {'rowlock_' if app.database.startswith('sqlite') else 'rowlock.'}jobs WHERE task = 'after'"
