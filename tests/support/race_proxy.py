@@ -21,7 +21,13 @@ SSL, GSS, CANCEL = 80877103, 80877104, 80877102
 KNOWN = {"user", "database", "application_name", "client_encoding", "datestyle", "timezone"}
 KNOWN |= {"standard_conforming_strings", "intervalstyle", "replication"}
 # Words that stand in one statement only, by which its reply is found.
-CLAIM, SUCCEED, HISTORY = b"found AS MATERIALIZED", b"done.result AS outcome", b"INSERT INTO rowlock.attempts"
+CLAIM = b"""
+)
+UPDATE rowlock.jobs_live j
+SET state = 'running'"""  # the bridge's `publish` has it in a CTE
+SUCCEED = b"""WITH held AS MATERIALIZED (
+    SELECT found.*"""  # the bridge's `succeed_remote` begins with `fenced`
+HISTORY = b"INSERT INTO rowlock.attempts"
 OTHER_PID = 1 << 30  # turns the number of a backend into the pooler's own, and back
 
 
