@@ -30,7 +30,7 @@ Owner = str | Everyone
 CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
 
 
-@operation(read=True, hot=True)
+@operation(read=True, hot=True, size=lambda owner, job_id: 1)
 def get(owner: Owner, job_id: str) -> Steps[Job | None]:
     """The job, if it is the owner's."""
     job = yield from reads.get(job_id).start()

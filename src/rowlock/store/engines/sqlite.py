@@ -30,6 +30,9 @@ from rowlock.store.engines.wakeups import DatagramWakeups
 
 T = TypeVar("T")
 
+QUICK_SECONDS = 0.005  # a read of one job that takes longer has waited for the disk
+SLOW_SECONDS = 1.0  # for which the next reads then go to the reader's thread
+
 
 class SqliteStore:
     """One SQLite file."""
@@ -43,6 +46,7 @@ class SqliteStore:
         self._writer = Runner(file, options.clock)
         self._reader: Runner | None = None
         self._has_read = False
+        self._slow_until = 0.0  # a moment of `time.monotonic`
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="rowlock-reader")
         self._pid = os.getpid()
         self._writes = Writer(self._writer, options.transaction_seconds)
@@ -118,7 +122,8 @@ class SqliteStore:
         """Run an operation in one transaction, shared with the other operations that are waiting to be written."""
         self._check_usable()
         if op.read:
-            return await self._read(partial(drive, op, SQLITE))
+            do = partial(drive, op, SQLITE)
+            return await (self._read_one(do) if op.size == 1 else self._read(do))
         answer = await self._writes.run(op)
         if self.outage.began is not None:  # reads do not count: they work while the disk is full
             self.outage.worked()
@@ -146,6 +151,26 @@ class SqliteStore:
             raise TooSlow(f"it took longer than {self._options.read_seconds:g} s") from error
         except apsw.Error as error:
             raise translate(error, "read") from error
+
+    async def _read_one(self, do: Callable[[Runner, list[Wake]], T]) -> T:
+        """Read one job in the caller's own thread: to wake the reader's thread and be woken by it takes longer than the
+        read. Where the read would have to wait, or one has just been slow, the reader's thread does it."""
+        await asyncio.sleep(0)  # a caller that reads in a loop must let other tasks run
+        self._check_usable()
+        reader, began = self._reader, time.monotonic()
+        if reader is None or began < self._slow_until or not reader.turn.acquire(blocking=False):
+            return await self._read(do)
+        try:
+            reader.open()
+            with reader.not_waiting(), reader.limited(self._options.read_seconds):
+                return do(reader, [])
+        except apsw.Error:  # the reader's thread meets it too, and says what it is
+            pass
+        finally:
+            reader.turn.release()
+            if time.monotonic() > began + QUICK_SECONDS:
+                self._slow_until = began + SLOW_SECONDS
+        return await self._read(do)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Block]:

@@ -139,15 +139,22 @@ class Runner:
         """Whether it is time to copy the log back."""
         return self.log_pages >= CHECKPOINT_PAGES
 
-    def begin_at_once(self) -> bool:
-        """BEGIN IMMEDIATE, if no other connection is writing."""
+    @contextlib.contextmanager
+    def not_waiting(self) -> Iterator[None]:
+        """In this block, a statement that another connection holds up raises BusyError at once."""
         self.connection.set_busy_handler(None)
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            return False
+            yield
         finally:
             self.connection.set_busy_handler(self._wait)
+
+    def begin_at_once(self) -> bool:
+        """BEGIN IMMEDIATE, if no other connection is writing."""
+        try:
+            with self.not_waiting():
+                self.connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return False
         return True
 
     def _wait(self, looks: int) -> bool:
