@@ -48,8 +48,13 @@ async def test_the_port_of_a_worker_tells_what_it_did(app: Rowlock) -> None:
         await asyncio.gather(*[job.wait(timeout=WAIT) for job in jobs], return_exceptions=True)
         status, text = await ask(port)
     assert status == 200
-    own = {metric.name for metric in METRICS.values() if metric.place in ("worker", "dispatcher")}
+    own = {metric.name for metric in METRICS.values() if metric.place in ("client", "worker", "dispatcher")}
     assert names(text) == own, "what is exported and what is documented"
+    assert values(text, "rowlock_jobs_enqueued_total") == {
+        ("default", "bad"): 1,
+        ("default", "good"): 3,
+        ("default", "sleepy"): 1,
+    }
     assert values(text, "rowlock_attempts_total") == {
         ("default", "bad", "failed"): 2,
         ("default", "good", "succeeded"): 3,

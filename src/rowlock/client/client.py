@@ -82,7 +82,7 @@ class Client(Jobs):
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self.error_hooks: list[ErrorHook] = []
-        self.meters: list[Meter] = []  # of the parts that run in this process; /metrics shows them
+        self.meters: list[Meter] = [self.enqueued.samples]  # and of the parts that run here; /metrics shows them
         self.metered = False  # something in this process shows them
         self.pages: Path | None = None  # files for browsers, served beside the job API
         self.routers: list[Any] = []  # routes of the app itself, which the job API serves beside its own

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
+from rowlock.client.enqueued import Enqueued
 from rowlock.client.portal import Portal
 from rowlock.client.results import ResultFolder, Results
 from rowlock.client.settings import read_settings
@@ -57,6 +58,7 @@ class Database:
         self._stores = Stores(self._open)
         self._portal = Portal()
         self._traces: Sending | None = None
+        self.enqueued = Enqueued()
 
     # --- settings
 

@@ -57,6 +57,7 @@ def _one(
     job_id = given_id or new_id()
     if not given_id and key is None and under is None and new.batch_id is None:
         yield jobs.enqueue([(job_id, args)], new)
+        app.enqueued.add(new.queue, new.task, 1)
         return JobHandle(app, job_id, (args, new, source), result)
     own = joined_lease(app) if joins else None
     if given_id:
@@ -67,6 +68,7 @@ def _one(
         found = job_id if key is None else holders[key]
         created = found == job_id
     if created:
+        app.enqueued.add(new.queue, new.task, 1)
         return JobHandle(app, job_id, (args, new, source), result)
     older = yield reads.get(found)  # None if it was pruned: its id or key is still taken
     return JobHandle(app, found, older, result, created=False)
@@ -88,10 +90,12 @@ async def _enqueue_many(
     if new.unique is None and new.batch_id is None and all(row.source == new.source for row in rows):
         plain = [(new_id(), row.args) for row in rows]
         await app.perform(jobs.enqueue(plain, new), connection)
+        app.enqueued.add(new.queue, new.task, len(plain))
         return [JobHandle(app, job_id, (args, new, new.source), result) for job_id, args in plain]
     written = [row._replace(id=new_id()) for row in rows]
     holders = await app.perform(jobs.enqueue_rows(written, new, joined_lease(app)), connection)
     found = [holders.get(row.key or "", row.id) if new.unique is not None else row.id for row in written]
+    app.enqueued.add(new.queue, new.task, sum(row.id == job_id for row, job_id in zip(written, found, strict=True)))
     shown: dict[str, Job | Fresh] = {row.id: (row.args, new, row.source) for row in written}
     if older := sorted(set(found) - shown.keys()):
         shown |= {job.id: job for job in await app.perform(reads.by_ids(older), connection)}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 Kind = Literal["counter", "gauge", "histogram"]
-Place = Literal["worker", "dispatcher", "bridge", "server"]
+Place = Literal["client", "worker", "dispatcher", "bridge", "server"]
 
 # Upper bounds of the buckets of both histograms, in seconds: 5 ms to one hour.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -32,6 +32,13 @@ class Metric(NamedTuple):
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
+        Metric(
+            "rowlock_jobs_enqueued_total",
+            "counter",
+            ("queue", "task"),
+            "client",
+            "Jobs that this process enqueued, in handlers, through the API or in its own code",
+        ),
         Metric(
             "rowlock_attempts_total",
             "counter",
