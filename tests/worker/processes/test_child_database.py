@@ -62,6 +62,7 @@ async def test_a_job_can_enqueue_another_from_the_child(children: Children) -> N
     assert parent.id == job.id
 
 
+@pytest.mark.usefixtures("children")  # they choose the database
 async def test_log_lines_of_a_child_are_kept_with_the_job_that_wrote_them() -> None:
     store = await app.store()
     lines = JobLines(store)
