@@ -159,7 +159,7 @@ async def measure(url: str, rounds: int) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts: other work disturbs")
+    parser.add_argument("--rounds", type=int, default=3, help="how many rounds to run; the best one counts")
     parser.add_argument("--engine", choices=["sqlite", "postgres"])
     options = parser.parse_args()
     server = start_server()

@@ -194,6 +194,12 @@ def print_way(name: str, way: Way, package: Path, brief: bool) -> None:
         f" in {len(on_spine)} files of {sum(len(read(file)) for file in on_spine):,} lines,"
         f" {sum(body_lines(code) for _, code in way.spine):,} lines of bodies"
     )
+    own = [code for step, code in way.spine if step != "wake-up" and not ENGINE.match(short(code, package))]
+    own_files = {code.co_filename for code in own}
+    print(
+        f"  without the engine and the wake-up: {len(own)} hops in {len(own_files)} files"
+        f" of {sum(len(read(file)) for file in own_files):,} lines"
+    )
     before = ""
     for step, code in () if brief else way.spine:
         print(f"    {step if step != before else '':10} {short(code, package):32} {code.co_qualname}")

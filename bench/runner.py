@@ -204,7 +204,7 @@ class Bench:
             self.run(system, "bulk", url, jobs=jobs, sleep_ms=sleep_ms, **flags)
             return jobs
         self.run(system, "enqueue", url, jobs=jobs, sleep_ms=sleep_ms)
-        return jobs + 5  # with those that warm the enqueueing up
+        return jobs + 5  # five more warm the enqueue up
 
     def query(self, url: str, statement: str, *parameters: Any) -> Any:
         """Run one statement; the first column of its first row, if it returns rows."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-LOOP_FILES = ("loops.py",)  # what repeats every part of a worker is on nobody's way
+LOOP_FILES = ("loops.py",)  # it repeats the rounds of all parts of a worker, and is left out of every path
 Actor = object  # a task, or a thread outside of tasks
 WOKEN, STARTED, GIVEN = "woken", "started", "given"  # how one actor makes another one do something
 

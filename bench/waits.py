@@ -30,7 +30,7 @@ def follow(workers: Sequence[Worker], handled: int, seconds: float = 900.0) -> I
             if not worker.alive:
                 raise worker.broken(f"ended at {total:,} of {handled:,} jobs")
         if now > deadline or now - moved > STALL_SECONDS:
-            raise workers[0].broken(f"stands still at {total:,} of {handled:,} jobs")
+            raise workers[0].broken(f"makes no progress at {total:,} of {handled:,} jobs")
         time.sleep(LOOK_SECONDS)
 
 

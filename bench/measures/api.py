@@ -120,7 +120,7 @@ def serving(bench: Bench, engine: str, url: str, *flags: str) -> Iterator[tuple[
 
 
 def told(child: Child, fact: str, times: int = 1) -> float:
-    """What a server has said about a fact the last of so many `times`."""
+    """The last of the `times` answers of a server about a fact."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
         if not child.alive:
@@ -169,7 +169,7 @@ async def answers(bench: Bench, found: Filled, server: tuple[Child, int]) -> Non
 
 
 async def rates(bench: Bench, found: Filled, server: tuple[Child, int], bare: tuple[Child, int]) -> None:
-    """Requests for one job a second, and those that a bare route answers, by turns."""
+    """Requests a second for one job, and requests a second of a bare route, measured by turns."""
     ask = questions(found)[GET]
     for _, port in (server, bare):
         await client.rate(port, ask, 1.0)

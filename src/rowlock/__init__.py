@@ -8,65 +8,71 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rowlock.api.asker import Caller
-    from rowlock.app import Rowlock
-    from rowlock.client.batch import Batch
-    from rowlock.client.context import Context
-    from rowlock.client.handle import JobHandle
-    from rowlock.client.handlers import BaseHandler, get_handler, handler
-    from rowlock.client.tasks import Task
-    from rowlock.client.version import __version__
-    from rowlock.contrib.answer_cache import AnswerCache
-    from rowlock.contrib.web_addresses import link_key, price_key
-    from rowlock.core.clock import FakeClock
-    from rowlock.core.errors import (
-        BatchNotFound,
-        ConfigError,
-        HandlerNotFoundError,
-        InvalidArguments,
-        JobCancelled,
-        JobDead,
-        JobNotFound,
-        KeyConflict,
-        LeaseLost,
-        NotAllowed,
-        Permanent,
-        ResultsUnavailable,
-        Retry,
-        RowlockError,
-        ScheduleNotFound,
-        SchemaError,
-        Snooze,
-        SourceError,
-        StorageFull,
-        StoreError,
-        StoreUnavailable,
-        TaskNotFound,
-        TransactionTooLong,
-        WorkerNotFound,
-    )
-    from rowlock.core.job import Attempt, Finished
-    from rowlock.core.links import canonical_url, host_of
-    from rowlock.core.policy import Backoff, exponential, fixed
-    from rowlock.core.schedule import Schedule
-    from rowlock.core.states import Outcome, State
-    from rowlock.signals.job_fields import JobFields
-    from rowlock.store.app_schema import Migrations
-    from rowlock.store.batches import EndedBatch
-    from rowlock.store.engines.engine import Session
-    from rowlock.store.engines.filesystem import network_filesystem
-    from rowlock.store.reads import FinishedStats, QueueStats, Stats
-    from rowlock.worker.lease import Lease
-    from rowlock.worker.pool import WorkerPool
-    from rowlock.worker.public_web import (
-        AddressRefused,
-        WebTarget,
-        is_public_address,
-        public_address,
-        public_socket,
-        system_resolve,
-        web_target,
-    )
+    from rowlock.api.asker import Caller as Caller
+    from rowlock.app import Rowlock as Rowlock
+    from rowlock.client.batch import Batch as Batch
+    from rowlock.client.context import Context as Context
+    from rowlock.client.handle import JobHandle as JobHandle
+    from rowlock.client.handlers import BaseHandler as BaseHandler
+    from rowlock.client.handlers import get_handler as get_handler
+    from rowlock.client.handlers import handler as handler
+    from rowlock.client.tasks import Task as Task
+    from rowlock.client.version import __version__ as __version__
+    from rowlock.contrib.answer_cache import AnswerCache as AnswerCache
+    from rowlock.contrib.web_addresses import link_key as link_key
+    from rowlock.contrib.web_addresses import price_key as price_key
+    from rowlock.core.clock import FakeClock as FakeClock
+    from rowlock.core.errors import BatchNotFound as BatchNotFound
+    from rowlock.core.errors import ConfigError as ConfigError
+    from rowlock.core.errors import HandlerNotFoundError as HandlerNotFoundError
+    from rowlock.core.errors import InvalidArguments as InvalidArguments
+    from rowlock.core.errors import JobCancelled as JobCancelled
+    from rowlock.core.errors import JobDead as JobDead
+    from rowlock.core.errors import JobNotFound as JobNotFound
+    from rowlock.core.errors import KeyConflict as KeyConflict
+    from rowlock.core.errors import LeaseLost as LeaseLost
+    from rowlock.core.errors import NotAllowed as NotAllowed
+    from rowlock.core.errors import Permanent as Permanent
+    from rowlock.core.errors import ResultsUnavailable as ResultsUnavailable
+    from rowlock.core.errors import Retry as Retry
+    from rowlock.core.errors import RowlockError as RowlockError
+    from rowlock.core.errors import ScheduleNotFound as ScheduleNotFound
+    from rowlock.core.errors import SchemaError as SchemaError
+    from rowlock.core.errors import Snooze as Snooze
+    from rowlock.core.errors import SourceError as SourceError
+    from rowlock.core.errors import StorageFull as StorageFull
+    from rowlock.core.errors import StoreError as StoreError
+    from rowlock.core.errors import StoreUnavailable as StoreUnavailable
+    from rowlock.core.errors import TaskNotFound as TaskNotFound
+    from rowlock.core.errors import TransactionTooLong as TransactionTooLong
+    from rowlock.core.errors import WorkerNotFound as WorkerNotFound
+    from rowlock.core.job import Attempt as Attempt
+    from rowlock.core.job import Finished as Finished
+    from rowlock.core.links import canonical_url as canonical_url
+    from rowlock.core.links import host_of as host_of
+    from rowlock.core.policy import Backoff as Backoff
+    from rowlock.core.policy import exponential as exponential
+    from rowlock.core.policy import fixed as fixed
+    from rowlock.core.schedule import Schedule as Schedule
+    from rowlock.core.states import Outcome as Outcome
+    from rowlock.core.states import State as State
+    from rowlock.signals.job_fields import JobFields as JobFields
+    from rowlock.store.app_schema import Migrations as Migrations
+    from rowlock.store.batches import EndedBatch as EndedBatch
+    from rowlock.store.engines.engine import Session as Session
+    from rowlock.store.engines.filesystem import network_filesystem as network_filesystem
+    from rowlock.store.stats import FinishedStats as FinishedStats
+    from rowlock.store.stats import QueueStats as QueueStats
+    from rowlock.store.stats import Stats as Stats
+    from rowlock.worker.lease import Lease as Lease
+    from rowlock.worker.pool import WorkerPool as WorkerPool
+    from rowlock.worker.public_web import AddressRefused as AddressRefused
+    from rowlock.worker.public_web import WebTarget as WebTarget
+    from rowlock.worker.public_web import is_public_address as is_public_address
+    from rowlock.worker.public_web import public_address as public_address
+    from rowlock.worker.public_web import public_socket as public_socket
+    from rowlock.worker.public_web import system_resolve as system_resolve
+    from rowlock.worker.public_web import web_target as web_target
 
 _MODULES = {
     "core.clock": ("FakeClock",),
@@ -117,7 +123,7 @@ _MODULES = {
     "store.batches": ("EndedBatch",),
     "store.engines.engine": ("Session",),
     "store.engines.filesystem": ("network_filesystem",),
-    "store.reads": ("FinishedStats", "QueueStats", "Stats"),
+    "store.stats": ("FinishedStats", "QueueStats", "Stats"),
     "api.asker": ("Caller",),
     "app": ("Rowlock",),
     "client.batch": ("Batch",),
@@ -131,73 +137,7 @@ _MODULES = {
 }
 _PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for name in names}
 
-__all__ = [
-    "AddressRefused",
-    "AnswerCache",
-    "Attempt",
-    "Backoff",
-    "BaseHandler",
-    "Batch",
-    "BatchNotFound",
-    "Caller",
-    "ConfigError",
-    "Context",
-    "EndedBatch",
-    "FakeClock",
-    "Finished",
-    "FinishedStats",
-    "HandlerNotFoundError",
-    "InvalidArguments",
-    "JobCancelled",
-    "JobDead",
-    "JobFields",
-    "JobHandle",
-    "JobNotFound",
-    "KeyConflict",
-    "Lease",
-    "LeaseLost",
-    "Migrations",
-    "NotAllowed",
-    "Outcome",
-    "Permanent",
-    "QueueStats",
-    "ResultsUnavailable",
-    "Retry",
-    "Rowlock",
-    "RowlockError",
-    "Schedule",
-    "ScheduleNotFound",
-    "SchemaError",
-    "Session",
-    "Snooze",
-    "SourceError",
-    "State",
-    "Stats",
-    "StorageFull",
-    "StoreError",
-    "StoreUnavailable",
-    "Task",
-    "TaskNotFound",
-    "TransactionTooLong",
-    "WorkerNotFound",
-    "WebTarget",
-    "WorkerPool",
-    "__version__",
-    "canonical_url",
-    "exponential",
-    "fixed",
-    "get_handler",
-    "handler",
-    "host_of",
-    "is_public_address",
-    "link_key",
-    "network_filesystem",
-    "price_key",
-    "public_address",
-    "public_socket",
-    "system_resolve",
-    "web_target",
-]
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from rowlock.client.client import Client
 from rowlock.client.context import Context
 from rowlock.client.jobs import job_id_of
 from rowlock.client.login_links import login_link
-from rowlock.core.errors import ConfigError
+from rowlock.core.extras import API, needs
 from rowlock.store.webhooks import TASK
 
 if TYPE_CHECKING:
@@ -41,14 +41,11 @@ class Rowlock(Client):
     @asynccontextmanager
     async def worker(self, **changes: Any) -> AsyncIterator[WorkerPool]:
         """A worker in this process, for tests and embedding; stopped gracefully when the block ends."""
+        from rowlock.worker.lifecycle import started
         from rowlock.worker.pool import WorkerPool
 
-        pool = WorkerPool(self, **changes)
-        await pool.start()
-        try:
+        async with started(WorkerPool(self, **changes)) as pool:
             yield pool
-        finally:
-            await pool.stop()
 
     async def run_worker(self, **changes: Any) -> None:
         """Work until a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT; or until cancelled)."""
@@ -58,36 +55,38 @@ class Rowlock(Client):
 
     def dispatcher(self) -> AbstractAsyncContextManager[Dispatcher]:
         """A dispatcher in this process: fires the ticks of schedules. Any number may run."""
-        from rowlock.worker.lifecycle import dispatching
+        from rowlock.worker.dispatcher import Dispatcher
+        from rowlock.worker.lifecycle import started
 
-        return dispatching(self)
+        return started(Dispatcher(self))
 
     async def run_dispatcher(self) -> None:
         """Fire ticks until a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT; or until cancelled)."""
-        from rowlock.worker.lifecycle import run_dispatcher
+        from rowlock.worker.dispatcher import Dispatcher
+        from rowlock.worker.lifecycle import run_until_signal
 
-        await run_dispatcher(self)
+        await run_until_signal(self, Dispatcher(self))
 
     def bridge(self) -> AbstractAsyncContextManager[Bridge]:
         """A bridge in this process: publishes jobs of tasks with runs_on="redis" and writes down their results. Any
         number may run."""
-        from rowlock.bridge.bridge import bridging
+        from rowlock.bridge.bridge import Bridge
+        from rowlock.worker.lifecycle import started
 
-        return bridging(self)
+        return started(Bridge(self))
 
     async def run_bridge(self) -> None:
         """Publish and listen until a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT; or until cancelled)."""
-        from rowlock.bridge.bridge import run_bridge
+        from rowlock.bridge.bridge import Bridge
+        from rowlock.worker.lifecycle import run_until_signal
 
-        await run_bridge(self)
+        await run_until_signal(self, Bridge(self))
 
     def server(self) -> AbstractAsyncContextManager[Server]:
         """The job API on a server in this process, at `api.host` and `api.port`; its `address` says where (a port of 0
         is any that is free). Open requests are finished when the block ends."""
-        try:
+        with needs(*API):
             from rowlock.api.server import serving
-        except ImportError as error:
-            raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
         return serving(self)
 
     def serve_pages(self, folder: str | Path) -> None:
@@ -98,10 +97,8 @@ class Rowlock(Client):
     def asgi(self, authenticate: Authenticate | None = None) -> FastAPI:
         """The job API as an ASGI application, to mount in one of yours under any prefix. `authenticate(request)`
         answers the owner who sent a request, or None; without it the API asks for tokens and sessions."""
-        try:
+        with needs(*API):
             from rowlock.api.app import build
-        except ImportError as error:
-            raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
         return build(self, authenticate)
 
     async def login_link(
@@ -117,14 +114,11 @@ class Rowlock(Client):
     async def caller(self, request: HTTPConnection) -> Caller:
         """Who sent a request to a route of yours, by the tokens and sessions of the job API. Raises an HTTPException
         that your framework answers: 401 when nobody knows, 403 when a page of another site may have sent it."""
-        try:
-            from rowlock.api.app import authenticator
-            from rowlock.api.caller import caller_of
-        except ImportError as error:
-            raise ConfigError('the job API needs more packages: pip install "rowlock[api]"') from error
+        with needs(*API):
+            from rowlock.api.auth import Authenticator
         if self._authenticator is None:
-            self._authenticator = authenticator(self)
-        return await caller_of(request, self._authenticator, self.settings.api)
+            self._authenticator = Authenticator(self)
+        return await self._authenticator.caller_of(request)
 
     def include_router(self, router: APIRouter) -> None:
         """Serve your own routes beside the job API, by `rowlock serve`, `rowlock up` and `asgi()`. They stand behind
@@ -133,10 +127,8 @@ class Rowlock(Client):
         self.routers.append(router)
 
     def _make_traces(self) -> Traces:
-        try:
+        with needs("otel", "traces need a library"):
             from rowlock.signals.traces import Traces
-        except ImportError as error:
-            raise ConfigError('traces need a library: pip install "rowlock[otel]"') from error
         return Traces()
 
     def add_own_tasks(self) -> None:

@@ -19,6 +19,7 @@ from rowlock.api.service import Service
 from rowlock.core.config import load_settings
 from rowlock.store import tokens
 from support.apps import app_url
+from support.result_tasks import add_file_tasks
 
 __all__ = ["app_url"]
 
@@ -172,6 +173,13 @@ def serve(app_url: str, tmp_path: Path) -> Serve:
 async def api(serve: Serve) -> AsyncIterator[Api]:
     """A server with the default settings, and no worker."""
     async with serve() as started:
+        yield started
+
+
+@pytest.fixture
+async def files(serve: Serve) -> AsyncIterator[Api]:
+    """A server with tasks that make result files, and no worker."""
+    async with serve(add_file_tasks) as started:
         yield started
 
 

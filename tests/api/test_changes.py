@@ -149,11 +149,12 @@ async def test_one_reader_serves_all_operators_and_rests_while_there_is_none(
             most = (time.monotonic() - began) / seconds + 2
             assert asked.count("queues") <= most
             assert asked.count("recent") <= most
+            reader = api.service.changes._task
+            assert reader is not None
         async with asyncio.timeout(30):  # the sockets leave one after the other
-            while asked:
-                asked.clear()
-                await asyncio.sleep(5 * seconds)
-                asked[:] = [name for name in asked if name in ("queues", "recent")]
+            while not reader.done():
+                await asyncio.sleep(0.02)
+        assert (api.service.changes._views, api.service.changes._task) == (set(), None), "nobody reads any more"
 
 
 async def test_the_reader_goes_on_after_an_outage_of_the_database(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +174,9 @@ async def test_the_reader_goes_on_after_an_outage_of_the_database(api: Api, monk
         await asyncio.wait_for(failed.wait(), 20)
         job = await api.app.get_task("add").enqueue(a=1)
         monkeypatch.setattr(changes.changes, "queues", reads)
-        await until(socket, tells(job.id, "QUEUED"))
+        seen = await until(socket, tells(job.id, "QUEUED"))
+    assert [one["jobId"] for one in seen[-1]["jobs"]] == [job.id]
+    assert {message["type"] for message in seen} <= {"queues.changed", "jobs.changed", "panels.changed"}
 
 
 # --- a slow client

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from api.conftest import Api
 from rowlock import State
 from rowlock.api import feed
-from rowlock.api.feed import Position, Reader
+from rowlock.api.positions import MOST_MISSING, Position, Reader
 from rowlock.store import events
 from rowlock.store.events import Event, News
+from rowlock.store.retention import forget
 
 
 def event(number: int) -> Event:
@@ -59,7 +60,7 @@ def test_a_gap_too_wide_to_remember_is_told_and_costs_little_memory() -> None:
     reader = Reader(0)
     assert [one.id for one in reader.learn(News([event(10**12)], 1, 9))] == [10**12]
     assert reader.jumped
-    assert len(reader.missing) <= feed.MOST_MISSING
+    assert len(reader.missing) <= MOST_MISSING
 
 
 @pytest.mark.parametrize(
@@ -121,12 +122,12 @@ async def test_events_of_one_large_late_transaction_are_all_told(api: Api, engin
             held.execute(move.format(INSERT), (quick,))
             await api.app.cancel(quick)
             async with asyncio.timeout(20):
-                assert [one.job_id for one, _ in await watcher.take()] == [quick]
+                assert [one.job_id for one, _ in await watcher.take(20.0)] == [quick]
             held.commit()
         seen = set[int]()
         async with asyncio.timeout(20):
             while len(seen) < number:
-                seen |= {one.id for one, _ in await watcher.take()}
+                seen |= {one.id for one, _ in await watcher.take(20.0)}
                 assert not watcher.overrun
 
 
@@ -140,7 +141,7 @@ async def test_a_client_that_leaves_between_events_that_were_read_together_gets_
         seen = list[tuple[Event, Position]]()
         async with asyncio.timeout(20):
             while len(seen) < len(jobs):
-                seen += await watcher.take()
+                seen += await watcher.take(20.0)
     for number, (_, position) in enumerate(seen):
         async with api.socket(ana, str(position)) as socket:
             await socket.next()
@@ -172,7 +173,7 @@ async def test_a_client_that_comes_while_the_last_one_leaves_is_told_events(api:
                 job_id = await api.create(ana, a=1)
                 await api.app.cancel(job_id)
                 async with asyncio.timeout(20):
-                    assert [one.job_id for one, _ in await watcher.take()] == [job_id]
+                    assert [one.job_id for one, _ in await watcher.take(20.0)] == [job_id]
     finally:
         await reader.close()
 
@@ -191,13 +192,13 @@ async def test_events_that_retention_removes_while_a_client_catches_up_are_not_p
     async def run_later(operation: Any, run: Any = store.run) -> Any:
         if operation.name == "after" and not pruned.is_set():
             pruned.set()
-            await run(events.prune(2, kept=-60))  # just before the page is read
+            await run(forget("prune_events", 2, -60.0))  # just before the page is read
         return await run(operation)
 
     try:
         async with reader.watching("ana") as watcher:
             monkeypatch.setattr(store, "run", run_later)
-            assert await reader.missed(watcher, Position(first - 1, first - 1)) is None
+            assert await reader.missed(watcher, str(Position(first - 1, first - 1))) is None
     finally:
         monkeypatch.undo()
         await reader.close()

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from cli.command import Cli
 from rowlock import Rowlock
 from rowlock.store import events
+from support.server import free_port
 
 APP = """
 import asyncio
@@ -41,12 +41,6 @@ def cli(tmp_path: Path, app_url: str) -> Iterator[Cli]:
     cli.env["ROWLOCK_APP"] = "films"
     yield cli
     cli.close()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def ready(http: aiohttp.ClientSession, url: str) -> None:

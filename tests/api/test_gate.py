@@ -12,8 +12,8 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from api.conftest import Api, Serve
+from rowlock.api.cookies import may_come_from
 from rowlock.api.gate import Buckets, read_body
-from rowlock.api.origin import may_come_from
 from rowlock.api.problems import Refusal
 from rowlock.core.config import ApiSettings
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from api.conftest import Serve, Socket
-from rowlock.api import live
+from rowlock.api import sockets
 from rowlock.api.jwt import JwtVerifier
 from rowlock.core.config import JwtSettings, load_settings
 from rowlock.core.errors import ConfigError
@@ -205,7 +205,7 @@ async def test_a_socket_is_closed_when_its_token_expires(
         async with api.http.ws_connect(address, headers=headers) as raw:
             socket = Socket(raw)
             assert (await socket.next())["type"] == "ready"
-            assert await socket.closed(15) == live.REFUSED
+            assert await socket.closed(15) == sockets.REFUSED
 
 
 async def test_a_request_with_such_a_token_is_its_owners(serve: Serve) -> None:

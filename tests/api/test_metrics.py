@@ -7,8 +7,8 @@ from typing import Any
 from api.conftest import Api
 from rowlock.signals.families import METRICS, MOST, OTHER
 from rowlock.signals.server_meter import of_queues, of_sources
-from rowlock.store.metrics import SourceLevel
-from rowlock.store.reads import QueueStats, Stats
+from rowlock.store.sources import SourceLevel
+from rowlock.store.stats import QueueStats, Stats
 from signals.scraping import names, values
 
 
@@ -42,7 +42,7 @@ async def test_the_database_s_numbers_are_exported_under_their_documented_names(
     await api.app.sources.pause("api:closed", 600)
     _, raw, _ = await api.ask("GET", "/metrics", await api.token(None, "operator"))
     text = raw.decode()
-    assert names(text) == {metric.name for metric in METRICS.values() if metric.place in ("client", "server")}
+    assert names(text) == {metric.name for metric in METRICS.values() if metric.counted_in in ("client", "server")}
     assert values(text, "rowlock_jobs_enqueued_total") == {("default", "add"): 6, ("default", "fail"): 1}
     ended = {("default", "add", "succeeded"): 3, ("default", "fail", "dead"): 1}
     assert values(text, "rowlock_jobs_finished_total") == ended
@@ -74,7 +74,7 @@ async def test_many_scrapes_share_one_reading_of_the_database(api: Api) -> None:
 
 def test_the_labels_of_queues_and_sources_are_bounded() -> None:
     queues = tuple(QueueStats(f"q{n}", n, 0, 1, 0, 1.0, False, 2.0) for n in range(250))
-    stats = Stats(queues, True, {}, {}, True, 0, 0, ())
+    stats = Stats(queues, True, 0, 0, {}, {}, True, ())
     depth = of_queues(stats)["rowlock_queue_depth"]
     assert len({sample.labels[0] for sample in depth}) == MOST + 1
     queued = [sample.value for sample in depth if sample.labels[1] == "queued"]

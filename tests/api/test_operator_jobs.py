@@ -90,7 +90,9 @@ async def test_a_job_is_found_by_its_id_its_beginning_and_a_line_of_a_log(api: A
     assert await operator(api, "find?text=nothing of the kind") == {"jobId": None, "items": []}
 
 
-async def test_one_job_has_everything(api: Api, jobs: dict[str, str]) -> None:
+async def test_the_operators_page_of_a_job_has_its_attempts_timeline_and_actions(
+    api: Api, jobs: dict[str, str]
+) -> None:
     found = await operator(api, f"jobs/{jobs['dead']}")
     assert found["job"]["errorCode"] == "BROKEN"
     (attempt,) = found["attempts"]

@@ -137,8 +137,7 @@ async def test_what_an_operator_does_is_in_the_audit(api: Api, path: str) -> Non
 async def test_a_read_that_takes_too_long_is_ended_and_says_so(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from rowlock.api import service
 
-    monkeypatch.setattr(service, "LOOK_SECONDS", 0.2)
-    from rowlock.store import reads
+    monkeypatch.setattr(service, "LOOK_SECONDS", 1.0)
     from rowlock.store.engines.dialects import DIALECTS
     from rowlock.store.engines.operation import Call, Steps, operation
     from rowlock.store.engines.queries import compile_query, load
@@ -152,7 +151,7 @@ async def test_a_read_that_takes_too_long_is_ended_and_says_so(serve: Any, monke
     def for_ever() -> Steps[Any]:
         return (yield Call("for_ever"))
 
-    monkeypatch.setattr(reads, "stats", for_ever)
+    monkeypatch.setattr("rowlock.api.operator.now.read_stats", for_ever)
     async with serve() as api:
         engine = (await api.app.store()).engine
         query = compile_query("for_ever", slow[engine], DIALECTS[engine])

@@ -10,7 +10,7 @@ import pytest
 from api.conftest import Api, add_tasks
 from api.test_strangers import routes
 from rowlock import Rowlock
-from rowlock.api import auth, live
+from rowlock.api import auth, sockets
 from rowlock.api.gate import OPEN
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
@@ -66,7 +66,7 @@ async def test_every_route_says_come_back_and_a_watching_client_misses_nothing(
             status, text, _ = await api.ask("GET", "/readyz")
             assert (status, text) == (503, b"not ready: StoreUnavailable")
             async with api.socket(ana) as late:  # it cannot be found out who this is
-                assert await late.closed() == live.TRY_LATER
+                assert await late.closed() == sockets.TRY_LATER
         finally:
             database.start()
         async with asyncio.timeout(60):

@@ -19,7 +19,7 @@ from moto.server import ThreadedMotoServer
 from obstore.store import MemoryStore
 
 from api.conftest import Serve
-from api.test_results import CONTENT, RANGES, add_file_tasks, run
+from api.test_results import RANGES, run
 from rowlock import Context, Rowlock
 from rowlock.client import result_objects
 from rowlock.client.result_objects import ResultObjects
@@ -28,6 +28,7 @@ from rowlock.core.config import load_settings
 from rowlock.core.errors import ConfigError, Permanent
 from rowlock.worker import result_files
 from rowlock.worker.result_files import ResultTidy
+from support.result_tasks import CONTENT, add_file_tasks
 
 JOB, OTHER = "01a1e816-66e9-7021-9c64-716195c1e13d", "01a1e816-66e9-7021-9c64-716195c1e13e"
 
@@ -264,7 +265,7 @@ def test_removing_listed_results_keeps_every_other_object(memory: ResultObjects)
     assert stored(memory) == [f"{JOB}/3/a.txt", f"{OTHER}/1/b"]
     memory.remove(memory.published(JOB))
     assert stored(memory) == [f"{OTHER}/1/b"]
-    memory.withdraw(f"{OTHER}/1/b")
+    memory.remove([f"{OTHER}/1/b"])
     assert stored(memory) == []
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from api.test_flow import free_port, ready
+from api.test_flow import ready
 from cli.command import Cli
-from rowlock.api import live
+from rowlock.api import sockets
+from support.server import free_port
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ async def test_a_stop_signal_ends_open_sockets_and_streams_at_once(cli: Cli) -> 
             assert await asyncio.to_thread(server.stop) == 0
             assert time.monotonic() - started < 15
             message = await watched.receive()
-            assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, live.RESTART)
+            assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, sockets.RESTART)
             await stream.read()  # to its end, which came in order
     assert "Traceback" not in server.log
 

@@ -11,7 +11,7 @@ import pytest
 from api.conftest import Api, Browser, Serve, Socket
 from api.test_live import read_stream
 from rowlock import InvalidArguments
-from rowlock.store import sessions, tokens
+from rowlock.store import tokens
 
 NEW_JOB = {"jobType": "add", "args": {"a": 1}}
 
@@ -273,7 +273,7 @@ async def test_a_session_that_is_opened_while_its_token_is_revoked_is_refused(ap
     """The revoke does not see the session, and the session does not see the revoke."""
     token, secret, store = await api.token(), tokens.new_secret(), await api.app.store()
     async with api.app.transaction() as transaction:
-        session = await transaction.run(sessions.open_session_from(token, secret, 3600))
+        session = await transaction.run(tokens.open_session_from(token, secret, 3600))
         assert session is not None
         assert len(await store.run(tokens.revoke(token))) == 1
     assert await store.run(tokens.find(secret, "session")) is None

@@ -5,7 +5,7 @@ import contextlib
 import gc
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiohttp
@@ -80,41 +80,41 @@ async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) 
     service = api.service
     async with never_closed() as left, api.socket(ana) as socket:
         await socket.next()
-        stall(socket)
-        for _ in range(20):  # more than the buffers between server and client hold
-            await write_events(api, 25, LARGE)
-            await asyncio.sleep(0.1)
-        assert len(service.feed._watchers) == 1
-        await (await api.app.store()).run(tokens.revoke(ana))
-        async with asyncio.timeout(5):
-            while service.feed._watchers:
-                await asyncio.sleep(0.05)
-        gc.collect()
-        assert "messages" not in left
+        with stalled(socket):
+            await send_events(api, service, 500, LARGE)  # more than the buffers between server and client hold
+            assert len(service.feed._watchers) == 1
+            await (await api.app.store()).run(tokens.revoke(ana))
+            async with asyncio.timeout(15):
+                while service.feed._watchers:
+                    await asyncio.sleep(0.05)
+            await collect_garbage()
+            assert "messages" not in left
 
 
-async def test_a_stream_whose_client_does_not_read_is_cut_off(serve: Serve) -> None:
-    async with (
-        serve(idle_seconds=1) as api,
-        never_closed() as left,
-        stream_of(api, await api.token()) as (answer, service),
-    ):
-        (watcher,) = service.feed._watchers
-        async with asyncio.timeout(90):
-            while service._connections:
-                await send_events(api, service, 15)
-                while service._connections and watcher._pending:
-                    await asyncio.sleep(0.02)
-        with pytest.raises(aiohttp.ClientError):  # the stream has no end
-            await answer.read()
-        gc.collect()
-        assert "messages" not in left
+@pytest.mark.parametrize("of", ["all jobs", "one job"])
+async def test_a_stream_whose_client_does_not_read_is_cut_off(serve: Serve, of: str) -> None:
+    async with serve(idle_seconds=1) as api, never_closed() as left:
+        ana = await api.token()
+        job_id = await api.create(ana, a=1)
+        path = "/api/events" if of == "all jobs" else f"/api/jobs/{job_id}/events"
+        async with stream_of(api, ana, path) as (answer, service):
+            (watcher,) = service.feed._watchers
+            async with asyncio.timeout(90):
+                while service._connections:
+                    await send_events(api, service, 150, LARGE, job_id)
+                    while service._connections and watcher._pending:
+                        await asyncio.sleep(0.02)
+            assert service.feed._watchers == set(), "what it held was not closed with it"
+            with pytest.raises(aiohttp.ClientError):  # the stream has no end
+                await answer.read()
+            await collect_garbage()
+            assert "messages" not in left
 
 
 async def test_a_stream_whose_client_reads_slowly_stays_open(serve: Serve) -> None:
     async with serve(idle_seconds=3) as api, stream_of(api, await api.token()) as (answer, service):
         await write_events(api, 1, 24_000_000)  # more than the client takes and the buffers hold: the server waits
-        for _ in range(20):  # twice as long as a client may take nothing
+        for _ in range(20):  # twice as long as a client may take nothing: the server measures real time on its socket
             await answer.content.readexactly(500_000)
             await asyncio.sleep(0.3)
         assert service._connections
@@ -137,11 +137,20 @@ async def never_closed() -> AsyncIterator[list[str]]:
         sys.set_asyncgen_hooks(finalizer=hooks.finalizer)
 
 
+async def collect_garbage() -> None:
+    """Until no async generator is left: closing one takes turns of the event loop, and it may have held another."""
+    for _ in range(10):
+        gc.collect()
+        await asyncio.sleep(0)
+
+
 @contextlib.asynccontextmanager
-async def stream_of(api: Api, token: str) -> AsyncIterator[tuple[aiohttp.ClientResponse, Service]]:
-    """The stream of all events, of which the client reads its beginning and then only what the test reads."""
+async def stream_of(
+    api: Api, token: str, path: str = "/api/events"
+) -> AsyncIterator[tuple[aiohttp.ClientResponse, Service]]:
+    """A stream of events, of which the client reads its beginning and then only what the test reads."""
     headers = {"Authorization": f"Bearer {token}"}
-    async with api.http.get(f"{api.url}/api/events", headers=headers, read_bufsize=1000) as answer:
+    async with api.http.get(f"{api.url}{path}", headers=headers, read_bufsize=1000) as answer:
         await answer.content.readline()
         yield answer, api.service
 
@@ -150,51 +159,56 @@ async def stream_of(api: Api, token: str) -> AsyncIterator[tuple[aiohttp.ClientR
 async def test_a_client_that_does_not_read_costs_little_memory_and_holds_nobody_up(serve: Serve, number: int) -> None:
     async with serve() as api:
         ana, bob = await api.token("ana"), await api.token("bob")
-        async with api.socket(ana) as stalled, api.socket(bob) as reads:
-            await stalled.next()
+        async with api.socket(ana) as stands, api.socket(bob) as reads:
+            await stands.next()
             await reads.next()
-            stall(stalled)
-            await write_events(api, number)  # what is needed once: buffers, statements
-            await asyncio.sleep(1)
-            gc.collect()
-            before = psutil.Process().memory_info().rss
-            for _ in range(5):
-                await write_events(api, number)
-            job_id = await api.create(bob, a=1)
-            await api.app.cancel(job_id)
-            assert (await reads.next())["jobId"] == job_id
-            gc.collect()
-            assert psutil.Process().memory_info().rss - before < 10_000_000
+            with stalled(stands):
+                await send_events(api, api.service, number)  # what is needed once: buffers, statements
+                gc.collect()
+                before = psutil.Process().memory_info().rss
+                for _ in range(5):
+                    await write_events(api, number)
+                job_id = await api.create(bob, a=1)
+                await api.app.cancel(job_id)
+                assert (await reads.next())["jobId"] == job_id
+                gc.collect()
+                assert psutil.Process().memory_info().rss - before < 10_000_000
 
 
-async def send_events(api: Api, service: Service, number: int) -> None:
-    """Write large events, and wait until the server has read them."""
+async def send_events(api: Api, service: Service, number: int, size: int = 1000, job_id: str | None = None) -> None:
+    """Write events, and wait until the server has read them."""
     reader = service.feed._reader
     assert reader is not None
     wanted = reader.newest + number
-    await write_events(api, number, LARGE)
-    while service.feed._watchers and reader.newest < wanted:
-        await asyncio.sleep(0.02)
+    await write_events(api, number, size, job_id)
+    async with asyncio.timeout(60):
+        while service.feed._watchers and reader.newest < wanted:
+            await asyncio.sleep(0.02)
 
 
-def stall(socket: Socket) -> None:
-    """Let a client read no more from its socket."""
+@contextlib.contextmanager
+def stalled(socket: Socket) -> Iterator[None]:
+    """Let a client read no more from its socket. At the end it hangs up: it would wait for a goodbye."""
     connection = socket.raw._response.connection
     assert connection is not None
-    assert connection.transport is not None
-    connection.transport.pause_reading()  # type: ignore[attr-defined]
+    transport: Any = connection.transport
+    transport.pause_reading()
+    yield
+    transport.abort()
 
 
-async def write_events(api: Api, number: int, size: int = 1000) -> None:
-    """Events of ana's jobs, as many transactions would have written them."""
+async def write_events(api: Api, number: int, size: int = 1000, job_id: str | None = None) -> None:
+    """Events of ana's jobs, or of one of them, as many transactions would have written them."""
     columns = "job_id, owner, type, task, state, attempt, error_message, at"
-    text = "x" * size
+    text, state = "x" * size, "dead" if job_id is None else "retryable"  # the end of the job would end its stream
     if "postgres" in api.app.database:
-        rows = f"SELECT gen_random_uuid(), 'ana', 'job.failed', 'add', 'dead', 1, '{text}', now()"
+        job = "gen_random_uuid()" if job_id is None else f"'{job_id}'::uuid"
+        rows = f"SELECT {job}, 'ana', 'job.failed', 'add', '{state}', 1, '{text}', now()"
         statement = f"INSERT INTO rowlock.events ({columns}) {rows} FROM generate_series(1, {number})"
     else:
         numbers = f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {number})"
-        rows = f"SELECT 'job-' || i, 'ana', 'job.failed', 'add', 'dead', 1, '{text}', 1.0 FROM n"
+        job = "'job-' || i" if job_id is None else f"'{job_id}'"
+        rows = f"SELECT {job}, 'ana', 'job.failed', 'add', '{state}', 1, '{text}', 1.0 FROM n"
         statement = f"INSERT INTO rowlock_events ({columns}) {numbers} {rows}"
     async with api.app.transaction() as transaction:
         await transaction.execute(statement)

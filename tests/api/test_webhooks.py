@@ -12,8 +12,9 @@ from standardwebhooks import WebhookVerificationError
 from api.conftest import Api, Serve
 from rowlock import Permanent, Rowlock, SourceError
 from rowlock.api.delivery import Way, deliver
-from rowlock.store import jobs, leases, retention, webhooks
+from rowlock.store import cancels, jobs, leases, retention, webhooks
 from support.receiver import Receiver, receiving
+from support.server import free_port
 
 QUICK = {"enabled": True, "allow_private": True, "retry_seconds": 0.05, "timeout_seconds": 5}
 
@@ -106,8 +107,7 @@ async def test_a_receiver_that_is_down_is_tried_until_it_is_back(serve: Serve) -
     async with serve(webhooks=QUICK) as api:
         ana, secret = await api.token(), await secret_of(api)
         await api.app.sources.set("webhook", threshold=1000)
-        async with receiving() as first:
-            port = first.port
+        port = free_port()
         job_id = await create(api, ana, f"http://127.0.0.1:{port}/hook", a=1)
         async with api.app.worker():
             async with asyncio.timeout(60):
@@ -165,8 +165,10 @@ async def test_a_job_whose_worker_is_lost_for_good_tells_its_end_through_the_swe
         job_id = await create(api, ana, receiver.url(), "once")
         lease = await api.app.claim(job_id, worker="gone", lease_seconds=0.05)
         assert lease is not None
-        await asyncio.sleep(0.1)  # the lease must have run out by the database's clock
-        reclaimed = await (await api.app.store()).run(leases.reclaim([0.0], 0.0, jobs.Keep()))
+        store = await api.app.store()
+        async with asyncio.timeout(30):  # until the lease has run out by the database's clock
+            while not (reclaimed := await store.run(leases.reclaim([0.0], 0.0, jobs.Keep()))):
+                await asyncio.sleep(0.02)
         assert [one.job.id for one in reclaimed] == [job_id]
         async with api.app.worker():
             (got,) = await receiver.receive(1)
@@ -197,7 +199,7 @@ async def test_an_end_that_is_rolled_back_delivers_nothing(serve: Serve) -> None
         job_id = await create(api, ana, "http://127.0.0.1:9/", a=1)
         with pytest.raises(ZeroDivisionError):
             async with api.app.transaction() as transaction:
-                await transaction.run(jobs.cancel([job_id], jobs.Keep()))  # type: ignore[attr-defined]
+                await transaction.run(cancels.cancel([job_id], jobs.Keep()))  # type: ignore[attr-defined]
                 raise ZeroDivisionError
         assert await shown(api, ana, job_id) == []
         assert [job.task for job in await api.app.jobs()] == ["add"]

@@ -38,7 +38,7 @@ def test_the_median_decides_and_the_extremes_are_shown() -> None:
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
-def test_percentiles(share: float, value: float) -> None:
+def test_a_percentile_is_the_value_at_that_share_of_the_sorted_values(share: float, value: float) -> None:
     assert percentile(range(1, 101), share) == value
 
 

@@ -1,4 +1,4 @@
-"""`make path` follows a real job; what it finds must be the path that the README shows."""
+"""`make path` follows a real job; what it finds must be the path that the README and the page about it show."""
 
 import re
 import subprocess
@@ -38,6 +38,30 @@ def test_path_of_a_plain_job_leads_through_every_step_in_order(printed: str) -> 
     assert re.search(r"core/policy\.py +decide$", plain, re.MULTILINE)
     for file in ("store/jobs.py", "worker/settler.py", "worker/executor.py"):
         assert file in plain
+
+
+def spine(printed: str, name: str) -> list[str]:
+    """The functions of one way outside of the engines, in order, as the pages write them: `file: function`."""
+    following = printed.partition(f"{name}: ")[2]
+    part = re.split(r"^\w.*: \d[\d,]* functions|^lines of the package", following, flags=re.M)[0]
+    found = re.findall(r"^ {4}.{11}(\S+\.py) +(\S+)$", part, re.MULTILINE)
+    assert found, printed
+    return [f"{file}: {function}" for file, function in found if not file.startswith("store/engines/")]
+
+
+def test_the_readme_shows_the_path_of_a_plain_job_in_the_order_in_which_it_is_run(printed: str) -> None:
+    section = (ROOT / "README.md").read_text().partition("## The path of one job\n")[2].partition("\n## ")[0]
+    shown = re.findall(r"`([\w/]+\.py: [\w.]+)`", section)
+    assert len(shown) >= 9
+    way = spine(printed, "a plain job")
+    assert [name for name in way if name in shown] == shown
+
+
+@pytest.mark.parametrize("name", ["a plain job", "a job with a source", "a tick of a schedule"])
+def test_the_page_about_the_path_names_every_function_on_it(printed: str, name: str) -> None:
+    page = (ROOT / "docs" / "explanation" / "path.md").read_text()
+    named = set(re.findall(r"`([\w/]+\.py: [\w.]+)`", page))
+    assert [step for step in spine(printed, name) if step not in named] == []
 
 
 def test_lines_of_the_folders_add_up(printed: str) -> None:

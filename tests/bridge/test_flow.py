@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from rowlock.core.errors import ConfigError
 from support.remote import Remote, until, until_state
 
 
 async def test_a_job_is_published_and_its_result_makes_it_succeed(app: Rowlock, remote: Remote) -> None:
     task = app.get_task("REPLAY_MP4")
-    async with bridging(app):
+    async with app.bridge():
         job = await task.using(owner="ana").enqueue(replayId=7, inputPath="replays/7.rep", durationMs=1500)
         request = await remote.request(job.id)
         assert set(request) == {"jobId", "jobType", "replayId", "options"}
@@ -43,7 +42,7 @@ async def test_a_job_is_published_and_its_result_makes_it_succeed(app: Rowlock, 
 
 
 async def test_progress_does_not_go_back(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
         remote.progress(job.id, 60, phase="b")
@@ -54,7 +53,7 @@ async def test_progress_does_not_go_back(app: Rowlock, remote: Remote) -> None:
 
 
 async def test_a_reported_failure_is_final(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
         remote.say("job.results", jobId=job.id, status="FAILED", errorCode="CODEC", errorMessage="no such codec")
@@ -68,7 +67,7 @@ async def test_a_task_with_more_tries_is_published_again_after_a_failure(app: Ro
     @app.task("twice", runs_on="redis", max_attempts=2, backoff=fixed(seconds=0.01))
     async def twice() -> None: ...
 
-    async with bridging(app):
+    async with app.bridge():
         job = await twice.enqueue()
         await remote.request(job.id)
         remote.say("job.results", jobId=job.id, status="FAILED")
@@ -79,15 +78,18 @@ async def test_a_task_with_more_tries_is_published_again_after_a_failure(app: Ro
 
 
 async def test_a_worker_may_report_that_it_was_cancelled(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
         remote.say("job.results", jobId=job.id, status="CANCELLED")
-        await until_state(app, job.id, "cancelled")
+        cancelled = await until_state(app, job.id, "cancelled")
+        await remote.all_read()
+    assert (cancelled.attempt, cancelled.result_uri) == (1, None)
+    assert remote.letters() == []
 
 
 async def test_messages_after_the_end_are_ignored_and_counted(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         request = await remote.request(job.id)
         remote.succeed(request)
@@ -102,7 +104,7 @@ async def test_messages_after_the_end_are_ignored_and_counted(app: Rowlock, remo
 
 
 async def test_a_cancelled_job_ends_at_once_and_its_worker_is_told(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         request = await remote.request(job.id)
         remote.progress(job.id, 10)
@@ -116,7 +118,7 @@ async def test_a_cancelled_job_ends_at_once_and_its_worker_is_told(app: Rowlock,
 
 
 async def test_an_unread_request_is_cancelled_at_once(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
         await app.cancel(job.id)
@@ -152,7 +154,7 @@ async def test_a_worker_of_this_app_does_not_take_remote_jobs(app: Rowlock) -> N
 async def test_a_job_with_an_owner_sends_events(app: Rowlock, remote: Remote) -> None:
     from rowlock.store import events
 
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").using(owner="ana").enqueue(replayId=7)
         request = await remote.request(job.id)
         remote.progress(job.id, 10)

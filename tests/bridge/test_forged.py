@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from support.remote import Remote, until_state
 
 SUM = "sha256:" + hashlib.sha256(b"video").hexdigest()
@@ -39,7 +38,7 @@ GARBAGE: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 async def test_garbage_becomes_a_dead_letter_with_its_reason_and_is_acknowledged(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job_id, request, _ = await published(app, remote)
         for stream, fields, _ in GARBAGE.values():
             filled = {name: job_id if value == "{job}" else value for name, value in fields.items()}
@@ -61,7 +60,7 @@ async def test_a_message_about_a_job_that_runs_here_is_refused(app: Rowlock, rem
     job = await here.enqueue()
     lease = await app.claim(job.id)
     assert lease is not None
-    async with bridging(app):
+    async with app.bridge():
         remote.say("job.results", jobId=job.id, status="FAILED")
         await remote.all_read()
         assert [letter["reason"] for letter in remote.letters()] == ["NOT_REMOTE"]
@@ -72,7 +71,7 @@ async def test_a_message_about_a_job_that_runs_here_is_refused(app: Rowlock, rem
 async def test_a_result_path_outside_of_the_attempts_folder_fails_the_job(
     where: str, app: Rowlock, remote: Remote, tmp_path: Path
 ) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job_id, _, path = await published(app, remote)
         secret = tmp_path / "secret"
         secret.write_bytes(b"video")
@@ -97,7 +96,7 @@ async def test_a_result_path_outside_of_the_attempts_folder_fails_the_job(
 
 @pytest.mark.parametrize("checksum", ["", "sha256:" + "0" * 64, "md5:abc", "0" * 64])
 async def test_a_wrong_checksum_fails_the_job(checksum: str, app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job_id, _, path = await published(app, remote)
         path.write_bytes(b"video")
         remote.say("job.results", jobId=job_id, status="SUCCEEDED", resultUri=path, checksum=checksum)
@@ -106,7 +105,7 @@ async def test_a_wrong_checksum_fails_the_job(checksum: str, app: Rowlock, remot
 
 
 async def test_a_relative_path_and_a_bare_checksum_are_accepted(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job_id, _, path = await published(app, remote)
         path.write_bytes(b"video")
         uri, bare = str(path.relative_to(remote.results)), SUM.removeprefix("sha256:").upper()
@@ -116,7 +115,7 @@ async def test_a_relative_path_and_a_bare_checksum_are_accepted(app: Rowlock, re
 
 
 async def test_the_folder_of_another_attempt_is_not_accepted(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job_id, request, path = await published(app, remote)
         forged = path.parent.parent / "1-00000000" / path.name
         forged.parent.mkdir()
@@ -131,7 +130,7 @@ async def test_the_folder_of_another_attempt_is_not_accepted(app: Rowlock, remot
 
 
 async def test_of_a_repeated_result_one_is_accepted(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job_id, request, _ = await published(app, remote)
         fields = remote.write(request)
         pipe = remote.redis.pipeline()
@@ -144,7 +143,7 @@ async def test_of_a_repeated_result_one_is_accepted(app: Rowlock, remote: Remote
 
 
 async def test_text_that_a_database_cannot_store_is_made_storable(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job_id, _, _ = await published(app, remote)
         remote.progress(job_id, 1, phase="a\x00b", message="x" * 5000)
         await until_state(app, job_id, "running")

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
-from rowlock.store import aside, tallies
+from rowlock.store import aside, tallies, workers
 from rowlock.store.ids import new_id
 from rowlock.worker import sweeper
 from support.remote import Remote, until_state
@@ -19,10 +18,24 @@ async def test_a_bridge_alone_sums_up_the_counters_and_tidies(
     store = await app.store()
     assert await aside.put(store, new_id(), "promote", ValueError("of a job that is gone"))
     job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
-    async with bridging(app):
+    async with app.bridge():
         remote.succeed(await remote.request(job.id))
         await until_state(app, job.id, "succeeded")
         while await store.run(tallies.waiting()) or await store.run(aside.listed(1)):
             await asyncio.sleep(0.01)  # a test that never ends is cut off by its time limit
     (total,) = [one for one in await store.run(tallies.totals()) if one.what == "succeeded"]
     assert total.count == 1
+
+
+async def test_a_sleeping_bridge_whose_row_was_removed_is_registered_again(quick_app: Rowlock) -> None:
+    store = await quick_app.store()
+
+    async def until_idle(bridge_id: str) -> None:
+        while [(one.id, one.idle) for one in await store.run(workers.workers())] != [(bridge_id, True)]:
+            await asyncio.sleep(0.01)  # a test that never ends is cut off by its time limit
+
+    async with quick_app.bridge() as bridge:
+        await until_idle(bridge.id)
+        await store.run(workers.remove(bridge.id))
+        await until_idle(bridge.id)
+        assert [one.id for one in await store.run(workers.workers())] == [bridge.id]

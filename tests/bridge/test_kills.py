@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from support.remote import Remote, until, until_state
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -47,7 +46,7 @@ async def test_no_request_is_missing_after_the_publisher_was_killed(
     for _ in range(kills):
         made += await app.get_task("REPLAY_MP4").enqueue_many([{"replayId": n} for n in range(3)])
         killed_bridge(app, remote, point, tmp_path)
-    async with bridging(app):
+    async with app.bridge():
         wanted = {job.id for job in made}
         await until(lambda: {request["jobId"] for request in remote.requests()} == wanted)
         for request in remote.requests():
@@ -64,7 +63,7 @@ async def test_no_job_ends_twice_after_the_listener_was_killed_before_it_acknowl
 ) -> None:
     app = quick_app
     made = await app.get_task("REPLAY_MP4").using(owner="ana").enqueue_many([{"replayId": n} for n in range(3 * kills)])
-    async with bridging(app):
+    async with app.bridge():
         requests = [await remote.request(job.id) for job in made]
     for n in range(kills):
         for request in requests[3 * n : 3 * n + 3]:
@@ -72,7 +71,7 @@ async def test_no_job_ends_twice_after_the_listener_was_killed_before_it_acknowl
         killed_bridge(app, remote, "before XACK", tmp_path)
         if kills < 10:  # a hundred kills deliver each message often by themselves
             remote.deliver_often()
-    async with bridging(app):
+    async with app.bridge():
         for job in made:
             await until_state(app, job.id, "succeeded")
         await remote.all_read()

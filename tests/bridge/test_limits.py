@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from rowlock.store import workers
+from rowlock.store.stats import read_stats
 from support.remote import Remote, until, until_state, with_tasks
 
 
@@ -13,7 +13,7 @@ async def test_a_source_lets_only_its_limit_be_published(app: Rowlock, remote: R
     await app.sources.set("gpu", concurrency=2)
     task = app.get_task("REPLAY_MP4").using(source="gpu")
     made = [await task.enqueue(replayId=n) for n in range(5)]
-    async with bridging(app):
+    async with app.bridge():
         for done in range(5):
             await until(lambda done=done: len(remote.requests()) == min(5, done + 2))
             request = remote.requests()[done]
@@ -27,7 +27,7 @@ async def test_requests_are_published_by_priority_and_not_before_their_time(app:
     last = await task.using(priority=5).enqueue(replayId=1)
     first = await task.using(priority=-5).enqueue(replayId=2)
     later = await task.using(delay=3600).enqueue(replayId=3)
-    async with bridging(app):
+    async with app.bridge():
         await until(lambda: len(remote.requests()) == 2)
         assert [request["jobId"] for request in remote.requests()] == [first.id, last.id]
         assert (await app.job(later.id)).attempt == 0
@@ -42,7 +42,7 @@ async def test_a_paused_queue_publishes_nothing(app: Rowlock, remote: Remote) ->
     @app.task("elsewhere", queue="other", runs_on="redis")
     async def elsewhere() -> None: ...
 
-    async with bridging(app):
+    async with app.bridge():
         await remote.request(open_one.id)
         assert [request["jobId"] for request in remote.requests()] == [open_one.id]
         await store.run(workers.resume_queue("default"))
@@ -54,7 +54,7 @@ async def test_no_more_requests_wait_unread_than_the_setting_allows(
 ) -> None:
     async with with_tasks(Rowlock(settings=settings(redis__unread=3))) as app:
         made = await app.get_task("REPLAY_MP4").enqueue_many([{"replayId": n} for n in range(5)])
-        async with bridging(app):
+        async with app.bridge():
             await until(lambda: len(remote.requests()) == 3)
             remote.progress(made[0].id)  # it is read: there is room for one more
             await remote.request(made[3].id)
@@ -67,14 +67,14 @@ async def test_lists_counts_and_explanations_show_a_published_job_as_queued(app:
 
     job = await app.get_task("REPLAY_MP4").using(owner="ana").enqueue(replayId=1)
     store = await app.store()
-    async with bridging(app):
+    async with app.bridge():
         await remote.request(job.id)
         for owner in (None, "ana"):
             for state, number in ((State.QUEUED, 1), (State.RUNNING, 0)):
                 wanted = reads.JobFilter(states=(state,), owner=owner)
                 assert await store.run(reads.count(wanted)) == number
                 assert len(await store.run(reads.list_jobs(wanted, 10))) == number
-        (queue,) = [queue for queue in (await store.run(reads.stats())).queues if queue.name == "default"]
+        (queue,) = [queue for queue in (await store.run(read_stats())).queues if queue.name == "default"]
         assert (queue.queued, queue.running) == (1, 0)
         why = await app.explain(job.id)
         assert (why.reason, why.state) == ("published", "queued")
@@ -88,7 +88,7 @@ async def test_follow_ups_and_batches_of_remote_jobs_are_told(app: Rowlock, remo
     @app.task("export", runs_on="redis", on_success=after)
     async def export() -> None: ...
 
-    async with bridging(app), app.batch("two") as batch:
+    async with app.bridge(), app.batch("two") as batch:
         job = await export.using(batch=batch).enqueue()
         request = await remote.request(job.id)
         assert (await app.find_batch(batch.id)).state == "running"

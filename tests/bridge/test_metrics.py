@@ -1,7 +1,6 @@
 """The numbers of a bridge, as Prometheus reads them."""
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from rowlock.signals.families import METRICS
 from rowlock.signals.meters import shown
 from signals.scraping import names, values
@@ -11,7 +10,7 @@ from support.remote import Remote
 
 async def test_a_bridge_tells_its_lag_and_its_dead_letters(app: Rowlock, remote: Remote) -> None:
     app.metered = True
-    async with bridging(app) as bridge:
+    async with app.bridge() as bridge:
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
         remote.say("job.results", jobId=job.id, status="WEIRD")
@@ -19,6 +18,6 @@ async def test_a_bridge_tells_its_lag_and_its_dead_letters(app: Rowlock, remote:
         await bridge._meter.round()
         text = shown(app.meters, "")[0].decode()
         await until(lambda: values(shown(app.meters, "")[0].decode(), "rowlock_deadletter_entries") == {(): 1})
-    assert names(text) == {metric.name for metric in METRICS.values() if metric.place in ("client", "bridge")}
+    assert names(text) == {metric.name for metric in METRICS.values() if metric.counted_in in ("client", "bridge")}
     assert values(text, "rowlock_bridge_lag_entries")["job.results",] == 0
     assert app.meters == [app.enqueued.samples], "a bridge that has stopped has no numbers"

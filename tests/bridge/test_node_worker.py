@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from support.node import example, node
 from support.remote import Remote, until, until_state
 
@@ -45,7 +44,7 @@ async def test_a_worker_in_node_succeeds_fails_and_tells_its_progress(
     source.write_bytes(b"a replay")
     start()
     task = app.get_task("REPLAY_MP4")
-    async with bridging(app):
+    async with app.bridge():
         good = await task.enqueue(replayId=1, inputPath=str(source), durationMs=1500)
         running = await until_state(app, good.id, "running")
         assert running.phase in ("start", "render")
@@ -63,7 +62,7 @@ async def test_a_request_that_a_worker_in_node_gets_twice_changes_nothing(
     source = tmp_path / "in.rep"
     source.write_bytes(b"first")
     start()
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=1, inputPath=str(source), durationMs=0)
         done = await until_state(app, job.id, "succeeded")
         source.write_bytes(b"second")
@@ -84,7 +83,7 @@ async def test_a_job_survives_the_crash_of_a_worker_in_node(
     source = tmp_path / "in.rep"
     source.write_bytes(b"a replay")
     first = start()
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=1, inputPath=str(source), durationMs=2000)
         await until_state(app, job.id, "running")
         first.kill()
@@ -99,7 +98,7 @@ async def test_a_worker_in_node_stops_when_its_job_is_cancelled(
     source = tmp_path / "in.rep"
     source.write_bytes(b"a replay")
     start()
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=1, inputPath=str(source), durationMs=60_000)
         await until_state(app, job.id, "running")
         await app.cancel(job.id)

@@ -1,5 +1,6 @@
 """What an operator sees and does: dead letters, numbers, errors without secrets."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -9,22 +10,24 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import Bridge, bridging
-from rowlock.bridge.letters import letters, republish
+from rowlock.bridge.bridge import Bridge
+from rowlock.bridge.letters import drop, letters, republish
 from rowlock.bridge.numbers import numbers
 from rowlock.bridge.streams import opened_streams
 from rowlock.cli.checks import work
 from rowlock.cli.main import execute
-from rowlock.core.errors import ConfigError, NotAllowed
+from rowlock.core.errors import ConfigError, NotAllowed, StoreError
 from rowlock.core.job import NewJob
-from rowlock.store import jobs
+from rowlock.store import audit, jobs
 from rowlock.store.ids import new_id
 from support.redis_server import RedisServer
 from support.remote import Remote, until_state, with_tasks
 
+ANA = audit.Actor("ana", "cli")
+
 
 async def test_a_republished_letter_is_a_new_attempt_under_the_same_job_id(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         first = await remote.request(job.id)
         remote.say("job.results", jobId=job.id, status="WEIRD")
@@ -32,8 +35,11 @@ async def test_a_republished_letter_is_a_new_attempt_under_the_same_job_id(app: 
         async with opened_streams(app.settings.redis) as streams:
             (found,) = await letters(streams, 10)
             assert (found.reason, found.job_id, found.message["status"]) == ("BAD_FIELD", job.id, "WEIRD")
-            await republish(app, streams, found)
+            await republish(app, streams, found, ANA)
             assert await letters(streams, 10) == []
+        (entry,) = await app.perform(audit.entries(10))
+        assert (entry.who, entry.action, entry.target) == ("ana", "deadletters.republish", found.id)
+        assert entry.details == {"job_id": job.id, "reason": "BAD_FIELD"}
         second = await remote.request(job.id, attempt=2)
         remote.succeed(first)  # of the attempt that was given up
         remote.succeed(second)
@@ -44,7 +50,7 @@ async def test_a_republished_letter_is_a_new_attempt_under_the_same_job_id(app: 
 async def test_the_job_of_a_letter_that_has_failed_is_retried_and_one_that_succeeded_is_not(
     app: Rowlock, remote: Remote
 ) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
         remote.say("job.results", jobId=job.id, status="WEIRD")
@@ -53,29 +59,55 @@ async def test_the_job_of_a_letter_that_has_failed_is_retried_and_one_that_succe
         await remote.all_read()
         async with opened_streams(app.settings.redis) as streams:
             (found,) = await letters(streams, 10)
-            await republish(app, streams, found)
+            await republish(app, streams, found, ANA)
             remote.succeed(await remote.request(job.id, attempt=2))
             await until_state(app, job.id, "succeeded")
             with pytest.raises(NotAllowed, match="has succeeded"):
-                await republish(app, streams, found)
+                await republish(app, streams, found, ANA)
 
 
 async def test_a_letter_without_a_known_job_is_not_republished(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         remote.say("job.results", status="FAILED")
         remote.say("job.results", jobId="00000000-0000-0000-0000-000000000001", status="FAILED")
         await remote.all_read()
         async with opened_streams(app.settings.redis) as streams:
             unknown, nameless = await letters(streams, 10)
             with pytest.raises(NotAllowed, match="names no job"):
-                await republish(app, streams, nameless)
+                await republish(app, streams, nameless, ANA)
             with pytest.raises(NotAllowed, match="there is no such job"):
-                await republish(app, streams, unknown)
+                await republish(app, streams, unknown, ANA)
             assert len(await letters(streams, 10)) == 2
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("change", [republish, drop])
+@pytest.mark.parametrize("state", ["dead", "running"])
+async def test_a_letter_that_cannot_be_written_into_the_audit_stays_and_its_job_is_not_changed(
+    app: Rowlock, remote: Remote, change: Callable[..., Any], state: str
+) -> None:
+    async with app.bridge():
+        job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
+        await remote.request(job.id)
+        remote.say("job.results", jobId=job.id, status="WEIRD")
+        if state == "dead":
+            remote.say("job.results", jobId=job.id, status="FAILED")
+        await remote.all_read()
+    async with app.transaction() as transaction:
+        await transaction.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON rowlock_audit BEGIN SELECT RAISE(ABORT, 'the audit is full'); END"
+        )
+    before = (await app.job(job.id)).record
+    async with opened_streams(app.settings.redis) as streams:
+        (found,) = await letters(streams, 10)
+        with pytest.raises(StoreError, match="the audit is full"):
+            await change(app, streams, found, ANA)
+        assert await letters(streams, 10) == [found]
+    assert (await app.job(job.id)).record == before
+
+
 async def test_numbers_show_lag_pending_and_dead_letters(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
         remote.say("job.results", status="FAILED")
@@ -107,6 +139,10 @@ def test_the_verbs_print_numbers_and_letters(
         assert execute([*arguments, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
+    async def dropped() -> list[audit.Entry]:
+        async with Rowlock() as app:
+            return [one for one in await app.perform(audit.entries(10)) if one.action == "deadletters.drop"]
+
     assert printed("stats")["redis"]["dead_letters"] == 1
     assert execute(["stats"]) == 0
     assert "1 dead letters" in capsys.readouterr().out
@@ -115,7 +151,15 @@ def test_the_verbs_print_numbers_and_letters(
     assert execute(["deadletters", "republish", entry]) == 4
     assert "names no job" in capsys.readouterr().err
     assert printed("deadletters", "drop", entry) == {"dropped": entry}
+    (written,) = asyncio.run(dropped())
+    assert (written.via, written.target, written.details) == ("cli", entry, {"job_id": None, "reason": "BAD_FIELD"})
     assert execute(["deadletters", "drop", entry]) == 3
+    for _ in range(2):
+        remote.redis.xadd(remote.key("job.deadletter"), letter)
+    capsys.readouterr()
+    assert len(printed("deadletters", "list", "--limit", "2")) == 2
+    assert execute(["deadletters", "list", "--limit", "1"]) == 0
+    assert capsys.readouterr().err == "rowlock: only the first 1 are shown; --limit shows more\n"
     assert execute(["deadletters", "drop", "letter"]) == 2
     monkeypatch.setenv("ROWLOCK_REDIS__URL", "redis://ana:hunter2@127.0.0.1:1/0")
     assert execute(["deadletters", "list"]) == 2
@@ -142,7 +186,7 @@ async def test_a_user_of_the_server_logs_in_by_the_url_and_its_password_is_in_no
     try:
         changes = {"redis__url": url, "redis__prefix": "", "redis__takeover_seconds": 1}
         async with with_tasks(Rowlock(settings=settings(**changes))) as app:
-            async with bridging(app):
+            async with app.bridge():
                 job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
                 there.succeed(await there.request(job.id))
                 await until_state(app, job.id, "succeeded")

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from support.remote import Remote, until, until_state, with_tasks
 from support.server import PostgresServer
 
@@ -18,7 +17,7 @@ async def test_results_that_come_while_the_database_is_away_are_written_when_it_
     with PostgresServer() as server:
         app = with_tasks(Rowlock(settings=settings(database=server.create_database("jobs"))))
         await app.migrate()
-        async with app, bridging(app):
+        async with app, app.bridge():
             made = [await app.get_task("REPLAY_MP4").enqueue(replayId=n) for n in range(3)]
             requests = [await remote.request(job.id) for job in made]
             server.stop()

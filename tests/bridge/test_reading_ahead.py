@@ -7,7 +7,6 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.bridge import listener
-from rowlock.bridge.bridge import bridging
 from rowlock.core.errors import StoreUnavailable
 from rowlock.store import remote as stored
 from support.remote import Remote, until, until_state
@@ -16,7 +15,7 @@ from support.remote import Remote, until, until_state
 async def published(app: Rowlock, remote: Remote, number: int) -> list[dict[str, str]]:
     """Requests of new jobs, which no bridge runs any more."""
     made = await app.get_task("REPLAY_MP4").enqueue_many([{"replayId": n} for n in range(number)])
-    async with bridging(app):
+    async with app.bridge():
         return [await remote.request(job.id) for job in made]
 
 
@@ -42,7 +41,7 @@ async def test_messages_read_ahead_of_a_batch_that_failed_are_stored_after_that_
     remote.say("job.results", jobId=first["jobId"], status="CANCELLED")
     for request in (second, first, third):
         remote.succeed(request)
-    async with bridging(app):
+    async with app.bridge():
         await until_state(app, third["jobId"], "succeeded")
         await remote.all_read()
     assert failed.is_set()
@@ -66,7 +65,7 @@ async def test_a_bridge_that_is_stopped_stores_what_it_has_read_ahead(
     monkeypatch.setattr(stored, "settle", slow)
     for request in requests:
         remote.succeed(request)
-    async with bridging(app):
+    async with app.bridge():
         await stopping.wait()
         monkeypatch.setattr(stored, "settle", settle)
     assert pending(remote) == 0

@@ -3,7 +3,6 @@
 import uuid
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from rowlock.core.job import Settlement
 from rowlock.core.outcome import Succeeded
 from rowlock.core.policy import decide
@@ -15,7 +14,7 @@ from support.remote import Remote
 async def held(app: Rowlock, there: Remote, number: int) -> list[Settlement]:
     """Successes of new jobs that are published, not yet written."""
     made = await app.get_task("REPLAY_MP4").enqueue_many([{"replayId": n} for n in range(number)])
-    async with bridging(app):
+    async with app.bridge():
         for job in made:
             await there.request(job.id)
     known = await (await app.store()).run(stored.known([job.id for job in made]))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from rowlock.store import outbox
 from support.redis_server import RedisServer
 from support.remote import Remote, until, until_state, with_tasks
@@ -18,7 +17,7 @@ async def test_a_worker_that_falls_silent_loses_the_job_and_a_new_request_is_pub
     quick_app: Rowlock, remote: Remote
 ) -> None:
     app = quick_app
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         first = await remote.request(job.id)
         remote.progress(job.id, 10)
@@ -37,7 +36,7 @@ async def test_a_worker_that_falls_silent_loses_the_job_and_a_new_request_is_pub
 
 async def test_a_request_that_nobody_has_read_is_not_published_again(quick_app: Rowlock, remote: Remote) -> None:
     app = quick_app
-    async with bridging(app):
+    async with app.bridge():
         waiting = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(waiting.id)
         for _ in range(2):  # two others live and die meanwhile, which takes two leases
@@ -56,7 +55,7 @@ async def test_requests_survive_a_redis_that_is_restarted_empty(
     server = RedisServer(tmp_path).start()
     there = Remote(server, remote.prefix, remote.results)
     try:
-        async with with_tasks(Rowlock(settings=settings(redis__url=server.url, **QUICK))) as app, bridging(app):
+        async with with_tasks(Rowlock(settings=settings(redis__url=server.url, **QUICK))) as app, app.bridge():
             unread = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
             await there.request(unread.id)
             server.stop()
@@ -66,24 +65,31 @@ async def test_requests_survive_a_redis_that_is_restarted_empty(
                 there.succeed(await there.request(job.id))
                 await until_state(app, job.id, "succeeded")
             await there.all_read()
+            ended = [await app.job(job.id) for job in (unread, away)]
+            assert [(job.state, job.attempt, job.losses) for job in ended] == [("succeeded", 1, 0)] * 2
+            assert there.letters() == []
     finally:
         server.stop()
 
 
 async def test_a_group_that_vanishes_is_made_again_and_reads_from_the_beginning(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         request = await remote.request(job.id)
         remote.redis.xgroup_destroy(remote.key("job.results"), "rowlock")
         remote.redis.xgroup_destroy(remote.key("job.progress"), "rowlock")
         remote.succeed(request)
         await until_state(app, job.id, "succeeded")
+        await remote.all_read()
+        for name in ("job.results", "job.progress"):
+            assert [group["name"] for group in remote.redis.xinfo_groups(remote.key(name))] == ["rowlock"], name
+        assert remote.letters() == []
 
 
 async def test_streams_that_are_empty_or_missing_are_no_error_at_the_first_message(
     app: Rowlock, remote: Remote
 ) -> None:
-    async with bridging(app):
+    async with app.bridge():
         for name in ("job.progress", "job.results"):
             (group,) = remote.redis.xinfo_groups(remote.key(name))
             assert (group["name"], group["pending"]) == ("rowlock", 0)
@@ -92,13 +98,13 @@ async def test_streams_that_are_empty_or_missing_are_no_error_at_the_first_messa
 
 async def test_entries_of_a_dead_bridge_are_taken_over(quick_app: Rowlock, remote: Remote) -> None:
     app = quick_app
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         request = await remote.request(job.id)
     remote.succeed(request)
     streams = {remote.key("job.results"): ">"}
     assert remote.redis.xreadgroup("rowlock", "a-bridge-that-died", streams)  # it has read, and is gone
-    async with bridging(app):
+    async with app.bridge():
         await until_state(app, job.id, "succeeded")
         await remote.all_read()
 
@@ -112,24 +118,25 @@ async def test_what_a_dead_bridge_has_not_sent_is_sent_by_another(quick_app: Row
 
     claimed = await store.run(outbox.publish(new_token(), [Lane("default", "REPLAY_MP4")], 10, 0.5, {}))
     assert [one.id for one in claimed] == [job.id]  # and here its bridge dies
-    async with bridging(app):
+    async with app.bridge():
         remote.succeed(await remote.request(job.id))
         await until_state(app, job.id, "succeeded")
 
 
 async def test_a_cancel_by_a_flag_alone_ends_a_remote_job(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app):
+    async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
         async with app.transaction() as tx:
             prefix = "rowlock_" if app.database.startswith("sqlite") else "rowlock."
             await tx.execute(f"UPDATE {prefix}jobs_live SET cancel_requested_at = updated_at")
-        await until_state(app, job.id, "cancelled")
-        await until(lambda: remote.cancels() == [job.id])
+        cancelled = await until_state(app, job.id, "cancelled")
+        await until(lambda: remote.cancels() == [job.id], lambda: str(remote.cancels()))
+    assert (cancelled.attempt, cancelled.error_code) == (1, "CANCELLED")
 
 
 async def test_trimming_keeps_what_is_not_acknowledged(app: Rowlock, remote: Remote) -> None:
-    async with bridging(app) as bridge:
+    async with app.bridge() as bridge:
         for n in range(300):
             remote.redis.xadd(remote.key("job.requests"), {"n": n})
         remote.redis.xgroup_create(remote.key("job.requests"), "workers", id="0")
@@ -144,10 +151,9 @@ async def test_trimming_keeps_what_is_not_acknowledged(app: Rowlock, remote: Rem
         assert len(left) >= 51
 
 
-async def test_two_bridges_share_the_work(quick_app: Rowlock, remote: Remote) -> None:
-    app = quick_app
+async def test_two_bridges_share_the_work(app: Rowlock, remote: Remote) -> None:
     made = await app.get_task("REPLAY_MP4").enqueue_many([{"replayId": n} for n in range(60)])
-    async with bridging(app), bridging(app):
+    async with app.bridge(), app.bridge():
         await until(lambda: len(remote.requests()) >= 60)
         for request in remote.requests():
             remote.succeed(request)

@@ -8,7 +8,8 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.bridge.bridge import Bridge
-from rowlock.bridge.streams import REQUESTS, Streams
+from rowlock.bridge.messages import REQUESTS
+from rowlock.bridge.streams import Streams
 from rowlock.store import outbox
 from rowlock.worker.loops import Loops
 from support.remote import Remote, until

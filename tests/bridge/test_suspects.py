@@ -8,7 +8,6 @@ import pytest
 
 from bridge.test_kills import killed_bridge
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from rowlock.bridge.listener import MOST_DEATHS
 from rowlock.bridge.streams import Entry, Streams
 from rowlock.bridge.writer import Writer
@@ -21,7 +20,7 @@ from support.remote import Remote, until, until_state
 async def published(app: Rowlock, remote: Remote, number: int) -> list[dict[str, str]]:
     """Requests of new jobs; no bridge runs any more."""
     made = await app.get_task("REPLAY_MP4").enqueue_many([{"replayId": n} for n in range(number)])
-    async with bridging(app):
+    async with app.bridge():
         return [await remote.request(job.id) for job in made]
 
 
@@ -38,7 +37,7 @@ async def test_messages_that_were_delivered_often_are_stored_like_others(quick_a
         remote.succeed(request)
     for stream in ("job.progress", "job.results"):
         remote.deliver_often(stream)
-    async with bridging(quick_app):
+    async with quick_app.bridge():
         await remote.all_read()
     for request in requests:
         assert (await quick_app.job(request["jobId"])).state == "succeeded"
@@ -57,7 +56,7 @@ async def test_a_message_that_kills_each_bridge_that_handles_it_becomes_a_dead_l
     assert deaths(remote) == {f"job.results {bad}": "1"}
     remote.redis.hset(remote.key("job.alone"), f"job.results {bad}", MOST_DEATHS)
     remote.deliver_often()
-    async with bridging(quick_app):
+    async with quick_app.bridge():
         await until_state(quick_app, other["jobId"], "succeeded")
         await remote.all_read()
         await until(lambda: deaths(remote) == {})
@@ -69,13 +68,13 @@ async def test_a_message_of_a_job_that_has_ended_is_late_however_many_bridges_di
 ) -> None:
     (request,) = await published(quick_app, remote, 1)
     remote.succeed(request)
-    async with bridging(quick_app):
+    async with quick_app.bridge():
         await until_state(quick_app, request["jobId"], "succeeded")
         await remote.all_read()
     again = remote.say("job.results", **remote.write(request))
     remote.redis.hset(remote.key("job.alone"), f"job.results {again}", MOST_DEATHS)
     remote.deliver_often()
-    async with bridging(quick_app):
+    async with quick_app.bridge():
         await remote.all_read()
         await until(lambda: deaths(remote) == {})
     assert (remote.letters(), remote.count("late")) == ([], 1)
@@ -96,7 +95,7 @@ async def test_an_outage_of_the_database_is_no_death_of_the_message_that_was_han
         return await write(self, entries)
 
     monkeypatch.setattr(Writer, "write", fail_once)
-    async with bridging(quick_app):
+    async with quick_app.bridge():
         await until_state(quick_app, request["jobId"], "succeeded")
         await remote.all_read()
     assert list(seen[0].values()) == ["1"]  # noted before it was tried
@@ -125,7 +124,7 @@ async def test_a_living_bridge_keeps_the_messages_that_it_is_still_at(
 
     monkeypatch.setattr(stored, "settle", slow)
     remote.succeed(request)
-    async with bridging(quick_app) as bridge:
+    async with quick_app.bridge() as bridge:
         await until_state(quick_app, request["jobId"], "succeeded")
     assert (found["consumer"], found["times_delivered"]) == (bridge.id, 1)
 
@@ -135,7 +134,7 @@ async def test_a_message_whose_delivery_was_lost_on_its_way_to_a_living_bridge_i
     quick_app: Rowlock, remote: Remote
 ) -> None:
     """Redis has given it to this bridge, which does not know of it: a read was cut off."""
-    async with bridging(quick_app) as bridge:
+    async with quick_app.bridge() as bridge:
         job = await quick_app.get_task("REPLAY_MP4").enqueue(replayId=7)
         request = await remote.request(job.id)
         with remote.redis.pipeline(transaction=True) as pipe:  # before the bridge can read it itself
@@ -143,6 +142,9 @@ async def test_a_message_whose_delivery_was_lost_on_its_way_to_a_living_bridge_i
             pipe.xreadgroup("rowlock", bridge.id, {remote.key("job.results"): ">"})
             pipe.execute()
         await until_state(quick_app, job.id, "succeeded")
+        await remote.all_read()
+        assert remote.redis.xlen(remote.key("job.results")) == 1, "the worker has said it once"
+        assert remote.letters() == []
 
 
 async def test_a_consumer_takes_over_what_lies_behind_many_entries_of_living_consumers(remote: Remote) -> None:

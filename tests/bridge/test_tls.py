@@ -9,7 +9,6 @@ import pytest
 import redis
 
 from rowlock import Rowlock
-from rowlock.bridge.bridge import bridging
 from support.parts import PARTS
 from support.redis_server import RedisServer
 from support.remote import Remote, until_state, with_tasks
@@ -37,9 +36,12 @@ async def test_a_job_goes_through_redis_over_tls(settings: Callable[..., Any], r
     there.redis = redis.Redis.from_url(url, decode_responses=True)
     try:
         server.wait_for(there.redis)
-        async with with_tasks(Rowlock(settings=settings(redis__url=url))) as app, bridging(app):
+        async with with_tasks(Rowlock(settings=settings(redis__url=url))) as app, app.bridge():
             job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
             there.succeed(await there.request(job.id))
-            await until_state(app, job.id, "succeeded")
+            done = await until_state(app, job.id, "succeeded")
+        assert (done.attempt, [request["jobId"] for request in there.requests()]) == (1, [job.id])
+        with pytest.raises(redis.ConnectionError):  # the server speaks nothing but TLS
+            redis.Redis.from_url(server.url).ping()
     finally:
         server.stop()

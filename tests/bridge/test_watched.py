@@ -10,7 +10,6 @@ import aiohttp
 
 from rowlock import Rowlock
 from rowlock.api.server import serving
-from rowlock.bridge.bridge import bridging
 from rowlock.store import tokens
 from support.remote import Remote, with_tasks
 
@@ -40,7 +39,7 @@ async def test_progress_and_result_in_the_streams_reach_the_owners_socket_and_do
 ) -> None:
     async with (
         with_tasks(Rowlock(settings=settings(api__port=0))) as app,
-        bridging(app),
+        app.bridge(),
         serving(app) as server,
         aiohttp.ClientSession() as http,
     ):

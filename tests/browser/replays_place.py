@@ -3,7 +3,6 @@
 import hashlib
 import os
 import signal
-import socket
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from cli.command import Background, Cli, wait_until
 from rowlock_apps.replays import samples, service
 from rowlock_apps.replays.app import Replays
+from support.server import free_port
 
 
 class Place:
@@ -21,9 +21,7 @@ class Place:
         self._cli = Cli(folder, database)
         self._cli.env |= {"JOBS_EXPORT_PATH": str(folder / "exports"), "ROWLOCK_APP": "rowlock_apps.replays:app"}
         self._cli.env["ROWLOCK_WORKER__HEARTBEAT_SECONDS"] = "1"  # on SQLite a running job hears of its cancel by it
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self._port = int(found.getsockname()[1])
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._server: Background | None = None
 

@@ -35,6 +35,7 @@ def cli(folder: Path, database: str) -> Iterator[Cli]:
 @pytest.fixture
 def lite(folder: Path) -> Iterator[Cli]:
     """The command on a SQLite file: for what has nothing to do with the engine."""
+    (folder / "lite.db").touch()
     cli = Cli(folder, f"sqlite:///{folder}/lite.db")
     yield cli
     cli.close()
@@ -43,6 +44,7 @@ def lite(folder: Path) -> Iterator[Cli]:
 @pytest.fixture
 def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
     """The command in this process, on a SQLite file."""
+    (folder / "inside.db").touch()
     return Inside.enter(folder, f"sqlite:///{folder}/inside.db", monkeypatch, capsys)
 
 

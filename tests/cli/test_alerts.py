@@ -46,7 +46,7 @@ def test_a_webhook_that_cannot_be_reached_fails_the_test(inside: Inside, folder:
     assert secret not in told.stdout + told.stderr
 
 
-def test_without_rules_it_says_where_to_write_them(inside: Inside) -> None:
+def test_alerts_test_without_rules_names_the_setting(inside: Inside) -> None:
     assert "alerts.rules" in inside.out("alerts", "test")
 
 

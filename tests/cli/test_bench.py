@@ -37,7 +37,7 @@ def test_a_server_is_measured_in_a_database_of_its_own(postgres_url: str, capsys
         assert connection.execute("SELECT to_regclass('raw_jobs')").fetchone() == (None,)
 
 
-def test_people_get_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_without_json_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["bench", "--database", f"sqlite:///{tmp_path}/jobs.db", "--jobs", "100", "--rounds", "1"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("jobs/s")

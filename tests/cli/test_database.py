@@ -114,6 +114,34 @@ def test_doctor_says_what_is_wrong_when_it_cannot_look(folder: Path, postgres_ur
     assert told.startswith("fail  database")
 
 
+READING = ["jobs list", "jobs show 1", "jobs explain 1", "queues list", "batches list", "batches show 1", "stats"]
+READING += ["sources list", "schedules list", "schedules next x", "workers list", "tokens list", "alerts list"]
+READING += ["top --once", "report --html page.html", "webhooks secret list", "doctor", "deadletters list"]
+READING += ["deadletters show 1-1", "alerts test", "jobs retry 1 --dry-run", "jobs cancel --queue a --dry-run"]
+
+
+@pytest.mark.parametrize("words", READING)
+def test_a_verb_that_only_reads_says_that_the_file_is_missing_and_creates_none(
+    inside: Inside, folder: Path, words: str
+) -> None:
+    line = inside.error(*words.split(), "--database", "sqlite:///typo.db", code=2)
+    assert line.endswith("typo.db: this file does not exist; check the URL, or run rowlock migrate")
+    assert not (folder / "typo.db").exists()
+
+
+def test_a_queue_that_nobody_knows_is_paused_with_a_warning(inside: Inside) -> None:
+    told = inside.run("queues", "pause", "dafault")
+    assert told.stdout == "dafault is paused\n"
+    assert told.stderr.startswith("rowlock: no job, task or worker knows a queue 'dafault'; it is paused all the same")
+    assert [(queue["name"], queue["paused"]) for queue in inside.json("queues", "list")] == [("dafault", True)]
+
+
+def test_a_queue_of_a_task_or_of_a_job_is_paused_without_a_warning(inside: Inside) -> None:
+    assert inside.run("queues", "pause", "other", "--app", "shop").stderr == "", "the code has a task in it"
+    inside.out("enqueue", "add", "a=1", "--queue", "mail", "--defaults")
+    assert inside.run("queues", "pause", "mail").stderr == "", "a job waits in it"
+
+
 def test_a_paused_queue_is_listed_until_it_goes_on(cli: Cli, here: Inside) -> None:
     here.out("enqueue", "elsewhere", "--app", "shop")
     assert here.json("queues", "pause", "other") == {"name": "other", "paused": True}

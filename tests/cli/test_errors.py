@@ -96,7 +96,7 @@ def test_a_database_without_tables_names_the_command(folder: Path, postgres_url:
     assert "rowlock migrate" in Cli(folder, postgres_url).error("stats", code=1)
 
 
-def test_debug_shows_where(lite: Cli) -> None:
+def test_rowlock_debug_prints_the_traceback_of_an_error(lite: Cli) -> None:
     done = lite.run("jobs", "show", NOBODY, code=3, ROWLOCK_DEBUG="1")
     assert "Traceback" in done.stderr
     assert "rowlock: no job" in done.stderr

@@ -38,7 +38,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(listed) == sorted(VERBS)
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_option_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["--version"]) == 0
     assert capsys.readouterr().out == f"rowlock {rowlock.__version__}\n"
 

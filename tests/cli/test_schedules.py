@@ -129,7 +129,7 @@ def test_up_dispatches_and_works_in_one_process(cli: Cli, here: Inside) -> None:
 
 
 SICK = """
-import rowlock.store.schedules
+import rowlock.store.firing
 import rowlock.worker.loops
 from clockwork import app
 
@@ -140,7 +140,7 @@ def fire(*given):
     raise RuntimeError("sick")
 
 
-rowlock.store.schedules.fire = fire
+rowlock.store.firing.fire = fire
 """
 
 

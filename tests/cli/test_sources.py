@@ -221,7 +221,7 @@ def test_a_worker_writes_what_its_file_says_unless_an_operator_has_set_it(lite: 
 
     lite.run("sources", "set", "api:ebay", "--rate", "60/min")
     worker = lite.start("worker", *APP)
-    worker.wait_for("source api:ebay keeps what an operator has set")
+    worker.wait_for("source api:ebay keeps the limits that an operator set")
     ebay = source(lite, "api:ebay")
     assert (ebay["rate"], ebay["burst"], ebay["set_by"]) == ("60/min", 5, "operator")
     worker.wait_for("Worker started: ")

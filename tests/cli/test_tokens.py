@@ -39,3 +39,14 @@ def test_a_token_is_revoked_by_its_id_its_hint_or_itself(inside: Inside, by: str
 def test_a_token_that_makes_no_sense_is_refused(inside: Inside, words: tuple[str, ...], message: str) -> None:
     assert message in inside.error("tokens", "create", *words, code=2)
     assert inside.json("tokens", "list") == []
+
+
+def test_a_list_of_tokens_or_of_secrets_that_is_cut_says_so(inside: Inside) -> None:
+    for owner in ("ana", "bob"):
+        inside.out("tokens", "create", "--owner", owner)
+        inside.out("webhooks", "secret", "rotate", "--owner", owner)
+    for words in (["tokens", "list"], ["webhooks", "secret", "list"]):
+        assert inside.run(*words, "--limit", "2").stderr == ""
+        told = inside.run(*words, "--limit", "1")
+        assert len(told.stdout.splitlines()) == 2
+        assert told.stderr == "rowlock: only the first 1 are shown; --limit shows more\n"

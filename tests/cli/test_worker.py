@@ -83,7 +83,7 @@ def test_a_killed_worker_process_is_started_again_a_drained_one_is_not_and_all_s
     third = started(supervisor.log)[2]
     assert f"ended with code {-signal.SIGKILL}" in supervisor.log
     drained = next(worker["id"] for worker in here.json("workers", "list") if worker["pid"] == second)
-    assert cli.out("workers", "drain", drained).endswith("ends after those that it runs, from its next heartbeat on")
+    assert cli.out("workers", "drain", drained).endswith("ends after the jobs that it runs, from its next heartbeat on")
     supervisor.wait_for("it is not started again")
     assert here.out("enqueue", "add", "a=1", "--app", "shop", "--wait") == "2"  # by the other
     assert supervisor.stop() == 0
@@ -128,7 +128,7 @@ def test_workers_stop_when_their_supervisor_is_killed(lite: Cli) -> None:
 
 
 async def test_a_child_that_cannot_be_kept_alive_ends_the_supervisor(caplog: pytest.LogCaptureFixture) -> None:
-    supervisor = Supervisor([sys.executable, "-S", "-c", "raise SystemExit(7)"], 2, first_delay=0.001)
+    supervisor = Supervisor(lambda _: [sys.executable, "-S", "-c", "raise SystemExit(7)"], 2, first_delay=0.001)
     assert await supervisor.run() == 1
     assert "giving up" in caplog.text
     assert "ended with code 7" in caplog.text

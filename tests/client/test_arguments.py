@@ -86,7 +86,7 @@ async def test_arguments_are_checked_although_another_annotation_is_known_to_typ
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_many_take_mappings_only(app: Rowlock) -> None:
+async def test_enqueue_many_refuses_items_that_are_no_mappings_of_names(app: Rowlock) -> None:
     @app.task
     async def enrich(url: str) -> None: ...
 

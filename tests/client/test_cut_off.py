@@ -33,7 +33,7 @@ async def test_of_many_enqueues_only_those_that_were_cancelled_do_not_happen(app
     await asyncio.gather(*(note.enqueue(n=n) for n in range(4)))
     async with nobody_else_writes(app_url):
         enqueues = [asyncio.create_task(note.enqueue(n=n)) for n in range(4, 8)]
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # cancelled while they wait for the lock; before that, nothing would be withdrawn
         for cancelled in enqueues[::2]:
             cancelled.cancel()
         await asyncio.wait(enqueues[::2], timeout=20)
@@ -89,6 +89,8 @@ async def test_a_query_that_was_cut_off_is_stopped_in_the_server(
             await asyncio.wait([query])
             while (await watcher.fetch(asked))[0][0]:
                 await asyncio.sleep(0.05)
+        assert query.cancelled()
+        assert [tuple(row) for row in await app.fetch("SELECT 1")] == [(1,)], "its connections can be used"
 
 
 SLOW_ON_SQLITE = """
@@ -116,14 +118,14 @@ async def test_a_worker_that_has_said_goodbye_claims_nothing(
     pool = WorkerPool(app, wakeups=False, poll_interval_seconds=0.02, shutdown_timeout_seconds=0.2)
     await pool.start()
     async with asyncio.timeout(20):
-        while pool._claimer.plan.repolls or not pool.idle:  # it only polls now
+        while pool._parts.claimer.plan.repolls or not pool.idle:  # it only polls now
             await asyncio.sleep(0.01)
     async with nobody_else_writes(app_url) as (other, _):
         job = await other.task("note")(note.function).enqueue()
         async with asyncio.timeout(20):
             while "claim" not in waiting or "promote" in waiting:
                 await asyncio.sleep(0.05)
-        filling = pool._loops._tasks["claim"]
+        filling = pool._parts.loops._tasks["claim"]
         stopping = asyncio.create_task(pool.stop())
         await asyncio.wait({filling}, timeout=20)
     await asyncio.wait_for(stopping, 60)

@@ -45,7 +45,7 @@ async def test_creating_and_reading_jobs_never_runs_them(app: Rowlock) -> None:
     assert ran == []
 
 
-async def test_many_keep_their_order(app: Rowlock) -> None:
+async def test_jobs_of_enqueue_many_run_in_the_order_given(app: Rowlock) -> None:
     ran: list[int] = []
 
     @app.task
@@ -310,7 +310,7 @@ async def test_a_thread_task_enqueues(app: Rowlock) -> None:
     assert threads[0] is not threading.main_thread()
 
 
-async def test_by_name(app: Rowlock) -> None:
+async def test_enqueue_by_the_tasks_name_runs_that_task(app: Rowlock) -> None:
     @app.task("links.enrich")
     async def enrich(url: str) -> str:
         return url

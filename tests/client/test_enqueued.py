@@ -35,7 +35,7 @@ async def test_an_enqueue_that_fails_is_not_counted(app: Rowlock, monkeypatch: A
     async def broken(*args: Any) -> None:
         raise RuntimeError("no database")
 
-    monkeypatch.setattr(app, "perform", broken)
+    monkeypatch.setattr(app, "place", broken)
     for enqueue in (plain.enqueue(), plain.enqueue_many([{}])):
         with pytest.raises(RuntimeError, match="no database"):
             await enqueue

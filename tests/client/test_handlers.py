@@ -74,7 +74,7 @@ async def test_the_example_of_the_document_works() -> None:
     assert (await made().execute({}))["status"] == "done"
 
 
-def test_one_name_is_one_class(name: str) -> None:
+def test_a_second_handler_class_of_one_name_is_refused(name: str) -> None:
     first = make_sample(name)
 
     class Other(BaseHandler):

@@ -64,7 +64,7 @@ def processor_time(line: str) -> float:
 
 
 @pytest.mark.parametrize(("line", "most"), [("import rowlock", 0.3), ("from rowlock import Rowlock", 6)])
-def test_the_import_is_quick(line: str, most: float) -> None:
+def test_importing_rowlock_takes_little_more_time_than_importing_pydantic(line: str, most: float) -> None:
     """Against that of pydantic, which checks arguments."""
     took = {each: processor_time(each) for each in (line, "from pydantic import TypeAdapter; TypeAdapter(int)")}
     ours, theirs = took.values()
@@ -77,7 +77,7 @@ def test_public_names_are_exported(name: str) -> None:
     assert name in rowlock.__all__
 
 
-def test_everything_in_all_exists() -> None:
+def test_every_name_in_rowlocks_all_exists() -> None:
     assert [name for name in rowlock.__all__ if not hasattr(rowlock, name)] == []
 
 

@@ -7,10 +7,13 @@ import resource
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rowlock import InvalidArguments, Rowlock, StoreError
+from rowlock.store import open_store
+from rowlock.store.engines import migrate
 from rowlock.testing import testing
 from support.writing import nobody_else_writes, until_nothing_is_written
 
@@ -55,6 +58,33 @@ async def test_a_relative_path_stays_where_the_app_was_made(tmp_path: Path, monk
     await app.close()
     assert list((tmp_path / "second").iterdir()) == []
     assert [file.name for file in (tmp_path / "first").iterdir()] == ["my jobs.db"]
+
+
+async def test_a_store_whose_opening_is_cancelled_is_closed_when_it_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat with a time limit opens one: each that came too late would keep the file open."""
+    begun, go_on, check = threading.Event(), threading.Event(), migrate.check
+
+    def held(*given: Any) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        check(*given)
+
+    monkeypatch.setattr(migrate, "check", held)
+    opening = asyncio.create_task(open_store(f"sqlite:///{tmp_path}/jobs.db"))
+    assert await asyncio.to_thread(begun.wait, 30)
+    opening.cancel()
+    await asyncio.wait([opening])
+    assert opening.cancelled()
+    gc.disable()  # it would close the file sooner or later
+    try:
+        go_on.set()
+        async with asyncio.timeout(30):
+            while os.listdir(tmp_path) != ["jobs.db"]:
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 async def test_a_link_that_is_turned_leads_nobody_to_another_file(tmp_path: Path) -> None:
@@ -315,3 +345,4 @@ async def test_without_descriptors_an_enqueue_is_committed_and_the_next_ones_wor
         jobs.append(await asyncio.wait_for(note.enqueue(n=8), 20))
         for job in jobs:
             await job.wait(timeout=20)
+        assert sorted(job.args["n"] for job in await app.jobs(state="succeeded")) == list(range(9))

@@ -1,17 +1,19 @@
 """The engines of the suite: SQLite, PostgreSQL, and PostgreSQL through its SQL functions where there are functions."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.sql_worker import Sql
 from support.stores import ENGINES, FUNCTIONS
 
 # Modules about operations that have a function.
 WITH_FUNCTIONS = {
-    "test_enqueue", "test_claim", "test_settle", "test_beat", "test_progress", "test_cancel", "test_keys",
-    "test_key_work", "test_batches", "test_batch_counts", "test_batch_end", "test_batch_adding", "test_follow_ups",
-    "test_sources", "test_sources_breaker", "test_transitions", "test_retry", "test_reclaim", "test_expire",
-    "test_tallies", "test_family",
+    "test_enqueue", "test_claim", "test_settle", "test_settle_again", "test_beat", "test_progress", "test_cancel",
+    "test_keys", "test_key_work", "test_batches", "test_batch_counts", "test_batch_end", "test_batch_adding",
+    "test_follow_ups", "test_sources", "test_sources_breaker", "test_transitions", "test_retry", "test_reclaim",
+    "test_expire", "test_tallies", "test_family",
 }  # fmt: skip
 # The functions take jsonb, which keeps no NUL and no -0.0; and they refuse to make a row that cannot be stored.
 EXCEPT = (
@@ -23,6 +25,14 @@ EXCEPT = (
 @pytest.fixture(params=[*ENGINES, FUNCTIONS])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def sql(database: str) -> Iterator[Sql]:
+    """A worker that speaks SQL alone; for tests whose `engine` is "postgres"."""
+    opened = Sql(database)
+    yield opened
+    opened.connection.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,17 +12,22 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.core.config import Settings
+from rowlock.core.job import Settlement
 from rowlock.core.outcome import Succeeded
-from rowlock.core.policy import decide, fixed
+from rowlock.core.policy import fixed
 from rowlock.core.states import State
+from rowlock.signals.watchers import Watcher
 from rowlock.store import aside, batches, claim, jobs, leases, reads, retention, workers
 from rowlock.store.claim import Lane
 from rowlock.store.explain import explain, unknown_tasks
-from rowlock.worker.running import Running
+from rowlock.store.stats import read_stats
+from rowlock.worker.loops import Loops
+from rowlock.worker.progress import ProgressBook
 from rowlock.worker.settler import Settler
 from rowlock.worker.sweeper import Sweeper
 from support.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
 from support.rig import KEEP, Rig, prefix
+from support.slots import new_planner, new_slots
 from support.sources_rig import claim_turns, sources
 
 # --- ids
@@ -234,7 +239,8 @@ async def _settled(app: Rowlock) -> None:
 
 @pytest.fixture
 def sweeper(rig: Rig) -> Sweeper:
-    return Sweeper(rig.store, Settings().worker, KEEP, None, lambda reclaimed: None)  # type: ignore[arg-type]
+    never: Any = None
+    return Sweeper(rig.store, Settings().worker, KEEP, never, new_planner(), Watcher())
 
 
 _COPIED = ("task", "queue", "state", "priority", "args", "attempt", "max_attempts", "releases", "losses", "convictions")
@@ -275,7 +281,7 @@ async def test_a_lost_job_whose_end_cannot_be_stored_stops_no_other_reclaim(rig:
     assert [lost.job.id for lost in await _reclaim(rig, sweeper)] == [bad.id]
 
 
-async def _reclaim(rig: Rig, sweeper: Sweeper) -> list[leases.Reclaimed]:
+async def _reclaim(rig: Rig, sweeper: Sweeper) -> list[Settlement]:
     sweeper._settings = sweeper._settings.model_copy(update={"lease_seconds": 0.0})
     return await sweeper._reclaim()
 
@@ -385,32 +391,26 @@ async def test_workers_with_lists_that_are_none_are_read(rig: Rig) -> None:
     await rig.fetch("""UPDATE {t}workers SET queues = '{"a": 1}', tasks = '[1]'""")
     (worker,) = await rig.store.run(workers.workers())
     assert (worker.queues, worker.tasks) == ((), ())
-    assert (await rig.store.run(reads.stats())).workers == 1
+    assert (await rig.store.run(read_stats())).workers == 1
     assert await rig.store.run(explain(await rig.enqueue()))
 
 
 async def test_a_job_whose_outcome_can_never_be_stored_is_set_aside_and_not_run_again(rig: Rig) -> None:
     bad, good = await rig.running(), await rig.running()
     await _twin(rig, bad.id)
-    answers: dict[str, str] = {}
-    settled = asyncio.Event()
-
-    def answered(batch: Any, told: Mapping[str, str]) -> None:
-        answers.update(told)
-        if len(answers) == 2:
-            settled.set()
-
-    async def before(ids: list[str]) -> None: ...
-
-    settler = Settler(rig.store, KEEP, before=before, answered=answered, flushed=lambda: None)
-    for job in (bad, good):
-        settler.put(Running(job, 0.0), decide(job, Succeeded(), 0.5))
-    settler.start()
+    slots = new_slots(2)
+    slots.add([bad, good], 0.0)
+    settler = Settler(rig.store, KEEP, slots, new_planner(), ProgressBook(rig.store), Watcher())
+    for attempt in slots.held.values():
+        settler.settle(attempt, Succeeded())
+    loops = Loops(rig.store.outage)
+    loops.start("settle", settler.round)
     try:
-        await asyncio.wait_for(settled.wait(), 30)
+        assert await settler.drain(30)
     finally:
-        await settler.stop()
-    assert answers == {bad.id: "lost", good.id: "applied"}
+        await loops.stop_all()
+    assert (slots.held, slots.stale_refused) == ({}, 1)
+    assert await rig.fetch("SELECT state FROM {t}jobs_finished WHERE id = $1", good.id) == [("succeeded",)]
     (one,) = await rig.store.run(aside.listed(10))
     assert (one.id, one.doing, one.again_at) == (bad.id, "settle", None)
     rig.clock.move(100_000)

@@ -64,7 +64,7 @@ async def test_a_batch_that_is_not_there_takes_no_jobs(app: Rowlock, t: Any, rig
 
 
 @pytest.mark.parametrize("how", ["ctx.enqueue", "in its transaction", "with a key", "with an id"])
-async def test_its_own_jobs_add_to_a_sealed_batch_until_it_ends(app: Rowlock, rig: Rig, how: str) -> None:
+async def test_jobs_of_a_sealed_batch_add_jobs_to_it_until_it_ends(app: Rowlock, rig: Rig, how: str) -> None:
     @app.task
     async def child(n: int) -> None: ...
 

@@ -10,7 +10,7 @@ import pytest
 from rowlock import NotAllowed, Rowlock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
-from rowlock.store import jobs
+from rowlock.store import cancels, jobs
 from rowlock.store.adding import NewRow
 from support.app_rig import app, report, rig, sweep, t
 from support.rig import KEEP, Rig
@@ -57,7 +57,7 @@ async def test_counts_are_exact_through_every_way_to_end(app: Rowlock, t: Any, r
     await rig.cancel(claimed[7].id)  # waits for its next try
     await exact(rig, batch)
     rig.clock.move(7200)
-    assert await rig.store.run(jobs.expire(10, KEEP)) == 1
+    assert await rig.store.run(cancels.expire(10, KEEP)) == 1
     await exact(rig, batch)
     await rig.promote()
     rest = await rig.claim(9)
@@ -95,7 +95,7 @@ async def test_a_batch_ends_in_the_state_that_its_jobs_make_true(
         how = (await rig.row(job.id))["tags"][0]
         await rig.settle(job, {"succeeded": Succeeded(), "dead": DEAD, "cancelled": Cancelled()}[how])
     rig.clock.move(7200)
-    await rig.store.run(jobs.expire(10, KEEP))
+    await rig.store.run(cancels.expire(10, KEEP))
     await sweep(rig)
     await exact(rig, batch)
     assert (batch.state, batch.processed) == (state, 2)
@@ -163,7 +163,7 @@ async def test_counts_are_exact_after_any_steps(app: Rowlock, t: Any, rig: Rig, 
         rig.clock.move(dice.choice([0, 5, 61]))
         await rig.promote()
         await rig.reclaim()
-        await rig.store.run(jobs.expire(10, KEEP))
+        await rig.store.run(cancels.expire(10, KEEP))
         await sweep(rig)
         await exact(rig, batch)
         if batch.over:

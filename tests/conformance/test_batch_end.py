@@ -7,7 +7,7 @@ import pytest
 
 from rowlock import BatchNotFound, InvalidArguments, Rowlock
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.store import batches, jobs, retention
+from rowlock.store import batches, retention, transitions
 from support.app_rig import app, report, rig, sweep, t
 from support.contract_tasks import working
 from support.rig import KEEP, TABLES, Rig, settlement
@@ -73,7 +73,7 @@ async def test_a_transaction_that_is_rolled_back_ends_no_batch(app: Rowlock, t: 
     before = await rig.everything(ALL)
     with pytest.raises(ZeroDivisionError):
         async with app.transaction() as tx:
-            assert await tx.run(jobs.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
+            assert await tx.run(transitions.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
             assert await tx.run(batches.end([batch.id])) == [batch.id]
             raise ZeroDivisionError
     with pytest.raises(ZeroDivisionError):

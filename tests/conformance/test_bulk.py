@@ -10,6 +10,7 @@ from rowlock.store import Store, audit, bulk
 from rowlock.store.audit import Actor
 from rowlock.store.look import Counted
 from rowlock.store.reads import JobFilter
+from rowlock.store.retention import forget
 from support.rig import KEEP, Rig
 
 ANA = Actor("ana", "api", "127.0.0.1")
@@ -89,14 +90,16 @@ async def test_a_job_that_somebody_else_has_cancelled_meanwhile_is_not_counted_a
     assert [entry.count for entry in await store.run(audit.entries(10))] == [1, 2]
 
 
-async def test_a_preview_expires(rig: Rig, store: Store, clock: FakeClock) -> None:
+async def test_a_bulk_change_cannot_be_confirmed_after_its_preview_has_expired(
+    rig: Rig, store: Store, clock: FakeClock
+) -> None:
     (job,) = await dead(rig)
     await previewed(store, "retry", JobFilter())
     clock.move(bulk.PREVIEW_SECONDS + 1)
     assert await store.run(bulk.act("secret", ANA, KEEP)) is None
     assert await store.run(bulk.act("another", ANA, KEEP)) is None
     assert await rig.state(job) == "dead"
-    assert await store.run(bulk.prune(10)) == 1
+    assert await store.run(forget("prune_previews", 10)) == 1
 
 
 async def test_a_state_that_the_action_is_not_for_is_refused(store: Store) -> None:
@@ -111,4 +114,4 @@ async def test_the_audit_is_read_in_pages_and_forgotten_after_a_year(rig: Rig, s
     newest = await store.run(audit.entries(2))
     assert [len(newest), len(await store.run(audit.entries(10, newest[-1].id)))] == [2, 1]
     clock.move(audit.KEEP_SECONDS + 1)
-    assert await store.run(audit.prune(10)) == 3
+    assert await store.run(forget("prune_audit", 10, audit.KEEP_SECONDS)) == 3

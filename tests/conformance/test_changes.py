@@ -57,6 +57,18 @@ async def test_new_running_and_finished_jobs_of_every_owner_are_recent(rig: Rig)
     assert set(changes.unfinished(found)) == {running.id, queued}
 
 
+async def test_the_job_that_succeeded_last_is_recent_where_rows_are_in_the_order_of_ends(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "RECENT", 1)
+    old, new = await rig.running(), await rig.running()
+    await rig.succeed(new)
+    await rig.succeed(old)
+    # Partitions have no order of ends: there it is the job with the newest id.
+    expected = new if rig.store.dialect.partitions else old
+    assert set(await rig.store.run(changes.recent([]))) == {expected.id}
+
+
 async def test_a_job_of_an_earlier_reading_is_followed_to_its_end_although_newer_ones_hide_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

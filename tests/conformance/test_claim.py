@@ -46,11 +46,11 @@ async def test_a_claim_keeps_the_order_whatever_part_of_each_lane_it_reads(rig: 
     line.sort()
     while line:
         n = draw.choice([1, 4, 16, 40])
-        lanes = [Lane("default", task, take=draw.choice([1, 2, 5, 60])) for task in tasks]
+        lanes = [Lane("default", task, most=draw.choice([1, 2, 5, 60])) for task in tasks]
         claimed = await rig.claim(n, *lanes)
         assert [(job.priority, job.id) for job in claimed] == line[: len(claimed)]
         gave = Counter(job.task for job in claimed)
-        more = len(claimed) == n or any(gave[lane.task] >= lane.take for lane in lanes)
+        more = len(claimed) == n or any(gave[lane.task] >= lane.most for lane in lanes)
         assert more or len(claimed) == len(line), "it came back short, and there was more"
         assert claimed
         line = line[len(claimed) :]

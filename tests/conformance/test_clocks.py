@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from rowlock.core.outcome import Failed, Released
 from rowlock.core.policy import DAY
-from rowlock.store import clocks, jobs, leases
+from rowlock.store import cancels, clocks, leases
 from support.rig import KEEP, LEASE, TABLES, Rig
 
 MANY = 1_000
@@ -53,4 +53,4 @@ async def test_times_of_a_correct_clock_and_chosen_start_times_stay(rig: Rig) ->
     assert await rig.everything(TABLES) == before
     assert (await rig.row(chosen))["run_after"] == rig.clock.now() + timedelta(days=4)
     await rig.cancel(chosen)
-    assert await rig.store.run(jobs.expire(10, KEEP)) == 0
+    assert await rig.store.run(cancels.expire(10, KEEP)) == 0

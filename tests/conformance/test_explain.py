@@ -7,9 +7,10 @@ import pytest
 
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.states import State
-from rowlock.store import jobs, leases, reads, workers
+from rowlock.store import cancels, leases, reads, workers
 from rowlock.store.claim import Lane
 from rowlock.store.explain import Explanation, explain, unknown_tasks
+from rowlock.store.stats import read_stats
 from support.rig import KEEP, LEASE, Rig, numbered
 
 
@@ -102,7 +103,7 @@ async def test_a_snoozed_job_waits_for_its_time(rig: Rig) -> None:
     assert (told.reason, told.waits_until) == ("time", rig.clock.now() + timedelta(seconds=45))
 
 
-async def test_paused_queue(rig: Rig) -> None:
+async def test_explain_of_a_job_in_a_paused_queue_says_paused(rig: Rig) -> None:
     await register(rig)
     job_id = await rig.enqueue()
     await rig.store.run(workers.pause_queue("default"))
@@ -131,7 +132,7 @@ async def test_no_live_worker_of_the_queue_knows_the_task(rig: Rig) -> None:
     assert "'t'" in told.text
 
 
-async def test_expired_latest_start(rig: Rig) -> None:
+async def test_explain_of_a_job_past_its_expires_at_says_expired(rig: Rig) -> None:
     await register(rig)
     job_id = await rig.enqueue(expires_at=rig.clock.now() + timedelta(seconds=10))
     assert (await why(rig, job_id)).reason == "next"
@@ -223,7 +224,7 @@ async def test_explaining_changes_nothing(rig: Rig) -> None:
     for job_id in ids:
         await rig.store.run(explain(job_id))
     await rig.store.run(unknown_tasks())
-    await rig.store.run(reads.stats())
+    await rig.store.run(read_stats())
     assert await rig.everything() == before
 
 
@@ -238,7 +239,7 @@ async def test_waiting_jobs_that_no_live_worker_can_take_are_found(rig: Rig, mon
     failed = await rig.running(task="gone")
     await rig.settle(failed, Failed("E", "x"))
     await rig.running(task="now")
-    await rig.store.run(jobs.cancel([await rig.enqueue(task="cancelled")], KEEP))
+    await rig.store.run(cancels.cancel([await rig.enqueue(task="cancelled")], KEEP))
     assert await rig.store.run(unknown_tasks()) == [
         ("default", "gone", 1),
         ("default", "later", 1),

@@ -8,7 +8,7 @@ import pytest
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.states import State
-from rowlock.store import batches, family, jobs, look
+from rowlock.store import batches, cancels, family, jobs, look, retries
 from rowlock.store.adding import NewRow
 from rowlock.store.family import Relative
 from rowlock.store.ids import new_id
@@ -62,12 +62,12 @@ async def test_a_job_keeps_its_parent_wherever_its_row_goes(rig: Rig, how: Any) 
     parent = await rig.enqueue("parent")
     job_id = await rig.enqueue(parent_id=parent)
     if how == "cancel":
-        await rig.store.run(jobs.cancel([job_id], jobs.Keep()))
+        await rig.store.run(cancels.cancel([job_id], jobs.Keep()))
     else:
         (job,) = await rig.claim(1)
         await rig.settle(job, DEAD if how == "retry" else how)
     if how == "retry":
-        await rig.store.run(jobs.retry([job_id], 1))
+        await rig.store.run(retries.retry([job_id], 1))
     (child,) = (await rig.store.run(family.of_job(parent))).children
     state = {"retry": "queued", "cancel": "cancelled"}.get(str(how)) or str(
         State.SUCCEEDED if isinstance(how, Succeeded) else State.DEAD

@@ -5,6 +5,7 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, job_logs
 from rowlock.store.job_logs import NewLine
+from rowlock.store.retention import forget
 from support.rig import Rig
 
 
@@ -28,7 +29,7 @@ async def test_the_newest_lines_are_kept_in_their_order(
     assert await store.run(job_logs.read("no id")) == ([], 0)
 
 
-async def test_old_lines_are_forgotten(rig: Rig, store: Store, clock: FakeClock) -> None:
+async def test_log_lines_are_pruned_when_they_are_old(rig: Rig, store: Store, clock: FakeClock) -> None:
     await store.run(job_logs.write(lines(await rig.enqueue(), "a")))
     clock.move(job_logs.SECONDS + 10)
-    assert [await store.run(job_logs.prune(10)) for _ in range(2)] == [1, 0]
+    assert [await store.run(forget("prune_logs", 10, job_logs.SECONDS)) for _ in range(2)] == [1, 0]

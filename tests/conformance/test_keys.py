@@ -8,7 +8,7 @@ import pytest
 
 from rowlock import JobNotFound, NotAllowed, Rowlock, Task
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded
-from rowlock.store import jobs, retention
+from rowlock.store import cancels, retention
 from support.app_rig import app, rig
 from support.rig import KEEP, LEASE, Rig, numbered
 
@@ -71,7 +71,7 @@ async def stop_the_handler(rig: Rig, ids: list[str]) -> None:
 
 async def miss_the_latest_start(rig: Rig, ids: list[str]) -> None:
     rig.clock.move(2 * DAY)
-    assert await rig.store.run(jobs.expire(100, KEEP)) == len(ids)
+    assert await rig.store.run(cancels.expire(100, KEEP)) == len(ids)
 
 
 async def succeed_and_be_pruned(rig: Rig, ids: list[str]) -> None:

@@ -96,7 +96,7 @@ async def test_a_count_that_stops_early_says_so(store: Store, jobs: Any, monkeyp
     assert found == {State.DEAD: Counted(2, False)}
 
 
-async def test_times_bound_a_list(rig: Rig, store: Store, clock: FakeClock) -> None:
+async def test_a_list_is_bounded_by_since_until_and_unchanged_since(rig: Rig, store: Store, clock: FakeClock) -> None:
     early = await rig.enqueue()
     clock.move(60)
     moment = clock.now()

@@ -11,8 +11,10 @@ import psycopg
 import pytest
 
 from rowlock.core.errors import SchemaError, StoreError
-from rowlock.core.source import SHIPPED, Policy
-from rowlock.store import batches, migrate, open_store
+from rowlock.core.source_policy import SHIPPED, Policy
+from rowlock.store import batches, open_store
+from rowlock.store.engines import migrate
+from rowlock.store.engines.dialects import DIALECTS
 from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.sources import sources
 from support.rig import COLUMNS, TABLES, Rig, prefix
@@ -131,7 +133,9 @@ async def test_a_newer_compatible_schema_is_used(empty: str, clock: Any) -> None
     store = await open_store(empty, StoreOptions(clock=clock))
     try:
         rig = Rig(store, clock)
-        await rig.succeed(await rig.running())
+        job = await rig.running()
+        await rig.succeed(job)
+        assert (await rig.row(job.id))["state"] == "succeeded"
     finally:
         await store.close()
 
@@ -185,15 +189,15 @@ async def test_a_half_done_migration_is_undone(empty: str, engine: str, monkeypa
 async def test_the_script_applied_by_hand_equals_a_fresh_schema(empty: str, database: str, engine: str) -> None:
     store = await open_store(database, StoreOptions(migrate=True))
     await store.close()
-    run_by_hand(empty, migrate.script(engine))
+    run_by_hand(empty, migrate.script(DIALECTS[engine]))
     assert await schema(empty) == await schema(database)
     assert await migrations_of(empty) == await migrations_of(database)
 
 
 async def test_the_script_holds_only_what_is_not_yet_applied(engine: str) -> None:
     everything = {m.number: m.breaking for m in migrate.migrations(engine)}
-    assert "jobs_live" in migrate.script(engine)
-    assert "jobs_live" not in migrate.script(engine, everything)
+    assert "jobs_live" in migrate.script(DIALECTS[engine])
+    assert "jobs_live" not in migrate.script(DIALECTS[engine], everything)
 
 
 async def columns_of(rig: Rig, table: str) -> list[str]:

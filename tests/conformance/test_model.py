@@ -24,7 +24,7 @@ from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
-from rowlock.store import Store, claim, jobs, leases, open_store
+from rowlock.store import Store, cancels, claim, jobs, leases, open_store, retries, transitions
 from rowlock.store.claim import Lane
 from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.engines.operation import Operation
@@ -211,7 +211,7 @@ class Machine(RuleBasedStateMachine):
 
     def apply(self, lease: Claimed, how: str, token: str) -> None:
         job = self.jobs[lease.id]
-        answers = self.world.run(jobs.apply([settlement(lease, ENDS[how], under=token, draw=DRAW)], KEEP))
+        answers = self.world.run(transitions.apply([settlement(lease, ENDS[how], under=token, draw=DRAW)], KEEP))
         if job.token == token:
             assert answers == {lease.id: "applied"}
             job.settled = token
@@ -272,7 +272,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: Any) -> None:
         job_id = data.draw(st.sampled_from(sorted(self.jobs)))
-        job, answer = self.jobs[job_id], self.world.run(jobs.cancel([job_id], KEEP))[job_id]
+        job, answer = self.jobs[job_id], self.world.run(cancels.cancel([job_id], KEEP))[job_id]
         if job.state == "running":
             assert answer == "cancelling"
             job.cancel = True
@@ -288,7 +288,7 @@ class Machine(RuleBasedStateMachine):
         over = [job_id for job_id, job in self.jobs.items() if job.state in ("dead", "cancelled")]
         job_id = data.draw(st.sampled_from(over if over and data.draw(st.integers(0, 3)) else list(self.jobs)))
         job = self.jobs[job_id]
-        revived = self.world.run(jobs.retry([job_id], tries))
+        revived = self.world.run(retries.retry([job_id], tries))
         assert revived == ({job_id} if job.state in ("dead", "cancelled") else set())
         if revived:
             job.max_attempts = max(job.max_attempts, job.attempt - job.releases - job.losses + tries)

@@ -8,7 +8,7 @@ import pytest
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Released, Succeeded
-from rowlock.store import Store, jobs, open_store
+from rowlock.store import Store, open_store, transitions
 from rowlock.store.engines.engine import StoreOptions
 from support import contract
 from support.interleave import add_gate, rewrite, watching
@@ -85,7 +85,7 @@ async def test_a_plain_success_without_the_token_is_caught(rig: Rig) -> None:
 
 async def test_a_settle_that_forgets_the_follow_ups_is_caught(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await contract.follow_ups_come_with_the_final_state(rig)
-    monkeypatch.setattr(jobs, "follow_ups", lambda job, transition: ())
+    monkeypatch.setattr(transitions, "follow_ups", lambda job, transition: ())
     with pytest.raises(AssertionError):
         await contract.follow_ups_come_with_the_final_state(rig)
 

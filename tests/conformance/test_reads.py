@@ -18,6 +18,7 @@ from rowlock.store import look, reads, workers
 from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.engines.queries import bind, compile_query, load
 from rowlock.store.reads import JobFilter
+from rowlock.store.stats import read_stats
 from support.rig import COLUMNS, Rig, numbered, settlement
 
 RESULTS = ["1", "0", '"text"', '"1"', "null", "false", "[]", '{"a": [1, {"b": null}]}']
@@ -115,7 +116,7 @@ async def test_a_result_comes_back_as_it_was_given(rig: Rig) -> None:
         assert (read.result, type(read.result)) == (json.loads(result), type(json.loads(result)))
 
 
-async def test_what_is_no_job_id_is_no_job_and_no_error(rig: Rig) -> None:
+async def test_a_text_that_is_no_job_id_finds_no_job_and_raises_nothing(rig: Rig) -> None:
     await rig.enqueue()
     for bad in ("", "nonsense", "7", "' OR 1=1", "0" * 31, numbered(99) + "0", "\x00", numbered(99)):
         assert await rig.store.run(reads.get(bad)) is None
@@ -279,7 +280,7 @@ async def test_stats_count_each_queue_by_state(rig: Rig) -> None:
     await rig.settle(back, Failed("E", "x", after=0))
     await rig.running(task="w")
     await rig.store.run(workers.pause_queue("idle"))
-    stats = await rig.store.run(reads.stats())
+    stats = await rig.store.run(read_stats())
     assert stats.exact
     assert {q.name: (q.queued, q.retryable, q.running, q.waiting, q.paused) for q in stats.queues} == {
         "default": (5, 1, 1, 3, False),
@@ -289,31 +290,31 @@ async def test_stats_count_each_queue_by_state(rig: Rig) -> None:
 
 
 async def test_stats_tell_the_longest_wait_also_of_the_starved(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "LOOKS", 200)
+    monkeypatch.setattr("rowlock.store.stats.LOOKS", 200)
     await rig.enqueue(priority=50)
     rig.clock.move(100)
     await rig.enqueue_many(150, priority=-50)  # more than are looked at one by one
     await rig.enqueue(queue="later", delay=30)
     rig.clock.move(20)
-    ages = {q.name: q.oldest_ready_seconds for q in (await rig.store.run(reads.stats())).queues}
+    ages = {q.name: q.oldest_ready_seconds for q in (await rig.store.run(read_stats())).queues}
     assert ages == {"default": pytest.approx(120), "later": None}
     rig.clock.move(15)
     await rig.promote()
-    ages = {q.name: q.oldest_ready_seconds for q in (await rig.store.run(reads.stats())).queues}
+    ages = {q.name: q.oldest_ready_seconds for q in (await rig.store.run(read_stats())).queues}
     assert ages == {"default": pytest.approx(135), "later": pytest.approx(5)}, "a delayed job waits from its time on"
 
 
 async def test_stats_of_a_long_line_say_that_they_are_not_exact(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "LOOKS", 400)
+    monkeypatch.setattr("rowlock.store.stats.LOOKS", 400)
     await rig.enqueue_many(150)
-    stats = await rig.store.run(reads.stats())
+    stats = await rig.store.run(read_stats())
     assert (stats.exact, stats.queues[0].queued) == (True, 150)
     await rig.enqueue_many(60)
-    stats = await rig.store.run(reads.stats())
+    stats = await rig.store.run(read_stats())
     assert (stats.exact, stats.queues[0].queued) == (False, 210)
     await rig.cancel(*await rig.store.run(reads.newest_ids(JobFilter(), 210)))
     await rig.enqueue_many(401, delay=60)
-    stats = await rig.store.run(reads.stats())
+    stats = await rig.store.run(read_stats())
     assert (stats.exact, stats.queues[0].waiting) == (False, 400)
 
 
@@ -328,7 +329,7 @@ async def test_stats_tell_what_finished_lately_and_how_long_it_ran(rig: Rig) -> 
     await rig.succeed(second)
     await rig.settle(third, Failed("E", "x", permanent=True))
     await rig.cancel(await rig.enqueue())
-    stats = await rig.store.run(reads.stats())
+    stats = await rig.store.run(read_stats())
     assert {state: (f.count, f.mean_run_seconds) for state, f in stats.finished.items()} == {
         State.SUCCEEDED: (2, pytest.approx(20)),
         State.DEAD: (1, pytest.approx(30)),
@@ -336,7 +337,7 @@ async def test_stats_tell_what_finished_lately_and_how_long_it_ran(rig: Rig) -> 
     }
     assert stats.finished_exact
     rig.clock.move(301)
-    assert (await rig.store.run(reads.stats())).finished == {}
+    assert (await rig.store.run(read_stats())).finished == {}
 
 
 async def test_stats_tell_the_run_time_of_each_task_apart(rig: Rig) -> None:
@@ -345,7 +346,7 @@ async def test_stats_tell_the_run_time_of_each_task_apart(rig: Rig) -> None:
     await rig.succeed(refund)
     rig.clock.move(49)
     await rig.succeed(draw)
-    stats = await rig.store.run(reads.stats())
+    stats = await rig.store.run(read_stats())
     assert stats.finished[State.SUCCEEDED].mean_run_seconds == pytest.approx(25.5)
     assert {task: found[State.SUCCEEDED].mean_run_seconds for task, found in stats.finished_tasks.items()} == {
         "draw": pytest.approx(50), "refund": pytest.approx(1)
@@ -355,8 +356,8 @@ async def test_stats_tell_the_run_time_of_each_task_apart(rig: Rig) -> None:
 async def test_stats_count_living_workers_and_their_slots(rig: Rig) -> None:
     await register(rig, "a", ["default"], ["t"], slots=10)
     await register(rig, "b", ["default", "links"], ["t"], slots=4, lease=200)
-    stats = await rig.store.run(reads.stats())
+    stats = await rig.store.run(read_stats())
     assert (stats.workers, stats.slots, [q.name for q in stats.queues]) == (2, 14, ["default", "links"])
     rig.clock.move(61)
-    stats = await rig.store.run(reads.stats())
+    stats = await rig.store.run(read_stats())
     assert (stats.workers, stats.slots) == (1, 4)

@@ -1,6 +1,5 @@
 """Ticks: which fire, what their jobs are like, and that each fires once whatever becomes of the job."""
 
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,13 +9,9 @@ from rowlock.core import cron_words
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
 from rowlock.core.schedule import Missed
-from rowlock.store import retention, schedules
+from rowlock.store import firing, retention, schedules
 from support.rig import Rig
-from support.schedule_rig import NEW_YEAR, break_rule, declare, fire, fired, schedule, shown, ticks
-
-
-def at(seconds: float) -> datetime:
-    return NEW_YEAR + timedelta(seconds=seconds)
+from support.schedule_rig import at, break_rule, declare, fire, fired, schedule, shown, ticks
 
 
 async def finish(rig: Rig, task: str = "t") -> None:
@@ -26,10 +21,10 @@ async def finish(rig: Rig, task: str = "t") -> None:
 
 async def test_a_tick_is_written_with_its_job_which_carries_the_nominal_moment(rig: Rig) -> None:
     await declare(rig, schedule(rule="every 30s"))
-    assert await rig.store.run(schedules.next_due()) == 30
+    assert await rig.store.run(firing.next_due()) == 30
     assert await fire(rig) == (0, 0, 0)
     rig.clock.move(37.25)  # a dispatcher is never on the dot
-    assert await rig.store.run(schedules.next_due()) == -7.25
+    assert await rig.store.run(firing.next_due()) == -7.25
     assert await fire(rig) == (1, 1, 0)
     (job,) = (await rig.rows()).values()
     assert (job["schedule_id"], job["tick"], job["state"]) == ("s", at(30), "queued")
@@ -154,19 +149,6 @@ async def test_a_job_that_was_run_by_hand_counts_for_overlap(rig: Rig) -> None:
     assert await fire(rig) == (1, 1, 0)
 
 
-async def test_a_pause_fires_nothing_and_what_was_due_in_it_is_not_missed(rig: Rig) -> None:
-    await declare(rig, schedule(missed=Missed("all")))
-    await rig.store.run(schedules.pause("s"))
-    rig.clock.move(45)
-    assert await rig.store.run(schedules.next_due()) is None
-    assert await fire(rig) == (0, 0, 0)
-    await rig.store.run(schedules.resume("s"))
-    assert (await shown(rig)).next_tick == at(60)
-    rig.clock.move(15)
-    await fire(rig)
-    assert await fired(rig) == [at(60)]
-
-
 @pytest.mark.parametrize("state", ["on", "paused"])
 async def test_run_now_makes_a_job_beside_the_ticks(rig: Rig, state: str) -> None:
     await declare(rig, schedule(args='{"a": 1}', queue="slow"))
@@ -250,7 +232,7 @@ async def test_ticks_have_a_retention_of_their_own(rig: Rig) -> None:
     kept = [tick for tick, _ in await ticks(rig)]
     assert len(await fired(rig)) < len(kept) < 40, "ticks are kept longer than their jobs, but not for ever"
     assert kept == [at(DAY * n) for n in range(41 - len(kept), 41)]
-    assert await rig.store.run(schedules.prune(0, 3)) == 3
+    assert await rig.store.run(retention.forget("prune_ticks", 3, 0.0)) == 3
     assert (await fire(rig)).jobs == 0
 
 
@@ -259,18 +241,18 @@ async def test_a_rule_that_cannot_be_read_is_a_problem_of_its_own_and_the_others
     await break_rule(rig, "bad")
     await rig.fetch("UPDATE {t}schedules SET zone = 'Mars/Base' WHERE id = 'nowhere'")
     rig.clock.move(30)
-    answer = await rig.store.run(schedules.fire(100))
+    answer = await rig.store.run(firing.fire(100))
     assert (answer[:3], {unread.id for unread in answer.unread}) == ((3, 1, 0), {"bad", "nowhere"})
     assert "whenever 3 4" in str((await shown(rig, "bad")).problem)
     assert "Mars/Base" in str((await shown(rig, "nowhere")).problem)
     assert ((await shown(rig, "good")).problem, await fired(rig, "good")) == (None, [at(30)])
-    assert await rig.store.run(schedules.next_due(answer.unread)) == 30, "it would be looked at in each round"
+    assert await rig.store.run(firing.next_due(answer.unread)) == 30, "it would be looked at in each round"
     rig.clock.move(30)
-    assert (await rig.store.run(schedules.fire(100, answer.unread)))[:3] == (1, 1, 0)
+    assert (await rig.store.run(firing.fire(100, answer.unread)))[:3] == (1, 1, 0)
     await declare(rig, schedule("bad"))
     assert (await shown(rig, "bad")).problem is None
     rig.clock.move(30)
-    assert (await rig.store.run(schedules.fire(100, answer.unread))).jobs == 2, "another rule may be a readable one"
+    assert (await rig.store.run(firing.fire(100, answer.unread))).jobs == 2, "another rule may be a readable one"
     assert await fired(rig, "bad") == [at(90)]
 
 
@@ -282,7 +264,7 @@ async def test_what_one_dispatcher_cannot_read_stays_due_and_fires_from_one_that
     rig.clock.move(3600)
     with monkeypatch.context() as older:
         older.setattr(cron_words, "_zones", lambda: frozenset({"Asia/Seoul"}))
-        answer = await rig.store.run(schedules.fire(100))
+        answer = await rig.store.run(firing.fire(100))
         assert [unread.zone for unread in answer.unread] == ["America/Ciudad_Juarez"]
     row = await shown(rig)
     assert ("unknown zone" in str(row.problem), row.next_tick) == (True, at(3600))
@@ -291,28 +273,10 @@ async def test_what_one_dispatcher_cannot_read_stays_due_and_fires_from_one_that
     assert ((await shown(rig)).problem, await fired(rig)) == (None, [at(3600), at(7200)])
 
 
-async def test_resume_forgets_a_problem_and_keeps_what_is_owed(rig: Rig) -> None:
-    await declare(rig, schedule(missed=Missed("all")))
-    await break_rule(rig)
-    rig.clock.move(60)
-    await fire(rig)
-    await break_rule(rig, rule="every 30s")
-    await rig.store.run(schedules.resume("s"))
-    assert ((await shown(rig)).problem, (await shown(rig)).next_tick) == (None, at(30))
-    assert (await fire(rig)).jobs == 2
-
-
-async def test_resume_of_a_schedule_that_is_not_paused_keeps_the_ticks_that_it_owes(rig: Rig) -> None:
-    await declare(rig, schedule(missed=Missed("all")))
-    rig.clock.move(150)
-    await rig.store.run(schedules.resume("s"))
-    assert (await fire(rig)).jobs == 5
-
-
 async def test_a_round_stops_at_a_number_of_jobs_and_the_rest_stays_due(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules, "MOST_JOBS", 20)
+    monkeypatch.setattr(firing, "MOST_JOBS", 20)
     await declare(rig, *[schedule(f"s{n}", missed=Missed("all")) for n in range(5)])
     rig.clock.move(300)
     rounds = [(await fire(rig))[:2] for _ in range(4)]
@@ -352,16 +316,6 @@ async def test_all_fires_every_tick_that_is_on_time_however_few_missed_ones_it_w
     assert await fired(rig) == [at(5), at(10), at(15), at(20)]
 
 
-async def test_a_resume_after_a_clock_that_was_ahead_does_not_make_the_wrong_moment_last(rig: Rig) -> None:
-    await declare(rig, schedule(rule="every 30s"))
-    rig.clock.move(86_400)
-    await fire(rig)
-    rig.clock.move(-86_400)
-    await rig.store.run(schedules.resume("s"))
-    rig.clock.move(31)
-    assert (await fire(rig))[1] == 1
-
-
 async def test_overlap_skip_looks_at_every_live_job_of_the_schedule(rig: Rig) -> None:
     await declare(rig, schedule(overlap="skip"))
     rig.clock.move(30)
@@ -382,83 +336,6 @@ async def test_overlap_skip_looks_at_every_live_job_of_the_schedule(rig: Rig) ->
     assert await fire(rig) == (1, 0, 1), "an operator has retried an older one"
 
 
-@pytest.mark.parametrize("overlap", ["allow", "skip"])
-async def test_resume_fires_the_tick_that_was_owed_before_the_pause_and_none_of_the_pause(
-    rig: Rig, overlap: str
-) -> None:
-    await declare(rig, schedule(rule="every 1h", overlap=overlap))
-    rig.clock.move(3600 + 40)
-    await rig.store.run(schedules.pause("s"))  # before a dispatcher has come to it
-    rig.clock.move(5 * 3600)
-    assert await fire(rig) == (0, 0, 0)
-    await rig.store.run(schedules.resume("s"))
-    assert await fired(rig) == [at(3600)]
-    row = await shown(rig)
-    assert (row.last_tick, row.next_tick, row.paused_at) == (at(3600), at(7 * 3600), None)
-    await rig.store.run(schedules.resume("s"))
-    assert await fire(rig) == (0, 0, 0)
-    assert await fired(rig) == [at(3600)]
-
-
-@pytest.mark.parametrize("rule", ["every 30s", "* * * * *"])
-async def test_a_schedule_goes_on_once_a_clock_that_was_ahead_is_put_right(rig: Rig, rule: str) -> None:
-    await declare(rig, schedule(rule=rule))
-    rig.clock.move(DAY)
-    assert (await fire(rig)).jobs > 0
-    early = set(await fired(rig))
-    rig.clock.move(-DAY)
-    assert await fire(rig) == (0, 0, 0)
-    assert await rig.store.run(schedules.put_right(10)) == ["s"]
-    assert await rig.store.run(schedules.put_right(10)) == []
-    rig.clock.move(60)
-    await fire(rig)
-    assert at(60) in await fired(rig)
-    rig.clock.move(DAY - 90)
-    while (await shown(rig)).next_tick < at(DAY + 60):
-        rig.clock.move(30)
-        await fire(rig)
-    assert sorted(early) == [tick for tick in await fired(rig) if tick in early], "what has fired does not fire again"
-
-
-async def test_put_right_changes_nothing_but_what_a_clock_ahead_has_written(rig: Rig) -> None:
-    await declare(rig, schedule("ended", ends_at=at(120)), schedule("fires"))
-    rig.clock.move(45)
-    assert await rig.store.run(schedules.put_right(10)) == [], "both owe a tick"
-    rig.clock.move(DAY)
-    assert await fire(rig) == (2, 1, 0)
-    assert (await shown(rig, "ended")).next_tick is None
-    await declare(rig, schedule("owes"))
-    rig.clock.move(-DAY)
-    await declare(rig, schedule("new"))
-    rig.clock.move(1)
-    assert await rig.store.run(schedules.put_right(10)) == ["ended", "fires", "owes"]
-    assert [(await shown(rig, name)).next_tick for name in ("ended", "fires", "owes", "new")] == [at(60)] * 4
-
-
-async def test_the_coming_ticks_are_those_that_will_fire_also_after_a_wrong_clock(rig: Rig) -> None:
-    await declare(rig, schedule(rule="every 1h"))
-    rig.clock.move(2 * 3600)
-    await fire(rig)
-    rig.clock.move(-2 * 3600)
-    assert (await shown(rig)).coming(None, 3) == [at(3600), at(3 * 3600), at(4 * 3600)], "that of 02:00 has fired"
-    await rig.store.run(schedules.put_right(10))
-    for _ in range(4):
-        rig.clock.move(3600)
-        await fire(rig)
-    assert await fired(rig) == [at(3600 * hour) for hour in (1, 2, 3, 4)]
-
-
-async def test_a_definition_that_a_clock_ahead_wrote_is_changed_by_a_later_start(rig: Rig) -> None:
-    rig.clock.move(DAY)
-    await declare(rig, schedule(rule="every 1h"), started_at=rig.clock.now())
-    rig.clock.move(-DAY)
-    await declare(rig, schedule(rule="every 2h"), started_at=rig.clock.now())
-    assert (await shown(rig)).rule == "every 2h"
-    rig.clock.move(60)
-    await declare(rig, schedule(rule="every 3h"), started_at=rig.clock.now() - timedelta(seconds=90))
-    assert (await shown(rig)).rule == "every 2h", "by a process that started before"
-
-
 async def test_a_schedule_by_hand_that_would_never_fire_is_refused(rig: Rig) -> None:
     rig.clock.move(3600)
     past, ended = schedule("past", "at 2026-01-01T00:30"), schedule("ended", ends_at=at(1800))
@@ -472,13 +349,3 @@ async def test_a_schedule_by_hand_that_would_never_fire_is_refused(rig: Rig) -> 
     await fire(rig)
     await declare(rig, once, origin="runtime")  # again, by a script that runs again
     assert len(await fired(rig, "once")) == 1
-
-
-async def test_resume_of_a_pause_that_a_clock_ahead_wrote_fires_nothing_of_the_future(rig: Rig) -> None:
-    await declare(rig, schedule(rule="every 1h"))
-    rig.clock.move(DAY)
-    await rig.store.run(schedules.pause("s"))
-    rig.clock.move(3700 - DAY)
-    await rig.store.run(schedules.resume("s"))
-    assert await fired(rig) == [at(3600)]
-    assert (await shown(rig)).next_tick == at(7200)

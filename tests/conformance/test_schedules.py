@@ -11,7 +11,7 @@ import pytest
 from rowlock.core.errors import NotAllowed, ScheduleNotFound
 from rowlock.core.policy import DAY
 from rowlock.core.schedule import Missed
-from rowlock.store import dispatchers, open_store, schedules
+from rowlock.store import dispatchers, firing, open_store, schedules
 from rowlock.store.engines.engine import StoreOptions
 from support.rig import Rig
 from support.schedule_rig import LEASE, NEW_YEAR, declare, fire, fired, schedule, shown, ticks
@@ -339,7 +339,7 @@ async def test_many_fires_at_once_fire_each_tick_once(rig: Rig, database: str) -
     await declare(rig, *[schedule(f"s{n:03}", missed=Missed("all")) for n in range(100)])
     others = [await open_store(database, StoreOptions(clock=rig.clock)) for _ in range(3)]
     rig.clock.move(60)
-    rounds = [store.run(schedules.fire(n)) for n in (7, 30, 100) for store in (*others, rig.store)]
+    rounds = [store.run(firing.fire(n)) for n in (7, 30, 100) for store in (*others, rig.store)]
     answers = await asyncio.gather(*rounds)
     while (more := await fire(rig)).schedules:
         answers.append(more)

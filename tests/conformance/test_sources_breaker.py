@@ -7,7 +7,8 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store import Store
-from rowlock.store.sources import prune, put_right
+from rowlock.store.retention import forget
+from rowlock.store.sources import put_right
 from support.rig import LEASE, Rig, settlement
 from support.sources_rig import claim_turns, cleared, fail, open_breaker, sources, succeed
 
@@ -62,7 +63,7 @@ async def test_five_failures_in_a_row_that_the_source_caused_open_it_for_five_mi
     assert [job.source for job in await claim_turns(rig, 9)] == ["api:other"]
 
 
-async def test_one_that_died_of_it_and_one_that_ran_out_of_time_count_as_well(rig: Rig) -> None:
+async def test_permanent_failures_and_timeouts_count_for_the_breaker(rig: Rig) -> None:
     await rig.enqueue_many(30, source="api:a")
     *dead, late = await claim_turns(rig, 5)
     await fail(rig, *dead, permanent=True)
@@ -349,6 +350,6 @@ async def test_a_pause_that_is_over_does_not_keep_a_source_from_being_pruned(rig
         await fail(rig, *await claim_turns(rig), retry_after=60)
     await sources(rig).pause("api:a", 31 * DAY)
     rig.clock.move(30.5 * DAY)
-    assert await rig.store.run(prune(30 * DAY, 10)) == 0, "it is still paused"
+    assert await rig.store.run(forget("prune_sources", 10, 30 * DAY)) == 0, "it is still paused"
     rig.clock.move((31 if how == "breaker" else 1) * DAY)
-    assert await rig.store.run(prune(30 * DAY, 10)) == 1
+    assert await rig.store.run(forget("prune_sources", 10, 30 * DAY)) == 1

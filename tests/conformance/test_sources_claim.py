@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from rowlock.core.clock import FakeClock
-from rowlock.core.seen_sources import Head, Taken
+from rowlock.core.heads import ClaimResult, Head
 from rowlock.store import Store, open_store
 from rowlock.store.claim import Lane
 from rowlock.store.engines.engine import StoreOptions
@@ -35,7 +35,7 @@ async def look(rig: Rig) -> list[Head]:
     return await rig.store.run(sourced.look([LANE]))
 
 
-def take(heads: list[Head], n: int = 9) -> Operation[Taken]:
+def take(heads: list[Head], n: int = 9) -> Operation[ClaimResult]:
     return sourced.claim_from("worker-1", token(), heads, [Lane(*LANE)], n, LEASE)
 
 
@@ -52,6 +52,16 @@ async def test_a_claim_that_is_rolled_back_has_taken_nothing(rig: Rig) -> None:
             assert (await tx.run(take(heads))).jobs
             raise Undone
     assert len(await claim_turns(rig, 9)) == 2
+
+
+async def test_a_claim_for_several_sources_takes_of_each_no_more_than_its_own_limit(rig: Rig) -> None:
+    await sources(rig).set("api:a", concurrency=1)
+    await sources(rig).set("api:b", concurrency=5)
+    for source in ("api:a", "api:b"):
+        await rig.enqueue_many(5, source=source)
+    taking = sourced.claim_from("worker-1", token(), await look(rig), [], 9, LEASE)
+    claimed = (await rig.store.run(taking)).jobs
+    assert sum(job.source == "api:a" for job in claimed) == 1
 
 
 async def test_tokens_and_claims_go_by_the_clock_at_the_write_not_at_the_transactions_start(database: str) -> None:

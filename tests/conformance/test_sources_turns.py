@@ -8,7 +8,7 @@ import pytest
 from rowlock.core import seen_sources
 from rowlock.core.claiming import NO_PLAIN_SECONDS
 from rowlock.core.clock import FakeClock
-from rowlock.core.seen_sources import FRONT
+from rowlock.core.heads import FRONT
 from rowlock.store import Store, workers
 from support.rig import Rig
 from support.sourced import look

@@ -1,13 +1,14 @@
 """`rowlock.enqueue(…)`: a job from SQL, in the caller's transaction, as good as one from Python."""
 
 import json
+import re
 from typing import Any
 
 import psycopg
 import pytest
 
 from rowlock import Rowlock, exponential, fixed
-from rowlock.core.options import OPTIONS
+from rowlock.core.options import OPTIONS, columns
 from rowlock.core.policy import DEFAULT_BACKOFF, Backoff
 
 
@@ -343,3 +344,21 @@ async def test_a_source_that_python_derives_is_warned_of(database: str) -> None:
         assert told == []
         connection.execute("SELECT rowlock.enqueue('t')")
     assert ["derives its source from its arguments" in line for line in told] == [True]
+
+
+async def test_functions_that_insert_or_end_jobs_keep_every_option(database: str) -> None:
+    """A function that forgets a column drops an option in silence, as `complete_many` once did with `traceparent`."""
+    copied = {column for column, _ in columns("new job")}
+    with psycopg.connect(database) as connection:
+        functions = connection.execute(
+            "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'rowlock'::regnamespace"
+        ).fetchall()
+    written = re.compile(r"INSERT INTO rowlock\.(jobs_live|jobs_finished) \(([^)]*)\)")
+    found = {
+        (name, table): set(re.findall(r"\w+", listed))
+        for name, text in functions
+        if name != "tell_webhook"  # the jobs that deliver webhooks have no other options than those that it names
+        for table, listed in written.findall(text)
+    }
+    assert {name for name, _ in found} >= {"_insert", "_finish", "complete_many"}
+    assert {place: copied - listed for place, listed in found.items() if copied - listed} == {}

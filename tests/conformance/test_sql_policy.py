@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import Backoff, Transition, decide
 from rowlock.core.states import FINAL, Outcome
-from rowlock.store.jobs import CANCELLED
+from rowlock.store.transitions import CANCELLED
 from support.rig import Claimed, Rig, settlement, token
 
 

@@ -8,7 +8,7 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
-from rowlock.store import Store, jobs, tallies
+from rowlock.store import Store, cancels, jobs, tallies
 from support.rig import KEEP, LEASE, Rig
 
 
@@ -51,7 +51,7 @@ async def every_end(rig: Rig) -> None:
     await rig.lose(lost)
     await rig.store.run(jobs.enqueue([(rig.new_id(), "{}")], NewJob(task="t", expires_at=rig.clock.now())))
     rig.clock.move(1)
-    await rig.store.run(jobs.expire(10, KEEP))
+    await rig.store.run(cancels.expire(10, KEEP))
     await rig.cancel(await rig.enqueue(task="later", delay=60.0))
 
 

@@ -10,7 +10,7 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, StoreError, TransactionTooLong
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Succeeded
-from rowlock.store import Store, claim, jobs, leases, open_store
+from rowlock.store import Store, claim, jobs, leases, open_store, transitions
 from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.engines.operation import Operation
 from support.rig import KEEP, Rig, numbered, settlement
@@ -44,7 +44,7 @@ async def test_an_error_in_the_block_undoes_all_of_it(rig: Rig) -> None:
         async with rig.store.transaction() as tx:
             await tx.execute("INSERT INTO notes VALUES (1, 'one')")
             await tx.run(enqueue(2))
-            assert await tx.run(jobs.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
+            assert await tx.run(transitions.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
             raise ZeroDivisionError
     assert await rig.fetch("SELECT * FROM notes") == []
     assert await rig.everything() == before

@@ -12,7 +12,7 @@ from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition
 from rowlock.core.states import EVENTS, FINAL, Outcome, State, allowed
-from rowlock.store import Store, jobs, leases
+from rowlock.store import Store, cancels, leases
 from support.rig import KEEP, Rig, token
 from support.stores import empty
 
@@ -71,7 +71,7 @@ async def cancel(rig: Rig, job: Claimed) -> bool:
 
 async def expire(rig: Rig, job: Claimed) -> bool:
     rig.clock.move(10_000)
-    return await rig.store.run(jobs.expire(100, KEEP)) == 1
+    return await rig.store.run(cancels.expire(100, KEEP)) == 1
 
 
 async def retry(rig: Rig, job: Claimed) -> bool:

@@ -12,8 +12,8 @@ from rowlock.store.engines.operation import Operation
 from support.rig import Rig
 
 
-def register(worker: str = "w", bell: str | None = None, lease: float = 60) -> Operation[None]:
-    return workers.register(worker, "host-1", 42, "1.2.3", ["links", "default"], ["a", "b"], 10, bell, lease)
+def register(worker: str = "w", wake_address: str | None = None, lease: float = 60) -> Operation[None]:
+    return workers.register(worker, "host-1", 42, "1.2.3", ["links", "default"], ["a", "b"], 10, wake_address, lease)
 
 
 async def test_a_registered_worker_is_listed_with_what_it_said(rig: Rig) -> None:
@@ -134,7 +134,8 @@ async def test_running_jobs_go_on_in_a_paused_queue(rig: Rig) -> None:
 
 
 class Ear:
-    """Hears a worker's bell. Messages keep their order, so a cancel marks the end of what was said before it."""
+    """Receives the wake-ups of a worker. They keep their order, so a cancel marks the end of what was sent before
+    it."""
 
     def __init__(self, rig: Rig, running: str) -> None:
         self._rig, self._running = rig, running
@@ -149,7 +150,7 @@ class Ear:
         async with asyncio.timeout(20):
             while True:
                 await self._rig.cancel(self._running)
-                with suppress(TimeoutError):  # the first cancels may be said before the bell hangs
+                with suppress(TimeoutError):  # the first cancels may be said before the socket is open
                     async with asyncio.timeout(0.5):
                         while not (what := await self._messages.get()).startswith("cancel"):
                             found.append(what)
@@ -159,9 +160,9 @@ class Ear:
 async def test_work_wakes_a_worker_that_sleeps_and_leaves_busy_ones_alone(rig: Rig) -> None:
     job = await rig.running(worker="w")
     ear = Ear(rig, job.id)
-    bell = await rig.store.listen(ear.hear)
+    wakeups = await rig.store.listen(ear.hear)
     try:
-        await rig.store.run(register("w", bell.address, lease=1000))
+        await rig.store.run(register("w", wakeups.address, lease=1000))
         await ear.heard()
         await ear.heard()
 
@@ -185,15 +186,15 @@ async def test_work_wakes_a_worker_that_sleeps_and_leaves_busy_ones_alone(rig: R
         await rig.enqueue()
         assert await ear.heard() == []
     finally:
-        await bell.close()
+        await wakeups.close()
 
 
 async def test_a_rolled_back_transaction_sends_no_wake_up(rig: Rig) -> None:
     job = await rig.running(worker="w")
     ear = Ear(rig, job.id)
-    bell = await rig.store.listen(ear.hear)
+    wakeups = await rig.store.listen(ear.hear)
     try:
-        await rig.store.run(register("w", bell.address, lease=1000))
+        await rig.store.run(register("w", wakeups.address, lease=1000))
         await rig.store.run(workers.set_idle("w", True, 1000))
         await ear.heard()
         await ear.heard()
@@ -205,4 +206,4 @@ async def test_a_rolled_back_transaction_sends_no_wake_up(rig: Rig) -> None:
                 raise ZeroDivisionError
         assert await ear.heard() == []
     finally:
-        await bell.close()
+        await wakeups.close()

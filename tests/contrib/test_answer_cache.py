@@ -101,7 +101,7 @@ async def test_the_lifetime_can_be_set_for_all_and_for_one(make: Make, clock: Cl
     assert [await cache.get(key) for key in ("all", "one", "long")] == [None, None, 1]
 
 
-async def test_reading_does_not_prolong(make: Make, clock: Clock) -> None:
+async def test_reading_a_cached_answer_does_not_prolong_its_time(make: Make, clock: Clock) -> None:
     cache = make(ttl=10)
     await cache.put("k", 1)
     for _ in range(3):
@@ -175,7 +175,7 @@ async def test_a_replaced_answer_is_not_counted_twice(make: Make) -> None:
     assert [await cache.get(f"k{n}") is not None for n in (1, 2, 3)] == [True] * 3
 
 
-async def test_one_that_is_too_large_is_not_kept_and_nor_is_the_old_one(make: Make) -> None:
+async def test_an_answer_that_is_too_large_is_not_cached_and_removes_the_older_answer(make: Make) -> None:
     cache = make(max_bytes=room_for(3))
     await cache.put("k0", "small")
     await cache.put("k1", "small")
@@ -196,7 +196,7 @@ async def test_a_large_one_may_push_out_more_than_one_batch(make: Make, tmp_path
 
 
 @pytest.mark.parametrize("size", [1, 2050, 20_000])
-async def test_the_file_stays_bounded(make: Make, tmp_path: Path, size: int) -> None:
+async def test_the_file_of_the_answer_cache_stays_below_its_limit(make: Make, tmp_path: Path, size: int) -> None:
     limit = {1: 200_000, 2050: 500_000, 20_000: 1_000_000}[size]
     cache, draw, written, largest = make(max_bytes=limit), random.Random(7), 0, 0
     while written < 4 * limit:

@@ -31,7 +31,7 @@ async def test_a_none_answer_is_cached(make: Make) -> None:
     assert (cache.hits, cache.misses) == (2, 1)
 
 
-async def test_all_who_ask_at_the_same_time_share_one_call(make: Make) -> None:
+async def test_callers_that_ask_for_one_key_at_the_same_time_share_one_call(make: Make) -> None:
     cache, source, other = make(), Source([1]), Source([2])
     asking = [asyncio.create_task(cache.get_or_call("k", source)) for _ in range(20)]
     another = asyncio.create_task(cache.get_or_call("other", other))

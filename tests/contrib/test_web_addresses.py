@@ -242,7 +242,7 @@ def test_what_may_be_another_page_stays_another_link(links: list[str]) -> None:
     assert len({canonical_url(link) for link in links}) == len(links)
 
 
-def test_equal_names_keep_their_order_and_only_they() -> None:
+def test_query_parameters_are_sorted_by_name_and_equal_names_keep_their_order() -> None:
     assert canonical_url("https://a.example/?z=1&b=2&z=0&b=1&a") == "https://a.example/?a&b=2&b=1&z=1&z=0"
 
 

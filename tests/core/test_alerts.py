@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.core.alert_rules import KINDS, Rule, parse_rules
-from rowlock.core.alerts import MOST_SUBJECTS, Alert, Facts, RunningJob, Seen, decide, see, spell
+from rowlock.core.alert_rules import KINDS, AlertRule, parse_rules
+from rowlock.core.alerts import MOST_SUBJECTS, Alert, Facts, RunningJob, Seen, decide, see
 from rowlock.core.config import Settings, load_settings
 from rowlock.core.errors import ConfigError
 
@@ -103,7 +103,7 @@ def test_a_webhook_url_is_shown_in_no_error_and_no_repr() -> None:
 
 def test_rules_may_come_from_the_environment() -> None:
     found = config("{}", ROWLOCK_ALERTS__RULES='{"nobody": {"when": "no_worker", "only": "links"}}')
-    assert found.alerts.parsed_rules == (Rule("nobody", "no_worker", hold=60.0, only=("links",)),)
+    assert found.alerts.parsed_rules == (AlertRule("nobody", "no_worker", hold=60.0, only=("links",)),)
 
 
 # --- what is seen
@@ -153,16 +153,12 @@ def test_the_text_of_an_outside_error_is_one_line_without_control_characters() -
     assert len(seen["api:x"].text) < 300
 
 
-def test_times_are_spelt_for_people() -> None:
-    assert [spell(n) for n in (5, 300, 312, 7800, 7200)] == ["5 s", "5 min", "5 min 12 s", "2 h 10 min", "2 h"]
-
-
 # --- what follows
 
-RULE = Rule("mine", "queued", above=10, hold=60, resolve_after=120, repeat=600)
+RULE = AlertRule("mine", "queued", above=10, hold=60, resolve_after=120, repeat=600)
 
 
-def play(rule: Rule, looks: list[tuple[float, bool]]) -> tuple[list[tuple[float, str]], Alert | None]:
+def play(rule: AlertRule, looks: list[tuple[float, bool]]) -> tuple[list[tuple[float, str]], Alert | None]:
     """Each look is (second, whether the condition holds). Returns what was told, and the alert at the end."""
     alert, told = None, []
     for second, holds in looks:
@@ -174,7 +170,7 @@ def play(rule: Rule, looks: list[tuple[float, bool]]) -> tuple[list[tuple[float,
 
 def test_an_alert_fires_once_its_condition_has_held_for_long_enough() -> None:
     assert play(RULE, [(0, True), (30, True), (59, True), (60, True), (75, True)])[0] == [(60, "firing")]
-    assert play(Rule("mine", "queued"), [(0, True), (5, True)])[0] == [(0, "firing")]
+    assert play(AlertRule("mine", "queued"), [(0, True), (5, True)])[0] == [(0, "firing")]
 
 
 def test_a_condition_that_comes_and_goes_before_its_time_is_not_told() -> None:

@@ -4,123 +4,13 @@ Whose turn it is among the sources is tested in test_seen_sources.py; here no jo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 
-from rowlock.core.claiming import (
-    FULL_SECONDS,
-    PREFETCH_SECONDS,
-    PROMOTE_SECONDS,
-    REPOLLS,
-    Action,
-    Claim,
-    Fill,
-    Look,
-    Plan,
-    Promote,
-    SetIdle,
-    Sleep,
-)
-from rowlock.core.job import Claimed
+from rowlock.core.claim_actions import Claim, Fill, Promote, SetIdle, Sleep
+from rowlock.core.claiming import FULL_SECONDS, PREFETCH_SECONDS, PROMOTE_SECONDS, Plan
 from rowlock.core.lanes import FRONT_SECONDS, NO_ID
-
-POLL_SECONDS = 5.0
-BATCH = 50
-TEN_FREE = Fill(free=10, waiting=0, unsettled=0)
-WALL = 0x0190_0000_0000 / 1000  # seconds; the time of the made-up ids
-JOB = Claimed(
-    *("", "fast", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
-    *(None, None, None, None, None, False, "", ""),
-)
-
-
-def new_plan(
-    *, slow: list[str] | None = None, can_be_woken: bool = True, jitter: Callable[[], float] = lambda: 1.0
-) -> Plan:
-    return Plan(
-        ["default"], ["fast"], slow or [], BATCH, POLL_SECONDS, can_be_woken=can_be_woken, parallel=True, jitter=jitter
-    )
-
-
-@dataclass
-class Worker:
-    """Carries out a plan: `ready` jobs are in the queue, and the next delayed job is due in `due` seconds."""
-
-    plan: Plan
-    slots: Fill = TEN_FREE
-    ready: dict[str, int] = field(default_factory=dict)  # task -> ready jobs
-    due: float | None = None
-    now: float = 1000.0
-    done: list[Action] = field(default_factory=list)
-
-    def do(self) -> Action:
-        """Carry out one action."""
-        action = self.plan.next(self.slots, self.now)
-        self.done.append(action)
-        match action:
-            case Claim():
-                self.plan.claimed(action, self.take(action), self.now, WALL)
-            case Look():
-                self.plan.saw(action, [], self.now)
-            case Promote():
-                self.plan.promoted(0, self.due, self.now)
-            case SetIdle():
-                self.plan.set_idle(action.idle)
-        return action
-
-    def take(self, claim: Claim) -> list[Claimed]:
-        jobs = list[Claimed]()
-        for task in {lane.task: None for lane in claim.ranges}:
-            count = min(self.ready.get(task, 0), claim.n - len(jobs))
-            self.ready[task] = self.ready.get(task, 0) - count
-            jobs += [JOB._replace(task=task, id=f"01900000-0000-7000-8000-{n:012x}") for n in range(count)]
-        return jobs
-
-    def until_sleep(self) -> Sleep:
-        """Carry out the plan up to an action that lets time pass, and stay at its beginning."""
-        for _ in range(50):
-            action = self.do()
-            if isinstance(action, Sleep) and action.until > self.now:
-                return action
-        raise AssertionError(f"no sleep after 50 actions: {self.done[-5:]}")
-
-    def until(self, kind: type[Action]) -> Action:
-        """Carry out the plan, and let time pass, up to the first action of a kind."""
-        for _ in range(200):
-            action = self.do()
-            if isinstance(action, kind):
-                return action
-            if isinstance(action, Sleep):
-                self.now = max(self.now, action.until)
-        raise AssertionError(f"no {kind.__name__} among 200 actions: {self.done[-5:]}")
-
-    def until_drained(self) -> None:
-        """Carry out the plan until it sleeps for the poll interval, and forget what was done."""
-        while (sleep := self.until_sleep()).until - self.now <= max(REPOLLS):
-            self.now = sleep.until
-        self.done.clear()
-
-    def fast_returns(self, count: int) -> None:
-        """Attempts that took a millisecond have returned, the last ones just now."""
-        for _ in range(count):
-            self.plan.returned(0.001, self.slots.waiting)
-
-    @property
-    def claims(self) -> list[Claim]:
-        return [action for action in self.done if isinstance(action, Claim)]
-
-
-def quick_worker(slow: list[str] | None = None, returns: int = 40) -> Worker:
-    """A worker whose attempts are short, `returns` of them within the last 100 ms: it claims ahead of its slots."""
-    worker = Worker(new_plan(slow=slow), ready={"fast": 1_000_000})
-    worker.do()  # the look for sources
-    worker.do()  # the first claim
-    worker.fast_returns(returns)
-    worker.now += PREFETCH_SECONDS / 2
-    worker.done.clear()
-    return worker
-
+from support.claiming_rig import BATCH, POLL_SECONDS, WALL, Worker, new_plan, quick_worker
 
 # --- how many are claimed
 
@@ -233,7 +123,7 @@ def test_a_returned_attempt_asks_for_a_claim_when_at_most_half_of_the_prefetch_w
 def test_process_tasks_are_claimed_together_with_the_others_while_nothing_is_claimed_ahead() -> None:
     worker = Worker(new_plan(slow=["render"]))
     worker.until_sleep()
-    assert {claim.book for claim in worker.claims} == {"every"}
+    assert {claim.tasks for claim in worker.claims} == {"every"}
     assert {lane.task for lane in worker.claims[0].ranges} == {"fast", "render"}
 
 
@@ -252,7 +142,7 @@ def test_without_a_free_slot_no_process_task_is_claimed() -> None:
     worker.slots = Fill(free=0, waiting=0, unsettled=0)
     worker.ready = {"fast": 30}  # a short claim
     worker.until_sleep()
-    assert {claim.book for claim in worker.claims} == {"prompt"}
+    assert {claim.tasks for claim in worker.claims} == {"prompt"}
 
 
 def test_claiming_ahead_ends_when_process_tasks_were_not_asked_for_during_100_ms() -> None:
@@ -276,7 +166,7 @@ def test_a_worker_that_passed_process_tasks_over_claims_when_an_attempt_returns_
     worker.now += PREFETCH_SECONDS / 2
     worker.plan.woken(worker.now)
     worker.until_sleep()
-    assert worker.claims[-1].book == "prompt"
+    assert worker.claims[-1].tasks == "prompt"
     assert (worker.plan.drained, worker.plan.settled()) == (False, True), "a free slot may go to a process task"
 
 
@@ -285,7 +175,7 @@ def test_jobs_that_wait_for_a_slot_leave_no_room_for_process_tasks() -> None:
     worker.slots = Fill(free=3, waiting=1, unsettled=0)
     action = worker.do()
     assert isinstance(action, Claim)
-    assert (action.book, action.n) == ("slow", 2)
+    assert (action.tasks, action.n) == ("slow", 2)
 
 
 # --- an empty queue
@@ -392,7 +282,7 @@ def test_a_claim_after_a_full_one_starts_at_its_last_id() -> None:
 def test_a_short_claim_from_the_marks_is_followed_by_one_from_the_front_within_a_second() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
-    lanes = worker.plan.books["every"]
+    lanes = worker.plan.lanes["every"]
     lanes.front_at = lanes.front_due = worker.now + FRONT_SECONDS  # one was made now
     worker.plan.woken(worker.now)
     began = worker.now
@@ -421,7 +311,7 @@ def test_an_idle_worker_wakes_when_the_next_delayed_job_is_due() -> None:
 def test_promoted_jobs_are_claimed_at_once_and_from_the_front() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
-    lanes = worker.plan.books["every"]
+    lanes = worker.plan.lanes["every"]
     lanes.front_at = lanes.front_due = worker.now + FRONT_SECONDS
     worker.plan.promoted(3, None, worker.now)
     worker.until_sleep()

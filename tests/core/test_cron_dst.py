@@ -179,7 +179,7 @@ def test_a_tick_at_the_end_of_the_gap_is_found_from_within_it() -> None:
     assert rule.latest(end, end + timedelta(minutes=50)) is None
 
 
-def test_where_cronsim_differs() -> None:
+def test_cronsim_still_has_the_faults_for_which_ticks_are_computed_here() -> None:
     """If one of these fails, cronsim has changed, and the head of `core/cron.py` has to say so."""
 
     def theirs(text: str, zone: str, after: str, until: str) -> list[str]:

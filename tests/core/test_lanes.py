@@ -19,7 +19,7 @@ def jobs_of(task: str, count: int, first: int = 0, priority: int = 0) -> list[Cl
 
 
 def takes(book: Lanes, n: int = 500) -> dict[str, int]:
-    return {lane.task: lane.take for lane in book.ranges(n, front=False)}
+    return {lane.task: lane.most for lane in book.ranges(n, front=False)}
 
 
 def learn(

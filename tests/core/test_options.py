@@ -59,8 +59,8 @@ async def calls() -> None: ...
 async def nightly() -> None: ...
 
 
-async def made(name: str) -> list[str | None]:
-    sql = f"SELECT colour FROM rowlock_jobs_live WHERE task = '{name}' ORDER BY id"
+async def made(name: str, table: str = "rowlock_jobs_live") -> list[str | None]:
+    sql = f"SELECT colour FROM {table} WHERE task = '{name}' ORDER BY id"
     return [row[0] for row in await app.fetch(sql)]
 
 
@@ -85,6 +85,11 @@ async def main() -> None:
             while not await app.fetch("SELECT 1 FROM rowlock_jobs_finished WHERE task = 'first'"):
                 await asyncio.sleep(0.01)
         print("follow-up", (await made("plain"))[-1:])
+        job = await calls.enqueue()
+        await app.cancel(job.id)
+        print("ended", await made("calls", "rowlock_jobs_finished"))
+        await app.retry(job.id)
+        print("retried", await made("calls"))
         try:
             plain.using(colour="white")
         except TypeError as error:
@@ -134,6 +139,8 @@ def test_an_option_that_is_added_to_the_record_is_carried_or_refused_by_name_eve
         "schedule by hand ['black']",
         "end of a batch ['red']",
         "follow-up ['red']",
+        "ended ['blue']",
+        "retried ['blue']",
         "using True",
         "an unknown one True",
     ]

@@ -10,14 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rowlock.core import seen_sources
-from rowlock.core.claiming import Claim, ClaimSourced, Fill, Look, Plan
+from rowlock.core.claim_actions import Claim, ClaimSourced, Fill, Look
+from rowlock.core.claiming import Plan
+from rowlock.core.deal import Found, deal
+from rowlock.core.heads import ClaimResult, Head, Range
 from rowlock.core.job import Claimed
-from rowlock.core.seen_sources import Head, Range, SeenSources, Taken
+from rowlock.core.seen_sources import SeenSources
 from rowlock.core.source import Gate, admit, class_of
 from rowlock.core.turn_order import PLAIN
-from rowlock.core.turns import Found, deal
 
-OPEN = Gate(None, None, None, None, True, None, False, False, None, None, 0, None, None, True, True)
+OPEN = Gate(None, None, None, None, True, None, False, False, None, None, 0, None, None, True)
 NOBODY = Claimed(
     *("", "", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
     *(None, None, None, None, None, False, "", ""),
@@ -61,7 +63,7 @@ class Table:
             ]
         return sorted(heads, key=lambda head: head.priority)
 
-    def claim(self, action: ClaimSourced, heads: list[Head], n: int, now: float) -> Taken:
+    def claim(self, action: ClaimSourced, heads: list[Head], n: int, now: float) -> ClaimResult:
         """As store/sourced_claim.py: count anew, deal, claim."""
         gates = {head.source: self.gate(head.source, now) for head in heads}
         room = {source: admit(gate).room for source, gate in gates.items()}
@@ -73,7 +75,7 @@ class Table:
             for task, priority, source in names
             for k in range(min(self.jobs[task, priority, source], n))
         ]
-        picks = deal(found, n, order=action.order, room=room, class_room={}, take={}).picks
+        picks = deal(found, n, order=action.order, room=room, class_room={}, asked={})
         for job in picks:
             name = (job.task, job.priority, job.source or PLAIN)
             self.jobs[name] -= 1
@@ -91,7 +93,7 @@ class Table:
         }
         claimed = [NOBODY._replace(id=j.id, task=j.task, priority=j.priority, source=j.source) for j in picks]
         now_gates = {source: self.gate(source, now) for source in gates}
-        return Taken(claimed, any(not job.source for job in found), left, now_gates, ())
+        return ClaimResult(claimed, any(not job.source for job in found), left, now_gates, ())
 
 
 @dataclass
@@ -122,7 +124,7 @@ class Worker:
             elif isinstance(action, ClaimSourced):
                 self.statements += 1
                 taken = [self.table.claim(action, heads, n, self.now) for heads, n in action.parts]
-                self.plan.took(action, taken, self.now)
+                self.plan.claimed_sourced(action, taken, self.now)
                 self.ends += [(self.now + seconds, job.source or PLAIN) for one in taken for job in one.jobs]
             else:
                 # Without a free slot, only the end of an attempt makes a difference.
@@ -212,7 +214,7 @@ def full(source: str = "api:x") -> SeenSources:
     sources.saw(sources.ranges(), [seen(source, concurrency=1, running=0)], 0.0, 0.0)
     head = seen(source, concurrency=1, running=1)
     job = NOBODY._replace(task="a", source=source)
-    sources.took([head], Taken([job], False, {("default", "a", 0, source)}, {source: head.gate}), 0.1, 0.2)
+    sources.claimed([head], ClaimResult([job], False, {("default", "a", 0, source)}, {source: head.gate}), 0.1, 0.2)
     assert not sources.has_open(0.2)
     return sources
 
@@ -229,10 +231,10 @@ def test_a_look_that_began_before_an_attempt_ended_does_not_close_its_source() -
 def test_a_claim_that_began_before_an_attempt_ended_does_not_close_its_source() -> None:
     sources = full()
     sources.freed("api:x", 1, 1.05)
-    sources.took([], Taken([]), 1.0, 1.1)
+    sources.claimed([], ClaimResult([]), 1.0, 1.1)
     gates = {"api:x": OPEN._replace(concurrency=1, running=1)}
     left = {("default", "a", 0, "api:x")}
-    sources.took([seen("api:x")], Taken([NOBODY], False, left, gates), 1.0, 1.1)
+    sources.claimed([seen("api:x")], ClaimResult([NOBODY], False, left, gates), 1.0, 1.1)
     assert sources.has_open(1.1)
 
 
@@ -246,9 +248,9 @@ def test_a_full_source_has_a_turn_of_as_many_jobs_as_attempts_of_it_have_ended(e
     sources.saw(sources.ranges(), heads, 0.0, 0.0)
     for head in heads:
         sources.freed(head.source, ended, 1.0)
-    turns = sources.turns(64, 1.0)
-    assert turns is not None
-    assert len(turns.heads) == 64 / ended
+    found = sources.next_heads(64, 1.0)
+    assert found is not None
+    assert len(found[0]) == 64 / ended
 
 
 def test_a_full_class_opens_when_an_attempt_of_any_of_its_sources_ends() -> None:
@@ -260,14 +262,14 @@ def test_a_full_class_opens_when_an_attempt_of_any_of_its_sources_ends() -> None
     assert not sources.has_open(0.0)
     sources.freed("api:x", 1, 1.05)
     sources.saw(sources.ranges(), [seen("api:x", **gate), seen("api:y", **gate)], 1.0, 1.1)
-    assert {head.source for head in sources.turns(9, 1.1).heads} == {"api:x", "api:y"}
+    assert {head.source for head in sources.next_heads(9, 1.1)[0]} == {"api:x", "api:y"}
 
 
 def test_a_source_whose_class_is_given_a_total_is_not_claimed_from_again_and_again() -> None:
     sources = SeenSources([("default", "a")], 5.0)
     sources.saw(sources.ranges(), [seen("api:x")], 0.0, 0.0)
     gate = OPEN._replace(total=1, class_running=1)
-    sources.took([seen("api:x")], Taken([], False, {("default", "a", 0, "api:x")}, {"api:x": gate}), 0.1, 0.2)
+    sources.claimed([seen("api:x")], ClaimResult([], False, {("default", "a", 0, "api:x")}, {"api:x": gate}), 0.1, 0.2)
     assert not sources.has_open(0.2)
     assert not sources.has_open(5.0)
 
@@ -279,9 +281,11 @@ def test_a_source_that_gave_nothing_is_tried_again_soon_and_ever_less_often_but_
     while now < 10.0:
         if now >= sources.look_at:
             sources.saw(sources.ranges(), [head], now, now)
-        elif sources.turns(1, now) is not None:
+        elif sources.next_heads(1, now) is not None:
             tried.append(now)
-            sources.took([head], Taken([], False, (), {"api:x": head.gate}, {"api:x"} if locked else ()), now, now)
+            sources.claimed(
+                [head], ClaimResult([], False, (), {"api:x": head.gate}, {"api:x"} if locked else ()), now, now
+            )
         now += 0.01
     assert tried[1] - tried[0] < 0.2
     assert 20 <= len(tried) <= 50
@@ -292,22 +296,22 @@ def test_a_source_that_gave_nothing_counts_as_open_again_after_it_gave_a_job() -
     sources, head = SeenSources([("default", "a")], 5.0), seen("api:x")
     sources.saw(sources.ranges(), [head], 0.0, 0.0)
     for now in (0.1, 1.1, 2.1):
-        sources.took([head], Taken([], False, (), {"api:x": head.gate}, {"api:x"}), now, now)
+        sources.claimed([head], ClaimResult([], False, (), {"api:x": head.gate}, {"api:x"}), now, now)
         assert not sources.has_open(now)
     left = {("default", "a", 0, "api:x")}
-    sources.took([head], Taken([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
+    sources.claimed([head], ClaimResult([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
     assert sources.has_open(3.0)
 
 
 def test_after_a_source_has_given_a_job_earlier_misses_do_not_lengthen_its_next_pause() -> None:
     sources, head = SeenSources([("default", "a")], 5.0), seen("api:x")
-    nothing = Taken([], False, (), {"api:x": head.gate}, {"api:x"})
+    nothing = ClaimResult([], False, (), {"api:x": head.gate}, {"api:x"})
     sources.saw(sources.ranges(), [head], 0.0, 0.0)
     for now in (0.1, 1.1, 2.1):
-        sources.took([head], nothing, now, now)
+        sources.claimed([head], nothing, now, now)
     left = {("default", "a", 0, "api:x")}
-    sources.took([head], Taken([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
-    sources.took([head], nothing, 4.0, 4.0)
+    sources.claimed([head], ClaimResult([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
+    sources.claimed([head], nothing, 4.0, 4.0)
     assert not sources.has_open(4.0)
     assert sources.has_open(4.0 + 2 * seen_sources.BUSY_SECONDS), "the pause after a first miss"
 
@@ -320,7 +324,7 @@ def test_a_survey_that_was_cut_short_goes_on_as_soon_as_what_it_showed_is_used_u
     sources.saw(sources.ranges(), heads, 0.0, 0.0)
     assert sources.look_at == seen_sources.CLOSED_SECONDS, "while jobs can start, the next look can wait"
     jobs = [NOBODY._replace(source=head.source) for head in heads]
-    sources.took(heads, Taken(jobs, False, (), {head.source: head.gate for head in heads}), 0.1, 0.2)
+    sources.claimed(heads, ClaimResult(jobs, False, (), {head.source: head.gate for head in heads}), 0.1, 0.2)
     assert sources.look_at <= 0.2
     assert sources.ranges()[0].low_source == "api:y", "behind what it showed"
 

@@ -1,27 +1,10 @@
-"""Sources without a database: names, rates and limits as people write them, the bucket, the breaker."""
-
-import math
-from dataclasses import replace
-from typing import Any
+"""Sources without a database: how many jobs their limits and token buckets admit."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rowlock.core.errors import InvalidArguments
-from rowlock.core.source import (
-    UNLIMITED,
-    Event,
-    Gate,
-    Health,
-    admit,
-    after,
-    check_name,
-    check_policy,
-    class_of,
-    parse_rate,
-    show_rate,
-)
+from rowlock.core.source import UNLIMITED, Gate, admit
 
 OPEN = Gate(
     concurrency=None,
@@ -38,95 +21,7 @@ OPEN = Gate(
     running=0,
     class_running=0,
     has_row=True,
-    has_class=True,
 )
-FAILURE, SUCCESS, REFUSAL, NOTHING = (Event(kind, 0) for kind in ("failure", "success", "refusal", "none"))  # type: ignore[arg-type]
-
-
-def all_after(health: Health, *events: Event) -> Health:
-    """Each event by an attempt that was claimed just before."""
-    for event in events:
-        health = after(health, event._replace(epoch=health.epoch))
-    return health
-
-
-# What people write
-
-
-@pytest.mark.parametrize(
-    ("text", "per_minute"),
-    [
-        ("30/min", 30),
-        ("30 / minute", 30),
-        ("2/s", 120),
-        ("0.5/sec", 30),
-        (" 1/second ", 60),
-        ("500/hour", 500 / 60),
-        ("60/H", 1),
-    ],
-)
-def test_a_rate_is_a_number_and_a_unit(text: str, per_minute: float) -> None:
-    assert parse_rate(text) == pytest.approx(per_minute)
-    assert parse_rate(show_rate(per_minute)) == pytest.approx(per_minute, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    "bad", ["30", "", "/min", "min", "30/fortnight", "-30/min", "0/min", "nan/min", "1e3/s", "3/min x"]
-)
-def test_a_rate_without_a_unit_or_above_nothing_is_an_error_that_shows_it(bad: str) -> None:
-    with pytest.raises(InvalidArguments) as caught:
-        parse_rate(bad)
-    assert repr(bad) in str(caught.value)
-
-
-def test_the_class_is_what_stands_before_the_first_colon() -> None:
-    assert [class_of(name) for name in ("api:ebay", "domain:example.com:8080", "api")] == ["api", "domain", "api"]
-
-
-@pytest.mark.parametrize("bad", ["", ":ebay", " api", "api:\n", "api:e\x00", "x" * 201, None, 3])
-def test_a_name_that_cannot_be_is_an_error_that_says_what_one_looks_like(bad: Any) -> None:
-    with pytest.raises(InvalidArguments, match="api:ebay"):
-        check_name(bad)
-
-
-def test_settings_are_stored_as_numbers_and_none_takes_one_back() -> None:
-    asked = {"concurrency": 0, "rate": "2/s", "burst": 5, "threshold": 3, "cooldown": 60, "factor": 2, "block_after": 1}
-    assert check_policy("api:ebay", asked) == asked | {"rate": 120.0}
-    assert check_policy("api", {"total": 7, "concurrency": None}) == {"total": 7, "concurrency": None}
-
-
-@pytest.mark.parametrize(
-    ("key", "bad"),
-    [
-        *(("concurrency", bad) for bad in (-1, 1.5, "4", True, 2**31)),
-        *(("rate", bad) for bad in ("30", 30, -1, "-1/min", True)),
-        *(("burst", bad) for bad in (0, -5, 2.5, "5")),
-        *(("threshold", bad) for bad in (0, -1)),
-        *(("cooldown", bad) for bad in (0, -300, math.inf, math.nan, "5m", True)),
-        *(("factor", bad) for bad in (0.5, -1, math.nan)),
-        *(("block_after", bad) for bad in (0, -3)),
-        ("colour", "blue"),
-    ],
-)
-def test_a_wrong_setting_is_an_error_that_names_it(key: str, bad: object) -> None:
-    with pytest.raises(InvalidArguments) as caught:
-        check_policy("api:ebay", {"burst": 5, key: bad})
-    assert key in str(caught.value) or repr(bad) in str(caught.value)
-
-
-def test_a_negative_total_and_a_total_of_one_source_are_errors() -> None:
-    with pytest.raises(InvalidArguments, match="total"):
-        check_policy("api", {"total": -1})
-    with pytest.raises(InvalidArguments, match="'api'"):
-        check_policy("api:ebay", {"total": 5})
-
-
-def test_an_unknown_setting_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(InvalidArguments, match=r"concurrency.*rate.*burst"):
-        check_policy("api:ebay", {"limit": 5})
-
-
-# The gate
 
 
 @pytest.mark.parametrize(("limit", "running", "room"), [(2, 0, 2), (2, 1, 1), (2, 2, 0), (1, 4, 0), (0, 0, 0)])
@@ -194,54 +89,3 @@ def test_the_next_token_comes_when_it_was_promised_and_not_before(rate: float, b
     assert wait is not None
     assert admit(gate._replace(elapsed=wait)).room == 1
     assert admit(gate._replace(elapsed=wait * 0.99)).room == 0
-
-
-# The breaker
-
-
-def test_five_failures_in_a_row_open_it_for_five_minutes() -> None:
-    four = all_after(Health(), *[FAILURE] * 4)
-    assert (four.opened, four.streak, four.paused_for) == (False, 4, None)
-    five = all_after(four, FAILURE)
-    assert (five.opened, five.streak, five.paused_for) == (True, 5, 300.0)
-
-
-def test_a_success_in_between_starts_the_count_anew_and_what_is_nobodys_fault_does_not_count() -> None:
-    assert not all_after(Health(), *[FAILURE] * 4, SUCCESS, *[FAILURE] * 4).opened
-    assert not all_after(Health(), *[FAILURE] * 4, *[NOTHING] * 9).opened
-
-
-def test_outcomes_of_jobs_claimed_before_the_breaker_changed_are_ignored() -> None:
-    opened = all_after(Health(), *[FAILURE] * 5)
-    for late in (FAILURE, SUCCESS, REFUSAL, NOTHING):
-        assert after(opened, late) == opened
-
-
-def test_a_successful_probe_closes_the_breaker_and_a_failed_one_opens_it_for_longer_with_a_factor() -> None:
-    health = replace(all_after(Health(factor=2.0), *[FAILURE] * 5), paused_for=-1.0)
-    closed = all_after(health, SUCCESS)
-    assert (closed.opened, closed.streak, closed.paused_for) == (False, 0, None)
-    lengths = []
-    for _ in range(12):
-        health = all_after(replace(health, paused_for=-1.0), FAILURE)
-        lengths.append(health.paused_for)
-    assert lengths[:3] == [600.0, 1200.0, 2400.0]
-    assert lengths[-1] == lengths[-2] == 86_400.0, "a day at most"
-    assert all_after(closed, *[FAILURE] * 5).paused_for == 300.0, "a success ends the growth too"
-
-
-def test_the_source_is_left_alone_for_as_long_as_it_asks_but_never_for_less_than_before() -> None:
-    asked = after(Health(), FAILURE._replace(retry_after=60.0))
-    assert (asked.paused_for, asked.opened) == (60.0, False)
-    assert after(asked, FAILURE._replace(retry_after=5.0)).paused_for == 60.0
-    fifth = all_after(asked, *[FAILURE] * 3, FAILURE._replace(retry_after=1000.0))
-    assert (fifth.opened, fifth.paused_for) == (True, 1000.0)
-    late = after(fifth, Event("failure", 0, retry_after=5000.0))
-    assert late == replace(fifth, paused_for=5000.0), "also when an attempt from before says so"
-
-
-def test_refusals_in_a_row_disable_only_where_that_is_set() -> None:
-    assert all_after(Health(), *[REFUSAL] * 50) == Health(refusals=50)
-    assert all_after(Health(block_after=3), *[REFUSAL] * 2).enabled
-    assert not all_after(Health(block_after=3), *[REFUSAL] * 3).enabled
-    assert all_after(Health(block_after=3), *[REFUSAL] * 2, SUCCESS, *[REFUSAL] * 2).enabled

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from rowlock.core.states import EVENTS, FINAL, LIVE, TRANSITIONS, Outcome, State, allowed, diagram
+from rowlock.core.states import EVENTS, FINAL, LIVE, TRANSITIONS, Outcome, State, allowed
+from support.state_diagram import diagram
 
 # The contract's drawing, arrow by arrow.
 ARROWS = {

@@ -5,8 +5,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rowlock.core.heads import HeadName
 from rowlock.core.job import MAX_PRIORITY, Claimed
-from rowlock.core.turn_order import PLAIN, HeadName, TurnOrder
+from rowlock.core.turn_order import PLAIN, TurnOrder
 
 
 def head(source: str, priority: int = 0, task: str = "t") -> HeadName:
@@ -26,13 +27,13 @@ def serve(order: TurnOrder, source: str, priority: int = 0) -> None:
 
 def chosen(order: TurnOrder, slots: int = 1) -> list[str]:
     """The sources of the next claim, without the place of jobs that have none."""
-    return [source for source in order.choose(slots, lambda _: 1).sources if source != PLAIN]
+    return [source for source in order.choose(slots, lambda _: 1).order if source != PLAIN]
 
 
 def test_a_better_priority_comes_first_and_what_is_left_out_says_how_far_plain_jobs_may_come() -> None:
     order = order_of(head("a", 5), head("b", -5), head("c", 0))
     choice = order.choose(1, lambda _: 1)
-    assert ([turn.source for turn in choice.turns], choice.rest) == (["b"], 0)
+    assert ([turn.source for turn in choice.ranks], choice.rest) == (["b"], 0)
     assert order.choose(9, lambda _: 1).rest == MAX_PRIORITY
 
 
@@ -60,7 +61,7 @@ def test_a_source_that_is_new_has_its_turn_after_those_that_wait() -> None:
 
 def test_all_heads_of_a_chosen_source_are_claimed_from_up_to_the_first_that_was_left_out() -> None:
     order = order_of(head("a", task="t"), head("a", task="u"), head("a", 7), head("b", 3))
-    turns = order.choose(1, lambda _: 1).turns
+    turns = order.choose(1, lambda _: 1).ranks
     assert [turn.head for turn in turns] == [head("a", task="t"), head("a", task="u")]
 
 
@@ -68,7 +69,7 @@ def test_jobs_without_a_source_have_their_turn_among_the_best_priority() -> None
     order = order_of(head("a"), head("b"), head("c", 5))
     serve(order, "a")
     serve(order, PLAIN)
-    assert order.choose(9, lambda _: 1).sources == ["b", "a", PLAIN, "c"]
+    assert order.choose(9, lambda _: 1).order == ["b", "a", PLAIN, "c"]
 
 
 def test_a_head_that_closes_and_opens_again_has_one_turn() -> None:
@@ -77,7 +78,7 @@ def test_a_head_that_closes_and_opens_again_has_one_turn() -> None:
         order.close(head("a"))
         assert chosen(order, 9) == ["b"]
         order.open(head("a"), has_total=False)
-    turns = order.choose(9, lambda _: 1).turns
+    turns = order.choose(9, lambda _: 1).ranks
     assert sorted(turn.source for turn in turns) == ["a", "b"]
     assert len(order) == 2
 
@@ -106,9 +107,9 @@ def test_a_class_that_is_given_a_total_while_its_head_is_open_can_be_full() -> N
     assert not order.has_next
 
 
-def test_shares_fill_the_slots() -> None:
+def test_as_many_sources_are_chosen_as_their_shares_fill_the_slots() -> None:
     order = order_of(*(head(f"s{n}") for n in range(10)))
-    assert len({turn.source for turn in order.choose(6, lambda _: 2).turns}) == 3
+    assert len({turn.source for turn in order.choose(6, lambda _: 2).ranks}) == 3
 
 
 @given(

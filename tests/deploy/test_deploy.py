@@ -331,7 +331,7 @@ def test_the_dashboard_names_metrics_and_labels_that_exist_and_its_panels_do_not
     (query,) = [one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     assert re.fullmatch(r"label_values\((\w+), (\w+)\)", query)
     check_expression(f"max by (queue) ({SELECTOR.findall(query)[0][0]})")
-    assert {name for name, metric in METRICS.items() if metric.place == "server"} <= {
+    assert {name for name, metric in METRICS.items() if metric.counted_in == "server"} <= {
         HISTOGRAM.sub("", name) for panel in dashboard["panels"] for target in panel["targets"]
         for name, _ in SELECTOR.findall(target["expr"])
     }  # fmt: skip

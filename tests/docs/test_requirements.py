@@ -69,10 +69,10 @@ HERE = "tests/docs/test_requirements.py"
         "open",
         "open: needs the API",
         f"{HERE}::test_every_named_test_exists",
-        f"`{HERE}::test_a_good_row_passes`",
+        f"`{HERE}::test_a_row_that_names_existing_tests_or_is_open_has_no_problem`",
     ],
 )
-def test_a_good_row_passes(cell: str) -> None:
+def test_a_row_that_names_existing_tests_or_is_open_has_no_problem(cell: str) -> None:
     assert problems("S0.1", "a demand", cell) == []
 
 
@@ -83,9 +83,9 @@ def test_a_good_row_passes(cell: str) -> None:
         "done",
         "opened",
         f"{HERE}::test_that_nobody_wrote",
-        "tests/docs/test_absent.py::test_a_good_row_passes",
-        f"{HERE}::test_a_good_row_passes<br>{HERE}::test_that_nobody_wrote",
-        f"{HERE}::test_a_good_row_passes, later",
+        "tests/docs/test_absent.py::test_a_row_that_names_existing_tests_or_is_open_has_no_problem",
+        f"{HERE}::test_a_row_that_names_existing_tests_or_is_open_has_no_problem<br>{HERE}::test_that_nobody_wrote",
+        f"{HERE}::test_a_row_that_names_existing_tests_or_is_open_has_no_problem, later",
     ],
 )
 def test_a_bad_row_is_found(cell: str) -> None:

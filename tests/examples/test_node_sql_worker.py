@@ -116,7 +116,7 @@ async def test_a_worker_that_is_killed_in_the_middle_loses_no_job_and_no_try(cre
     job_id = crew.enqueue("node.slow", {"steps": 40, "ms": 50}, max_attempts=1)
     await crew.until(lambda: crew.job(job_id)["progress"] is not None)
     first.kill()
-    crew.start(LEASE_SECONDS=2)
+    crew.start(LEASE_SECONDS=10)  # a busy machine must not take the job from it
     row = await crew.until_state(job_id, "succeeded", "dead")
     assert (row["state"], row["attempt"], row["losses"], row["result"]) == ("succeeded", 2, 1, {"steps": 40})
     ended = crew.sql.execute("SELECT attempt, outcome, error_code FROM rowlock.attempts").fetchall()

@@ -55,7 +55,11 @@ async def test_a_batch_ends_only_if_nothing_was_added_between_the_look_and_the_l
 
         ending = threading.Thread(target=end)
         ending.start()
-        waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+        # In this database: pg_locks shows those of the whole server, where another test may wait at its own gate.
+        waiting = (
+            "SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+            " WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objid = %s AND NOT l.granted"
+        )
         while other.execute(waiting, [GATE]).fetchone() is None:  # it has its snapshot, and waits before its lock
             assert ending.is_alive(), answers
         if added:

@@ -10,7 +10,7 @@ from rowlock import NotAllowed, Rowlock
 from rowlock.client.batch import Batch
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.store import Store, batches, jobs
+from rowlock.store import Store, batches, jobs, retries, transitions
 from rowlock.store.adding import NewRow
 from rowlock.store.engines import connector
 from rowlock.store.ids import new_id
@@ -70,7 +70,7 @@ async def test_a_retry_and_the_end_leave_no_batch_that_is_over_with_work_left(
             await t.using(batch=batch).enqueue()
         (job,) = await rig.claim()
         await rig.settle(job, DEAD)
-        await play(watcher, order, Actor(rig.store, jobs.retry([job.id], 1)), Actor(other, batches.end([batch.id])))
+        await play(watcher, order, Actor(rig.store, retries.retry([job.id], 1)), Actor(other, batches.end([batch.id])))
         row = (await batch.refresh()).record
         assert (row.processed, row.failed, row.over) == (0, 0, False), order
         await rig.cancel(job.id)
@@ -99,7 +99,7 @@ async def test_the_last_two_outcomes_leave_no_batch_that_nobody_ends(
             for _ in range(2):
                 await t.using(batch=batch).enqueue()
         one, two = await rig.claim(2)
-        settles = [jobs.apply([settlement(job, end)], KEEP) for job, end in ((one, Succeeded()), (two, DEAD))]
+        settles = [transitions.apply([settlement(job, end)], KEEP) for job, end in ((one, Succeeded()), (two, DEAD))]
         await play(watcher, order, Actor(rig.store, settles[0]), Actor(other, settles[1]))
         assert await rig.store.run(batches.end([batch.id])) == [batch.id]
         row = (await batch.refresh()).record

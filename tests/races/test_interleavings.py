@@ -9,7 +9,7 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.store import Store, jobs, leases
+from rowlock.store import Store, cancels, jobs, leases, retries, transitions
 from rowlock.store import claim as claims
 from rowlock.store.claim import Lane
 from support import contract
@@ -63,7 +63,7 @@ async def test_finish_and_reclaim_write_one_outcome(rig: Rig, other: Store, watc
     for order in (*orders(4, 2), *orders(3, 5)):  # whoever comes second has fewer steps
         job = await rig.running(lease=5)
         rig.clock.move(6)
-        finish = jobs.apply([settlement(job, Succeeded('"done"'))], KEEP)
+        finish = transitions.apply([settlement(job, Succeeded('"done"'))], KEEP)
         a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, leases.reclaim([0.5], 0, KEEP)))
         row = await rig.row(job.id)
         if a[job.id] == "applied":
@@ -105,8 +105,8 @@ async def test_cancel_and_finish_agree_on_what_happened(rig: Rig, other: Store, 
     seen: Counter[str] = Counter()
     for order in orders(4, 4):
         job = await rig.running()
-        finish = jobs.apply([settlement(job, Succeeded('"done"'))], KEEP)
-        a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, jobs.cancel([job.id], KEEP)))
+        finish = transitions.apply([settlement(job, Succeeded('"done"'))], KEEP)
+        a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, cancels.cancel([job.id], KEEP)))
         row = await rig.row(job.id)
         assert a[job.id] == "applied", order
         assert row["state"] == "succeeded", order
@@ -121,8 +121,8 @@ async def test_cancel_and_a_failure_agree_on_what_happened(rig: Rig, other: Stor
     seen = set()
     for order in orders(4, 4):
         job = await rig.running()
-        fail = jobs.apply([settlement(job, Failed("E", "no"))], KEEP)
-        a, b = await play(watcher, order, Actor(rig.store, fail), Actor(other, jobs.cancel([job.id], KEEP)))
+        fail = transitions.apply([settlement(job, Failed("E", "no"))], KEEP)
+        a, b = await play(watcher, order, Actor(rig.store, fail), Actor(other, cancels.cancel([job.id], KEEP)))
         assert a[job.id] == "applied", order
         assert (await rig.state(job.id) == "cancelled") or b[job.id] == "cancelling", order
         assert len(await rig.attempts(job.id)) == 1, order
@@ -134,7 +134,7 @@ async def test_cancel_and_claim_agree_on_what_happened(rig: Rig, other: Store, w
     seen = set()
     for order in orders(2, 4):
         job_id = await rig.enqueue()
-        a, b = await play(watcher, order, Actor(rig.store, claim("a")), Actor(other, jobs.cancel([job_id], KEEP)))
+        a, b = await play(watcher, order, Actor(rig.store, claim("a")), Actor(other, cancels.cancel([job_id], KEEP)))
         assert await rig.state(job_id) == ("running" if a else "cancelled"), order
         assert b == {job_id: "cancelling" if a else "cancelled"}, order
         seen.add(b[job_id])
@@ -147,7 +147,7 @@ async def test_settle_and_beat_never_bring_a_lease_back(rig: Rig, other: Store, 
             job = await rig.running()
             rig.clock.move(1)
             beat = Actor(other, leases.beat([(job.id, job.token)], 1000))
-            settle = Actor(rig.store, jobs.apply([settlement(job, end)], KEEP))
+            settle = Actor(rig.store, transitions.apply([settlement(job, end)], KEEP))
             a, _ = await play(watcher, order, settle, beat)
             assert a == {job.id: "applied"}, order
             row = await rig.row(job.id)
@@ -164,7 +164,7 @@ async def test_plain_success_and_another_write_to_the_row_leave_one_row(rig: Rig
             writes = {
                 "beat": leases.beat([(job.id, job.token)], 1000),
                 "progress": leases.progress([(job.id, job.token, 50, "p", "m")]),
-                "cancel": jobs.cancel([job.id], KEEP),
+                "cancel": cancels.cancel([job.id], KEEP),
             }
             done = jobs.succeed([(job.id, job.token, '"done"'), (beside.id, beside.token, None)], KEEP)
             a, b = await play(watcher, order, Actor(rig.store, done), Actor(other, writes[write]))
@@ -196,8 +196,8 @@ async def test_retry_and_retry_bring_a_job_back_once(rig: Rig, other: Store, wat
     for order in (*orders(5, 2), *orders(2, 5)):
         job = await rig.running()
         await rig.settle(job, Failed("E", "no", permanent=True))
-        retries = [Actor(store, jobs.retry([job.id], 1)) for store in (rig.store, other)]
-        a, b = await play(watcher, order, *retries)
+        actors = [Actor(store, retries.retry([job.id], 1)) for store in (rig.store, other)]
+        a, b = await play(watcher, order, *actors)
         assert len(a) + len(b) == 1, order
         assert await rig.state(job.id) == "queued"
         await rig.cancel(job.id)
@@ -253,7 +253,7 @@ async def test_a_locked_row_does_not_stop_claims_promotions_and_expiries_of_othe
         rig.clock.move(6)
         assert (await rig.promote())[0] == 1
         assert [job.id for job in await rig.claim(10)] == [later[1]]
-        assert await rig.store.run(jobs.expire(10, KEEP)) == 1
+        assert await rig.store.run(cancels.expire(10, KEEP)) == 1
     await transaction.rollback()
     assert await rig.state(overdue[1]) == "cancelled"
     assert (await rig.promote())[0] == 1

@@ -14,7 +14,7 @@ import pytest
 from rowlock import Rowlock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
-from rowlock.store import Store, jobs
+from rowlock.store import Store, jobs, retries
 from rowlock.store.adding import NewRow
 from support.app_rig import app, rig
 from support.interleave import Actor, orders, play, watching
@@ -149,7 +149,7 @@ async def test_a_retry_and_a_new_job_of_the_same_key_leave_one_active(rig: Rig, 
         (job,) = await rig.claim()
         assert await rig.settle(job, Failed("E", "no", permanent=True)) == "applied"
         newer = dead._replace(id=rig.new_id())
-        retry, enqueue = jobs.retry([dead.id], 1), jobs.enqueue_rows([newer], new)
+        retry, enqueue = retries.retry([dead.id], 1), jobs.enqueue_rows([newer], new)
         revived, holders = await play(watcher, order, Actor(rig.store, retry), Actor(other, enqueue))
         (active,) = [row[0] for row in await rig.fetch(ACTIVE)]
         assert holders == {f"k{n}": active}, order

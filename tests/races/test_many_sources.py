@@ -120,7 +120,7 @@ async def opened(url: str) -> AsyncIterator[tuple[Rowlock, Store]]:
 async def asleep(pool: WorkerPool) -> None:
     """Wait until a worker has looked everywhere, found nothing and looked again."""
     async with asyncio.timeout(20):
-        while not (pool.idle and pool._claimer.plan.drained and pool._claimer.held_up):
+        while not (pool.held_up and pool._parts.claimer.plan.drained):
             await asyncio.sleep(0.01)
 
 
@@ -148,7 +148,7 @@ async def facing_blocked_jobs(url: str, how: str, statements: Statements) -> Cou
         await block(beside, how)
         await asleep(pool)
         statements[url].clear()
-        await asyncio.sleep(5)
+        await asyncio.sleep(5)  # real seconds: the promise is a number of statements in a second
         return +Counter(statements[url])
 
 
@@ -204,7 +204,7 @@ async def test_a_full_source_with_20000_jobs_and_six_workers_is_not_claimed_over
                 await asyncio.sleep(0.01)
         statements.clear()
         ((before,),) = await outside.fetch(done)
-        await asyncio.sleep(3)
+        await asyncio.sleep(3)  # real seconds: the promise is how much is done and asked in a time
         counted = Counter(statements[database])
         completions = (await outside.fetch(done))[0][0] - before
     claims = counted["gates"] + counted["claim"]  # each claim of jobs with a source asks `gates` once

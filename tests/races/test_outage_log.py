@@ -70,7 +70,9 @@ async def test_the_log_has_a_line_when_an_outage_begins_and_one_when_it_is_over(
         async with working(url, handlers_return) as app:
             await asyncio.to_thread(take_away)
             began = time.monotonic()
-            await asyncio.sleep(1)
+            await asyncio.sleep(
+                1
+            )  # real seconds: how long it lasted is in the line, and each part must have tried again
             handlers_return.set()  # their outcomes wait for the database
             await asyncio.sleep(3)
             reports = [record for record in caplog.records if record.levelno == logging.DEBUG]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.seen_sources import Head, Taken
+from rowlock.core.heads import ClaimResult, Head
 from rowlock.store import Store
 from rowlock.store.engines.operation import Operation
 from rowlock.store.sources import set_policy
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one w
 
 BEFORE_THE_GATE = f"pg_advisory_xact_lock_shared({GATE})::text = ''"
 LOCKED = {name: limit for name, limit in LIMITS.items() if not limit.new}  # a new source's row is held by its insert
-Mutant = Callable[[Operation[Taken], Sequence[Head]], Operation[Taken]]
+Mutant = Callable[[Operation[ClaimResult], Sequence[Head]], Operation[ClaimResult]]
 
 
 async def the_limit_holds(
@@ -71,7 +71,7 @@ async def test_a_claim_that_counts_before_it_locks_is_caught(rig: Rig, other: St
         await the_limit_holds(rig, other, watcher, limit, meetings(limit.steps, limit.steps), count_first)
 
 
-async def late_and_first(rig: Rig, other: Store, watcher: Any, limit: Limit) -> Taken:
+async def late_and_first(rig: Rig, other: Store, watcher: Any, limit: Limit) -> ClaimResult:
     """What `late` gets, which stands between its snapshot and its lock while another claims all and commits."""
     heads = [await seen(rig.store, task) for task in limit.tasks]
     async with closed_gate(watcher) as somebody_waits:

@@ -7,7 +7,7 @@ import pytest
 
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Failed
-from rowlock.store import Store, jobs
+from rowlock.store import Store, jobs, transitions
 from rowlock.store.engines.operation import Operation
 from rowlock.store.sources import set_policy
 from support.interleave import Actor, play
@@ -83,7 +83,7 @@ async def running(rig: Rig, count: int) -> list[Claimed]:
 
 
 def failures(held: list[Claimed]) -> Operation[Any]:
-    return jobs.apply([settlement(job, Failed("HTTP_503", "no", fault="source")) for job in held], KEEP)
+    return transitions.apply([settlement(job, Failed("HTTP_503", "no", fault="source")) for job in held], KEEP)
 
 
 def successes(held: list[Claimed]) -> Operation[Any]:

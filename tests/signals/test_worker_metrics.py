@@ -48,7 +48,7 @@ async def test_the_port_of_a_worker_tells_what_it_did(app: Rowlock) -> None:
         await asyncio.gather(*[job.wait(timeout=WAIT) for job in jobs], return_exceptions=True)
         status, text = await ask(port)
     assert status == 200
-    own = {metric.name for metric in METRICS.values() if metric.place in ("client", "worker", "dispatcher")}
+    own = {metric.name for metric in METRICS.values() if metric.counted_in in ("client", "worker", "dispatcher")}
     assert names(text) == own, "what is exported and what is documented"
     assert values(text, "rowlock_jobs_enqueued_total") == {
         ("default", "bad"): 1,
@@ -186,7 +186,7 @@ def test_the_last_of_several_processes_has_a_port_too() -> None:
 def test_the_reference_page_lists_every_metric_with_its_kind_labels_and_place() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `rowlock_")]
     wanted = [
-        f"| `{m.name}` | {m.kind} | {', '.join(f'`{label}`' for label in m.labels) or '–'} | {m.place} | {m.help} |"
+        f"| `{m.name}` | {m.kind} | {', '.join(f'`{one}`' for one in m.labels) or '–'} | {m.counted_in} | {m.help} |"
         for m in METRICS.values()
     ]
     assert rows == wanted

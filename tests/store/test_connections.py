@@ -41,7 +41,7 @@ async def test_the_number_of_open_connections_is_limited(two: Connections) -> No
     two.give_back(second)
 
 
-async def test_there_may_be_more_later_but_never_fewer(two: Connections) -> None:
+async def test_the_limit_of_connections_can_be_raised_and_is_never_lowered(two: Connections) -> None:
     for size in (3, 1, 3):
         two.widen(size)
     taken = [await two.take(5) for _ in range(3)]
@@ -65,7 +65,9 @@ async def test_a_broken_connection_or_one_in_a_transaction_is_not_reused(two: Co
         assert await clean.fetchval("SELECT 1") == 1
 
 
-async def test_one_that_ended_while_idle_is_replaced(two: Connections, postgres_url: str) -> None:
+async def test_a_connection_that_the_server_ended_while_it_was_idle_is_replaced(
+    two: Connections, postgres_url: str
+) -> None:
     async with two.one() as idle:
         pid = idle.get_server_pid()
     other = await asyncpg.connect(postgres_url)
@@ -86,7 +88,7 @@ async def test_a_failed_connect_takes_up_no_room(postgres_url: str) -> None:
             await nowhere.take(1)
 
 
-async def test_unused_ones_are_closed(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_that_stay_unused_are_closed(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = await two.take(5), await two.take(5)
     two.give_back(first)
     monkeypatch.setattr(connections, "IDLE_SECONDS", 0.0)

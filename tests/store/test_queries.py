@@ -13,14 +13,14 @@ import psycopg
 import pytest
 
 import rowlock.store
-from rowlock.store import migrate
-from rowlock.store.engines import queries
+from rowlock.store.engines import migrate, queries
 from rowlock.store.engines.dialects import POSTGRES, SQLITE, Dialect
-from rowlock.store.engines.queries import Query, _include, compile_query, fill, load
+from rowlock.store.engines.queries import Query, _include, _names, compile_query, fill, load
 
 DIALECTS = [POSTGRES, SQLITE]
 CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}
 STORE = Path(rowlock.store.__file__).parent
+HEADER = r"^-- name: (?:\{([\w,]+)\})?(\w+)(?: \[(\w+)\])?"  # {list,count}_all stands for list_all and count_all
 by_name = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
 
@@ -48,11 +48,8 @@ def pattern(name: ast.AST) -> str:
 def written_names() -> list[tuple[str, str | None]]:
     """(name, engine) of every statement in the SQL files, in order."""
     texts = [file.read_text("utf-8") for file in sorted((STORE / "sql").glob("*.sql"))]
-    return [
-        (name, engine or None)
-        for text in texts
-        for name, engine in re.findall(r"^-- name: (\w+)(?: \[(\w+)\])?", text, re.MULTILINE)
-    ]
+    headers = [found for text in texts for found in re.findall(HEADER, text, re.MULTILINE)]
+    return [(first + name, engine or None) for several, name, engine in headers for first in several.split(",")]
 
 
 # Tokens
@@ -189,7 +186,7 @@ def test_both_engines_take_the_same_parameters() -> None:
 @pytest.fixture(scope="module")
 def sqlite_tables() -> Iterator[apsw.Connection]:
     connection = apsw.Connection(":memory:")
-    connection.execute(migrate.script("sqlite"))
+    connection.execute(migrate.script(SQLITE))
     yield connection
     connection.close()
 
@@ -211,7 +208,7 @@ def test_every_statement_is_one_that_sqlite_accepts(sqlite_tables: apsw.Connecti
 def test_every_statement_is_one_that_postgres_accepts(postgres_url: str) -> None:
     refused = {}
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(migrate.script("postgres"))
+        connection.execute(migrate.script(POSTGRES))
         for query in statements("postgres"):
             try:
                 connection.execute(f"PREPARE {query.name}_ AS {query.sql}")  # type: ignore[call-overload]
@@ -241,7 +238,7 @@ async def test_rows_have_the_same_columns_by_name_on_both_engines(
     sqlite = {query.name: sqlite_columns(sqlite_tables, query) for query in statements("sqlite")}
     connection = await asyncpg.connect(postgres_url)
     try:
-        await connection.execute(migrate.script("postgres"))
+        await connection.execute(migrate.script(POSTGRES))
         prepared = {query.name: await connection.prepare(query.sql) for query in statements("postgres")}
         postgres = {name: [column.name for column in each.get_attributes()] for name, each in prepared.items()}
     finally:
@@ -274,7 +271,16 @@ def test_one_statement_per_name_and_a_sentence_for_each() -> None:
 def test_every_part_is_included_by_a_statement_and_written_once() -> None:
     text = "".join(file.read_text("utf-8") for file in (STORE / "sql").glob("*.sql"))
     written = re.findall(r"^-- part: (\w+)", text, re.MULTILINE)
-    assert sorted(written) == sorted(set(re.findall(r"\{part:(\w+)", text)))
+    several = re.findall(r"^-- name: \{([\w,]+)\}.*\n((?:.+\n)*)", text, re.MULTILINE)
+    spelt = [body.replace("{this}", this) for names, body in several for this in names.split(",")]
+    assert sorted(written) == sorted(set(re.findall(r"\{part:(\w+)", "".join([text, *spelt]))))
+
+
+def test_a_header_may_name_several_statements_with_one_text() -> None:
+    assert _names("{list,count}_all") == [("list", "list_all"), ("count", "count_all")]
+    assert _names("read_job") == [("", "read_job")]
+    assert "ORDER BY id DESC" in load("sqlite")["list_all"].sql
+    assert load("sqlite")["count_all"].sql.startswith("SELECT count(*) AS number")
 
 
 def test_a_part_is_included_with_its_arguments_and_with_the_parts_in_it() -> None:

@@ -1,6 +1,7 @@
 """Who writes on SQLite: the caller's own thread when it is alone and commits are quick, else the writer thread."""
 
 import asyncio
+import contextlib
 import random
 import threading
 from collections.abc import AsyncIterator
@@ -10,12 +11,13 @@ from typing import Any
 import apsw
 import pytest
 
-from rowlock.core.errors import StoreError
+from rowlock.core.errors import StorageFull, StoreError
 from rowlock.core.job import NewJob
 from rowlock.store import jobs
-from rowlock.store.engines import sqlite_writer
+from rowlock.store.engines import sqlite_transaction, sqlite_writer
 from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.engines.opening import open_store
+from rowlock.store.engines.operation import Steps, Wake, operation
 from rowlock.store.engines.sqlite_runner import CHECKPOINT_PAGES
 from rowlock.store.engines.sqlite_writer import SMALL, Writer
 from rowlock.store.ids import new_id
@@ -38,13 +40,13 @@ async def store(tmp_path: Path) -> AsyncIterator[Any]:
 def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the groups that the thread has committed."""
     sizes: list[int] = []
-    commit = Writer._commit
+    write = Writer._write_group
 
     def counted(self: Writer, group: list[Any]) -> None:
         sizes.append(len(group))
-        commit(self, group)
+        write(self, group)
 
-    monkeypatch.setattr(Writer, "_commit", counted)
+    monkeypatch.setattr(Writer, "_write_group", counted)
     return sizes
 
 
@@ -120,7 +122,7 @@ async def test_a_failed_write_is_undone_and_the_next_one_works(store: Any, group
     assert await count(store) == 2
 
 
-async def test_one_that_fails_in_a_group_takes_no_other_down(store: Any, groups: list[int]) -> None:
+async def test_a_write_that_fails_in_a_shared_commit_undoes_no_other_write(store: Any, groups: list[int]) -> None:
     taken = new_id()
     await store.run(one(taken))
     answers = await asyncio.gather(
@@ -154,19 +156,21 @@ async def test_a_writer_that_waits_for_another_looks_often(store: Any, monkeypat
     async with asyncio.timeout(10):
         while len(looks) < 20:
             await asyncio.sleep(0.01)
+    assert not writing.done(), "the other still writes"
     other.execute("COMMIT")
     other.close()
     await asyncio.wait_for(writing, 10)
+    assert await count(store) == 1
 
 
 async def test_whatever_goes_wrong_in_the_thread_it_goes_on(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end would leave everybody waiting who comes later."""
 
-    def broken(self: object) -> None:
+    def broken(runner: object) -> None:
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Writer, "_begin", broken)
+        patch.setattr(sqlite_writer, "begin", broken)
         store._writes._commit_seconds = 1.0  # so that it goes to the thread
         with pytest.raises(StoreError, match="no room"):
             await asyncio.wait_for(store.run(one()), 10)
@@ -189,12 +193,34 @@ async def test_a_transaction_that_cannot_be_rolled_back_is_left_by_opening_the_f
     store._writes._commit_seconds = 0.0  # by the caller's own thread …
     for seconds in (0.0, 1.0):  # … and by the writer's
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite_writer, "roll_back", broken)
+            patch.setattr(sqlite_transaction, "roll_back", broken)
             store._writes._commit_seconds = seconds
             with pytest.raises(StoreError, match="UNIQUE"):
                 await asyncio.wait_for(store.run(one(taken)), 10)
         await asyncio.wait_for(store.run(one()), 10)
     assert await count(store) == 3
+
+
+async def test_a_write_that_comes_beside_a_close_is_committed_and_leaves_no_file_open(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = store._writes
+    stop = writer.stop
+
+    def stop_and_wait() -> None:
+        stop()
+        writer._thread.join(20)  # so that no caller writes between the stop and the end of the thread
+
+    monkeypatch.setattr(writer, "stop", stop_and_wait)
+    writer._commit_seconds = 0.0
+    writing = asyncio.create_task(store.run(one()))
+    await asyncio.sleep(0)  # it has begun, and waits for the loop's next turn
+    async with asyncio.timeout(20):
+        await store.close()  # not in a task of its own, which would begin after the write
+        await writing
+    assert not store._writer._is_open
+    with contextlib.closing(apsw.Connection(str(store.file))) as reading:
+        assert list(reading.execute("SELECT count(*) FROM rowlock_jobs_live")) == [(1,)]
 
 
 async def test_a_statement_after_the_end_of_its_transaction_is_told_so(store: Any) -> None:
@@ -227,3 +253,28 @@ async def test_a_caller_cancelled_during_its_write_waits_for_the_commit(store: A
     await asyncio.wait({writing}, timeout=20)
     assert writing.cancelled()
     assert await count(store) == 1, "it has happened before its caller went on, not after"
+
+
+@operation(size=lambda: 1)
+def waking() -> Steps[None]:
+    yield Wake(("nobody",), "work")
+
+
+@pytest.mark.parametrize("commit_seconds", [0.0, 1.0], ids=["caller's thread", "writer's thread"])
+async def test_a_commit_that_fails_wakes_no_worker(
+    store: Any, monkeypatch: pytest.MonkeyPatch, commit_seconds: float
+) -> None:
+    sent: list[Wake] = []
+    monkeypatch.setattr(sqlite_writer, "send_all", sent.extend)
+
+    def broken(self: Writer) -> None:
+        raise apsw.FullError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "_commit", broken)
+        store._writes._commit_seconds = commit_seconds
+        with pytest.raises(StorageFull):
+            await asyncio.wait_for(store.run(waking()), 10)
+    assert sent == []
+    await asyncio.wait_for(store.run(waking()), 10)
+    assert sent == [Wake(("nobody",), "work")]

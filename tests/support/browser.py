@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright, expect
 
 from support import parts
 from support.parts import Part
 
+PATIENCE = 30_000  # milliseconds, for a busy machine; a correct page needs less than a second
+expect.set_options(timeout=PATIENCE)
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = [
     "--no-sandbox",  # Chromium refuses to run as root with it
@@ -38,6 +40,10 @@ WATCH = """
 addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI, sourceFile, lineNumber }) =>
   console.error(`CSP: ${violatedDirective} ${blockedURI} ${sourceFile}:${lineNumber}`));
 """
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""  # as when its window is covered, and uncovered
 
 
 class NoBrowser(Exception):
@@ -182,7 +188,7 @@ async def open_window(browser: Browser, url: str, **options: Any) -> AsyncIterat
     ends, nothing may have been noted that it did not expect."""
     place = urlsplit(url)
     context = await browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", **options})
-    context.set_default_timeout(30_000)  # for a busy machine; a correct page needs less than a second
+    context.set_default_timeout(PATIENCE)
     try:
         await context.add_init_script(WATCH)
         window = Window(await context.new_page(), f"{place.scheme}://{place.netloc}")

@@ -3,14 +3,35 @@
 import pytest
 from playwright.async_api import Page, expect
 
-expect.set_options(timeout=30_000)  # for a busy machine; a correct page needs less than a second
+from support.browser import HIDE
+
 # For what the browser alone does: it is the same on both engines.
 ONE_ENGINE = pytest.mark.parametrize("shop_url", ["sqlite"], indirect=True)
 
 
+GO = """(hash) => new Promise((gone) => {
+  const before = location.href;
+  addEventListener("hashchange", () => gone(), { once: true });
+  location.hash = hash;
+  if (location.href === before) gone();
+})"""
+
+
 async def show(page: Page, view: str) -> None:
-    """Go to a view by its address, as a bookmark would."""
-    await page.evaluate("(hash) => { location.hash = hash; }", f"#/{view}")
+    """Go to a view by its address, as a bookmark would. Afterwards the page shows nothing of the view before it."""
+    await page.evaluate(GO, f"#/{view}")
+
+
+async def rest(page: Page) -> None:
+    """Let the live connection rest, as in a hidden window: nothing is read again but what the reader asks for."""
+    await page.evaluate(HIDE, True)
+    await expect(page.locator(".live")).to_have_text("resting")
+
+
+async def go_on(page: Page) -> None:
+    """End the rest. The page learns that it may have missed something."""
+    await page.evaluate(HIDE, False)
+    await live(page)
 
 
 async def confirm(page: Page, button: str) -> None:

@@ -12,6 +12,17 @@ from rowlock.worker.running import Running
 from rowlock.worker.slots import Slots
 
 
+class RecordingSlots(Slots):
+    """Slots that remember which attempts had nothing to settle."""
+
+    def __init__(self, size: int, settled: list[Running], planner: Any) -> None:
+        super().__init__("w", size, planner, JobLog("w"))
+        self._settled = settled
+
+    def settled_itself(self, attempt: Running) -> None:
+        self._settled.append(attempt)
+
+
 class ExecutorRig:
     """Runs attempts and remembers how they ended."""
 
@@ -19,10 +30,10 @@ class ExecutorRig:
         self.ends: list[Any] = []  # what was settled
         self.settled: list[Running] = []  # what had nothing to settle
         self.pauses = 0
-        self.slots = Slots("w", size, JobLog("w"))
         part: Any = self
+        self.slots = RecordingSlots(size, self.settled, part)
         self.executor = Executor(
-            app, self.slots, {}, claimer=part, settler=part, settled=part, stopping=part, progress=part, batches=part
+            app, self.slots, {}, planner=part, settler=part, stopping=part, progress=part, batches=part
         )
 
     async def execute(self, running: Running) -> Any:
@@ -39,7 +50,7 @@ class ExecutorRig:
     async def close(self) -> None:
         await self.executor.close()
 
-    # --- claimer
+    # --- planner
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -48,17 +59,14 @@ class ExecutorRig:
 
     def returned(self, seconds: float, waiting: int) -> None: ...
 
-    # --- settler and what follows it
+    # --- settler
 
     def settle(self, running: Running, end: Any) -> None:
         self.ends.append(end)
 
-    def by_itself(self, running: Running) -> None:
-        self.settled.append(running)
-
     # --- stopping, progress, batches
 
-    def overran(self, running: Running) -> None: ...
+    def stop(self, running: Running, reason: str) -> None: ...
 
     def reporter(self, running: Running) -> Callable[..., None]:
         return lambda *_: None

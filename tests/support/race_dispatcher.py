@@ -1,17 +1,20 @@
 """One dispatcher process of the race tests: `python -m support.race_dispatcher`.
 
-Its settings are ROWLOCK_… variables. RACE_SKEW is by how many seconds its own clock is wrong.
+Its settings are ROWLOCK_… variables. RACE_SKEW is by how many seconds its own clock is wrong. RACE_DIES_BEFORE is a
+statement by name: the process kills itself instead of running it.
 """
 
 import asyncio
 import datetime
 import logging
 import os
+import signal
 import sys
 import time
 from typing import Any
 
 SKEW = float(os.environ.get("RACE_SKEW", "0"))
+DIES_BEFORE = os.environ.get("RACE_DIES_BEFORE", "")
 NAMES = ("all-0", "all-1", "all-2", "all-3")
 
 
@@ -37,6 +40,19 @@ def set_clock_wrong(by: float) -> None:
     datetime.datetime = Wrong  # type: ignore[misc]
 
 
+def die_before(store: Any, statement: str) -> None:
+    """Let the first operation that comes to this statement be the end of the process, as by `kill -9`."""
+    holder, name = (store, "_execute") if store.engine == "postgres" else (store._writer, "execute")
+    execute = getattr(holder, name)
+
+    def until_then(*given: Any) -> Any:
+        if given[-1].name == statement:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return execute(*given)
+
+    setattr(holder, name, until_then)
+
+
 async def main() -> None:
     from rowlock import Rowlock
 
@@ -48,6 +64,8 @@ async def main() -> None:
     for name in NAMES:
         app.schedule("every 1s", name=name, missed="all", missed_most=10_000)(task)
     async with app:
+        if DIES_BEFORE:
+            die_before(await app.store(), DIES_BEFORE)
         logging.info("my clock says %s", datetime.datetime.now(datetime.UTC))
         await app.run_dispatcher()
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Self
 import apsw
 import psycopg
 
-from rowlock.core.source import check_policy, class_of
+from rowlock.core.source import class_of
+from rowlock.core.source_policy import check_policy
 from rowlock.store.sources import set_policy
 from support.race_rig import LEASE, SWEEP, Race, Worker, until
 

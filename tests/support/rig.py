@@ -9,15 +9,24 @@ from typing import Any
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed, NewJob, Settlement
-from rowlock.core.outcome import AttemptEnd, Succeeded
+from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import decide
-from rowlock.store import Store, claim, jobs, leases
+from rowlock.store import Store, cancels, claim, jobs, leases, retries, transitions
 from rowlock.store.claim import Lane
-from rowlock.store.jobs import Keep
+from rowlock.store.transitions import Keep
 from support.sourced import claim_from, look
 
 KEEP = Keep()
 LEASE = 60.0
+ENDS = [
+    Succeeded('{"a": 1}'),
+    Failed("E", "no"),
+    Failed("E", "no", permanent=True),
+    TimedOut(3),
+    Cancelled(),
+    Released(4),
+    Lost(convicted=True),
+]
 TABLES = (
     "jobs_live",
     "jobs_finished",
@@ -152,12 +161,12 @@ class Rig:
         return (await self.settle_all([settlement(job, end, under=under, draw=draw)], keep))[job.id]
 
     async def settle_all(self, settlements: Sequence[Settlement], keep: Keep = KEEP) -> dict[str, str]:
-        return dict(await self.store.run(jobs.apply(settlements, keep)))
+        return dict(await self.store.run(transitions.apply(settlements, keep)))
 
     async def succeed(self, job: Claimed, result: str | None = None) -> None:
         assert await self.settle(job, Succeeded(result)) == "applied"
 
-    async def reclaim(self, n: int = 100, guard: float = 0.0, draw: float = 0.5) -> list[leases.Reclaimed]:
+    async def reclaim(self, n: int = 100, guard: float = 0.0, draw: float = 0.5) -> list[Settlement]:
         return await self.store.run(leases.reclaim([draw] * n, guard, KEEP))
 
     async def lose(self, job: Claimed, lease: float = LEASE) -> None:
@@ -169,10 +178,10 @@ class Rig:
         return await self.store.run(claim.promote(n))
 
     async def cancel(self, *ids: str) -> dict[str, str]:
-        return dict(await self.store.run(jobs.cancel(ids, KEEP)))
+        return dict(await self.store.run(cancels.cancel(ids, KEEP)))
 
     async def retry(self, *ids: str, tries: int = 1) -> set[str]:
-        return await self.store.run(jobs.retry(ids, tries))
+        return await self.store.run(retries.retry(ids, tries))
 
     async def fetch(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
         """Rows of a query; `{t}` is the prefix of the tables."""

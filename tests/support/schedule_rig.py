@@ -1,16 +1,20 @@
 """Short words for what tests do to schedules over and over."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from rowlock.core.cron import parse_rule
 from rowlock.core.schedule import Schedule
-from rowlock.store import schedules
+from rowlock.store import firing, schedules
 from rowlock.store.schedules import ScheduleRow
 from support.rig import Rig, moment
 
 LEASE = 60.0
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)  # where the fake clock starts
+
+
+def at(seconds: float) -> datetime:
+    return NEW_YEAR + timedelta(seconds=seconds)
 
 
 def schedule(name: str = "s", rule: str = "every 30s", *, zone: str = "UTC", task: str = "t", **given: Any) -> Schedule:
@@ -30,7 +34,7 @@ class Fired(NamedTuple):
 
 
 async def fire(rig: Rig, n: int = 100) -> Fired:
-    return Fired(*(await rig.store.run(schedules.fire(n)))[:3])
+    return Fired(*(await rig.store.run(firing.fire(n)))[:3])
 
 
 async def shown(rig: Rig, name: str = "s") -> ScheduleRow:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rowlock.core.seen_sources import Head, Taken
+from rowlock.core.heads import ClaimResult, Head
 from rowlock.store import Store
 from rowlock.store.engines.operation import Call, Operation, Steps
 from rowlock.store.sources import set_policy
@@ -51,7 +51,7 @@ async def seen(store: Store, task: str = "t") -> list[Head]:
     return await store.run(look([("default", task)]))
 
 
-def claim(worker: str, heads: Sequence[Head], n: int = 9) -> Operation[Taken]:
+def claim(worker: str, heads: Sequence[Head], n: int = 9) -> Operation[ClaimResult]:
     """A claim of up to `n` jobs of these sources; by default more than may start."""
     return claim_from(worker, token(), heads, [], n, 60)
 
@@ -77,10 +77,10 @@ def all_meetings(first: int, second: int) -> Iterator[str]:
     yield from (order.translate(str.maketrans("AB", "BA")) for order in meetings(second, first))
 
 
-def count_first(op: Operation[Taken], heads: Sequence[Head]) -> Operation[Taken]:
+def count_first(op: Operation[ClaimResult], heads: Sequence[Head]) -> Operation[ClaimResult]:
     """The mutant that counts before it locks."""
 
-    def steps() -> Steps[Taken]:
+    def steps() -> Steps[ClaimResult]:
         counted = yield Call("gates", named=[(head.source,) for head in heads])
         inner = op.start()
         try:

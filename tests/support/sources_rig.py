@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rowlock.client.sources import Sources
-from rowlock.core.claiming import ClaimSourced, Look, Plan
+from rowlock.core.claim_actions import ClaimSourced, Look
+from rowlock.core.claiming import Plan
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.source import Fault
@@ -38,7 +39,7 @@ async def enqueue_each(rig: Rig, names: Sequence[str], task: str = "t", **option
     await rig.store.run(jobs.enqueue_rows(rows, NewJob(task=task, **options)))
 
 
-class Turn(NamedTuple):
+class Taken(NamedTuple):
     """What one claim brought, and the source that had the last turn."""
 
     jobs: list[Claimed]
@@ -55,18 +56,18 @@ async def take_turns(
     worker: str = "worker-1",
     lease: float = LEASE,
     look: int = 32,
-) -> Turn:
+) -> Taken:
     """One look and one claim of all that it showed, open or not: the claim must know by itself. Turns go by name,
     after `cursor`."""
     lanes = [(queue, task) for queue in queues for task in tasks]
     heads = await rig.store.run(sourced.look(lanes, look))
     if not heads:
-        return Turn([], None)
+        return Taken([], None)
     heads.sort(key=lambda head: (head.priority, head.source <= cursor, head.source))
     order = sorted({PLAIN, *(head.source for head in heads)}, key=lambda source: (source <= cursor, source))
     plain = [Lane(*lane) for lane in lanes]
     taken = await rig.store.run(sourced_claim.claim_sourced(worker, token(), heads, order, plain, n, lease))
-    return Turn(taken.jobs, _last_of(taken.jobs, order))
+    return Taken(taken.jobs, _last_of(taken.jobs, order))
 
 
 def _last_of(claimed: Sequence[Claimed], order: Sequence[str]) -> str | None:
@@ -124,7 +125,7 @@ class Worker:
             )
             for heads, slots in action.parts
         ]
-        self.plan.took(action, taken, self.now)
+        self.plan.claimed_sourced(action, taken, self.now)
         return [job for one in taken for job in one.jobs]
 
 

@@ -90,7 +90,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 
 @pytest.mark.timeout(300)  # mypy reads the whole package
-def test_right_calls_pass(told: Told) -> None:
+def test_mypy_accepts_every_correct_call(told: Told) -> None:
     assert {name: told["right", name] for name in RIGHT if told["right", name]} == {}
 
 

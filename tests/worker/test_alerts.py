@@ -12,7 +12,9 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.config import AlertSettings, Settings
 from rowlock.core.errors import ConfigError
 from rowlock.store import Store, alerts, workers
+from rowlock.store.engines.outage import Outage
 from rowlock.worker import alerts as module
+from rowlock.worker import loops
 from rowlock.worker.alerts import Alerts, alerting
 from rowlock.worker.public_web import web_target
 from rowlock.worker.signed_post import Way, post
@@ -257,10 +259,23 @@ async def test_the_lease_is_left_when_a_process_stops(store: Store) -> None:
 async def test_an_unexpected_error_does_not_end_the_process(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    process = Alerts(settings(), store, "p1")
+    monkeypatch.setattr(loops, "GIVE_UP_AFTER", 1)
+    process, running, rounds = Alerts(settings(), store, "p1"), loops.Loops(Outage()), list[str]()
 
     async def breaks() -> float:
+        rounds.append("looked")
         raise RuntimeError("a fault of ours")
 
-    assert await process._kept_going(breaks)() == 15
+    async def breaks_too() -> float:
+        rounds.append("sent")
+        raise RuntimeError("another fault of ours")
+
+    monkeypatch.setattr(process, "round", breaks)
+    monkeypatch.setattr(process, "send", breaks_too)
+    process.start(running)
+    async with asyncio.timeout(30):
+        while min(rounds.count("looked"), rounds.count("sent")) < 2:
+            await asyncio.sleep(0.01)
+    await running.stop_all()
     assert "a fault of ours" in caplog.text
+    assert "another fault of ours" in caplog.text

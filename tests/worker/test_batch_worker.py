@@ -81,6 +81,8 @@ async def test_an_on_end_may_take_no_argument(app: Rowlock) -> None:
         await batch.wait(timeout=10)
         async with asyncio.timeout(10):
             await ended.wait()
+        (follow_up,) = await app.jobs(task=report.name)
+        assert follow_up.args == {}
 
 
 @pytest.mark.parametrize("how", ["plain", "transaction", "source", "key", "on_success", "dead", "thread"])

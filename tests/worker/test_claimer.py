@@ -1,45 +1,50 @@
 """The claimer: carries out the plan of core/claiming.py on a real database, and hands what it claims to the slots."""
 
 import asyncio
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from rowlock.core.clock import FakeClock
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreUnavailable
 from rowlock.core.job import Claimed
 from rowlock.signals.logs import JobLog
-from rowlock.store import Store
+from rowlock.signals.watchers import Watcher
+from rowlock.store import Store, open_store
+from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.engines.operation import Operation
+from rowlock.worker import claimer
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.registration import Registration
 from rowlock.worker.slots import Slots
+from support.race_disk import disk
 from support.rig import Rig
+from support.slots import new_planner
 
 WAIT = 30.0  # seconds; a correct claimer needs milliseconds
 WORKER = "worker-1"
 
 
-class Filling:
-    """A claimer with slots in which nothing is started: what it claims stays there."""
+class Filling(Watcher):
+    """A claimer with slots in which nothing is started: what it claims stays there. It counts the claimer's sleeps."""
 
     def __init__(self, rig: Rig, size: int = 10, poll: float = 60.0) -> None:
-        self.rig, self.slots, self.sleeps = rig, Slots(WORKER, size, JobLog(WORKER)), 0
         settings = WorkerSettings(pool_size=size, poll_interval_seconds=poll)
-        self.registration = Registration(settings, WORKER, "somewhere", ["t"], size)
+        self.registration = Registration(settings, WORKER, ["t"], size, "somewhere")
+        self.planner = new_planner(settings, parallel=rig.store.writers > 1)
+        self.rig, self.slots, self.sleeps = rig, Slots(WORKER, size, self.planner, JobLog(WORKER)), 0
         self.claimer = Claimer(
-            rig.store,
-            settings,
-            self.slots,
-            self.registration,
-            prompt=["t"],
-            slow=[],
-            can_be_woken=True,
-            idle_round=self._slept,
+            rig.store, self.slots, self, self.planner, self.registration, watcher=self, lease=settings.lease_seconds
         )
 
-    def _slept(self) -> None:
+    def start(self, claimed: list[Claimed], sent: float) -> None:
+        self.slots.add(claimed, sent)
+
+    def rested(self) -> None:
         self.sleeps += 1
 
     async def until(self, reached: Callable[[], bool]) -> None:
@@ -66,7 +71,7 @@ async def test_ready_jobs_are_claimed_for_the_free_slots_and_no_more(rig: Rig, f
     ids = await rig.enqueue_many(25)
     await filling.until(lambda: filling.slots.free == 0)
     for _ in range(3):
-        filling.claimer.woken()
+        filling.planner.woken()
         await filling.claimer.round()
     assert list(filling.slots.held) == ids[:10], "the oldest first"
     assert await filling.claimed_rows() == set(ids[:10])
@@ -74,16 +79,17 @@ async def test_ready_jobs_are_claimed_for_the_free_slots_and_no_more(rig: Rig, f
 
 async def test_a_delayed_job_that_is_due_is_promoted_and_claimed(rig: Rig, filling: Filling) -> None:
     job_id = await rig.enqueue(delay=5.0)
-    await filling.until(lambda: filling.claimer.idle)
+    await filling.until(lambda: filling.claimer.plan.idle)
     assert not filling.slots.held
     rig.clock.move(6)
-    filling.claimer.woken()
+    filling.planner.woken()
     await filling.until(lambda: job_id in filling.slots.held)
+    assert await filling.claimed_rows() == {job_id}
 
 
 async def test_nothing_is_claimed_while_an_attempt_runs_alone(rig: Rig, filling: Filling) -> None:
     await rig.enqueue_many(3)
-    with filling.claimer.paused(), filling.claimer.paused():
+    with filling.planner.paused(), filling.planner.paused():
         for _ in range(3):
             await filling.claimer.round()
         assert await filling.claimed_rows() == set()
@@ -92,7 +98,7 @@ async def test_nothing_is_claimed_while_an_attempt_runs_alone(rig: Rig, filling:
 
 async def test_a_closed_claimer_claims_nothing(rig: Rig, filling: Filling) -> None:
     await rig.enqueue_many(3)
-    filling.claimer.close()
+    filling.planner.close()
     for _ in range(3):
         await filling.claimer.round()
     assert await filling.claimed_rows() == set()
@@ -100,23 +106,23 @@ async def test_a_closed_claimer_claims_nothing(rig: Rig, filling: Filling) -> No
 
 async def test_an_empty_queue_is_announced_in_the_database(rig: Rig, filling: Filling) -> None:
     assert await filling.announced_idle() == [False]
-    await filling.until(lambda: filling.claimer.idle)
+    await filling.until(lambda: filling.claimer.plan.idle)
     assert await filling.announced_idle() == [True]
 
 
 async def test_a_worker_whose_row_was_removed_writes_it_again_when_it_becomes_idle(rig: Rig, filling: Filling) -> None:
-    await filling.registration.remove(rig.store)
+    await filling.registration.sign_off(rig.store)
     assert await filling.announced_idle() == []
-    await filling.until(lambda: filling.claimer.idle)
+    await filling.until(lambda: filling.claimer.plan.idle)
     assert await filling.announced_idle() == [True]
 
 
 async def test_a_worker_whose_row_is_new_announces_again_that_it_is_idle(rig: Rig, filling: Filling) -> None:
-    await filling.until(lambda: filling.claimer.idle)
-    await filling.registration.remove(rig.store)
+    await filling.until(lambda: filling.claimer.plan.idle)
+    await filling.registration.sign_off(rig.store)
     await filling.registration.write(rig.store)
-    filling.claimer.forgotten()
-    await filling.until(lambda: filling.claimer.idle)
+    filling.planner.forgotten()
+    await filling.until(lambda: filling.claimer.plan.idle)
     assert await filling.announced_idle() == [True]
 
 
@@ -125,9 +131,10 @@ async def test_a_wake_up_ends_the_sleep_of_an_idle_claimer(rig: Rig, filling: Fi
     async with asyncio.timeout(WAIT):
         while not filling.claimer.plan.drained:  # now it sleeps until the poll in a minute
             await asyncio.sleep(0.001)
-        await rig.enqueue()
-        filling.claimer.woken()
+        job_id = await rig.enqueue()
+        filling.planner.woken()
         await rounds
+    assert await filling.claimed_rows() == {job_id}
 
 
 class LosesReplies:
@@ -161,3 +168,44 @@ async def test_jobs_of_a_claim_whose_reply_was_lost_are_adopted_by_the_worker_th
     await filling.until(lambda: not filling.claimer.has_lost_claims)
     assert set(filling.slots.held) == set(ids)
     assert {row["attempt"] for row in (await rig.rows()).values()} == {1}, "no job was claimed twice"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])  # PostgreSQL's disk cannot be filled without filling this machine's
+async def test_while_the_disk_is_full_a_claimer_waits_between_its_tries_and_a_wake_up_ends_the_wait(
+    database: str, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = tmp_path / "full"
+    with disk(full):
+        store = await open_store(database, StoreOptions(clock=clock))
+        try:
+            filling = Filling(Rig(store, clock))
+            await filling.registration.write(store)
+            ids = await filling.rig.enqueue_many(3)
+            full.touch()
+            monkeypatch.setattr(claimer, "FULL_DISK_SECONDS", 0.2)
+            assert await round_that_waits(filling) >= 0.2
+            monkeypatch.setattr(claimer, "FULL_DISK_SECONDS", 10 * WAIT)
+            waiting = asyncio.create_task(round_that_waits(filling))
+            async with asyncio.timeout(WAIT):
+                while filling.sleeps < 2:
+                    await asyncio.sleep(0.001)
+                assert await filling.claimed_rows() == set(), "reads work, and nothing was claimed"
+                full.unlink()
+                filling.planner.woken()
+                await waiting
+            await filling.until(lambda: len(filling.slots.held) == 3)
+            assert await filling.claimed_rows() == set(ids)
+        finally:
+            full.unlink(missing_ok=True)
+            await store.close()
+
+
+async def round_that_waits(filling: Filling) -> float:
+    """Rounds up to the first in which the claimer waits; how many seconds that one took."""
+    before = filling.sleeps
+    for _ in range(20):  # it looks and promotes before it claims, and more rounds than these mean that it does not wait
+        began = time.monotonic()
+        await filling.claimer.round()
+        if filling.sleeps > before:
+            return time.monotonic() - began
+    raise AssertionError("it tries again and again without a wait")

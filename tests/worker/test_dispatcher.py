@@ -17,7 +17,7 @@ from rowlock.core.config import Settings
 from rowlock.core.cron import parse_rule
 from rowlock.core.policy import DAY
 from rowlock.core.schedule import Missed, Schedule
-from rowlock.store import claim, schedules
+from rowlock.store import claim, firing, schedules
 from rowlock.store.ids import new_token
 from support.contract_tasks import attempts_of, fetch, rows_of, until, working
 from support.dispatching import Time, by_hand, count_statements, live, of_one_schedule, rounds
@@ -225,7 +225,7 @@ async def test_what_a_dispatcher_cannot_read_is_told_once_and_costs_no_more_look
             dispatcher._wake.set()
             await dispatcher.round()
         assert (told.count("lock_due"), told.count("next_due")) == (1, 3)
-        dispatcher._heard("schedules")  # something was changed: it looks again, and does not tell it again
+        dispatcher._woken("schedules")  # something was changed: it looks again, and does not tell it again
         await dispatcher.round()
         assert told.count("lock_due") == 2
         assert caplog.text.count("schedule 'a' is left to other dispatchers: unknown zone 'Mars/Base'") == 1
@@ -236,7 +236,7 @@ async def test_what_a_dispatcher_cannot_read_is_told_once_and_costs_no_more_look
 async def test_many_missed_ticks_are_fired_in_bounded_rounds_with_rests(
     still: Rowlock, time: Time, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules, "MOST_JOBS", 20)
+    monkeypatch.setattr(firing, "MOST_JOBS", 20)
     missed = Missed("all", window=DAY)
     found = [Schedule(f"s{n}", "t", parse_rule("0 * * * *"), missed=missed) for n in range(5)]
     await (await still.store()).run(schedules.declare(found, "runtime", None))

@@ -1,4 +1,4 @@
-"""The executor on a real database: jobs are put into the slots of a worker that claims nothing by itself."""
+"""The executor on a real database: it is given jobs in a worker that claims nothing by itself."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,12 +27,12 @@ async def worker(app: Rowlock, size: int) -> AsyncIterator[WorkerPool]:
 
 
 async def put(app: Rowlock, pool: WorkerPool, *job_ids: str) -> list[Claimed]:
-    """Claim these jobs, and put all of them into the worker's slots at once."""
+    """Claim these jobs, and have the worker start all of them at once."""
     store, sent = await app.store(), boottime()
     found = [await store.run(claim.claim_one(job_id, pool.id, new_token(), 60.0)) for job_id in job_ids]
     jobs = [job for job in found if job is not None]
     assert len(jobs) == len(job_ids)
-    pool.slots.take(jobs, sent)
+    pool.executor.start(jobs, sent)
     return jobs
 
 
@@ -83,10 +83,14 @@ async def test_a_slot_is_free_before_the_outcome_of_its_attempt_is_written(
         job = await work.enqueue()
         await put(app, pool, job.id)
         await asyncio.wait_for(writing.wait(), 10)
-        assert (pool.slots.occupied, pool.slots.free, pool.slots.unsettled) == (0, 1, 1)
-        go_on.set()
+        unwritten = (pool.slots.occupied, pool.slots.free, pool.slots.unsettled)
+        (ended,) = pool.slots.held.values()
+        kept = ended.task
+        go_on.set()  # before anything is asserted: a worker that stops waits for its outcomes to be written
         await until(lambda: not pool.running)
         assert pool.slots.unsettled == 0
+    assert unwritten == (0, 1, 1)
+    assert kept is None, "its task and context are kept, for the garbage collector to walk over"
 
 
 async def test_a_job_that_is_cancelled_while_it_waits_for_a_slot_is_never_started(app: Rowlock) -> None:
@@ -103,7 +107,7 @@ async def test_a_job_that_is_cancelled_while_it_waits_for_a_slot_is_never_starte
         await put(app, pool, first, second, third)
         await until(lambda: ran == [first])
         assert await app.cancel(second) == "cancelling"
-        pool._stops.cancelled([pool.running[second]])
+        pool._parts.stopping.cancelled([pool.running[second]])
         await in_state(app, second, "cancelled")
         gate.set()
         await in_state(app, third, "succeeded")
@@ -138,7 +142,7 @@ async def test_an_attempt_that_was_told_of_its_lost_lease_has_written_nothing_an
         job = await work.enqueue()
         await put(app, pool, job.id)
         await asyncio.wait_for(inside.wait(), 10)
-        pool._stops.lost([pool.running[job.id]])
+        pool._parts.stopping.lost([pool.running[job.id]])
         await until(lambda: pool.slots.occupied == 0)
         assert (pool.running, pool.stale_refused) == ({}, 0)
 

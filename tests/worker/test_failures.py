@@ -68,7 +68,7 @@ async def test_permanent_is_dead_at_once_with_its_code(app: Rowlock) -> None:
     assert "robots.txt says no" in row["error_message"]
 
 
-async def test_retry_says_when(app: Rowlock, app_url: str) -> None:
+async def test_retry_after_sets_the_time_of_the_next_try(app: Rowlock, app_url: str) -> None:
     @app.task(max_attempts=3)
     async def later() -> None:
         raise Retry(after=90)

@@ -22,7 +22,7 @@ from rowlock.store.claim import Lane
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.outage import Outage
 from rowlock.store.ids import new_token
-from rowlock.store.jobs import Keep
+from rowlock.store.transitions import Keep
 from rowlock.worker import heartbeat
 from rowlock.worker.heartbeat import Heart, boottime
 from rowlock.worker.registration import Registration
@@ -50,26 +50,18 @@ class Held:
 
     def __init__(self, app: Rowlock, claimed: list[Running], beat: float) -> None:
         self.all = claimed
-        self.slots = Slots("w", len(claimed), JobLog("w"))
+        planner: Any = self
+        self.slots = Slots("w", len(claimed), planner, JobLog("w"))
         self.slots.held.update({running.job.id: running for running in claimed})
         settings = WorkerSettings(heartbeat_seconds=beat, lease_seconds=240.0)
         nothing: Any = None
         stops = Stopping(self.slots, nothing)
-        registration = Registration(settings, "w", None, app.registry.here(), settings.pool_size)
-        self.heart = Heart(
-            app,
-            settings,
-            self.slots,
-            stops,
-            registration,
-            Outage(),
-            registered_again=self._registered_again,
-            asked_to_stop=nothing,
-        )
+        registration = Registration(settings, "w", app.registry.here(), settings.pool_size)
+        self.heart = Heart(app, settings, self.slots, stops, registration, Outage(), planner, worker=nothing)
         self.registered_again = 0
         self.store: Store
 
-    def _registered_again(self) -> None:
+    def forgotten(self) -> None:
         self.registered_again += 1
 
     @property
@@ -188,7 +180,7 @@ async def test_a_heart_that_is_refused_a_locked_row_at_once_asks_again_only_now_
         async with locked(database, [job]):
             await here.beat()
             await until(lambda: asked > 0)
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(1.0)  # a real second: what is counted is how often it asks in one
             assert asked < 20, "it asks without a pause"
             job.renewed = 0.0
         await until(lambda: job.renewed > 0.0)

@@ -68,6 +68,8 @@ async def test_a_running_worker_tells_of_a_task_that_nobody_knows(
     await rig.enqueue(task="gone")
     async with working(app):
         await until(lambda: bool(unknown(caplog)))
+    assert "'gone'" in unknown(caplog)[0]
+    assert "'known'" not in unknown(caplog)[0]
 
 
 @pytest.fixture

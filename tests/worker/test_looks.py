@@ -45,7 +45,7 @@ async def test_a_worker_that_found_nothing_more_does_not_look_after_each_job(
 
     async with app, app.worker(poll_interval_seconds=60) as pool:
         async with asyncio.timeout(10):
-            while not pool._claimer.plan.drained:
+            while not pool._parts.claimer.plan.drained:
                 await asyncio.sleep(0.01)
         claims = 0
         for _ in range(20):

@@ -3,8 +3,11 @@
 import asyncio
 from contextlib import suppress
 
+import pytest
+
 from rowlock.store.engines.outage import Outage
-from rowlock.worker.loops import Loops
+from rowlock.worker import loops as loops_module
+from rowlock.worker.loops import Loops, Round
 
 LONG = 600.0
 
@@ -55,13 +58,16 @@ async def test_a_wake_up_that_comes_during_a_round_is_not_lost() -> None:
     async with asyncio.timeout(10):
         while rounds.count < 2:
             await asyncio.sleep(0)
+    assert not wake.is_set(), "it was used up by the second round"
     await loops.stop_all()
+    assert rounds.count == 2
 
 
 async def test_a_loop_whose_round_swallows_its_cancel_ends_after_that_round() -> None:
-    begun, loops = asyncio.Event(), Loops(Outage())
+    begun, loops, rounds = asyncio.Event(), Loops(Outage()), list[int]()
 
     async def round_() -> float:
+        rounds.append(1)
         begun.set()
         with suppress(asyncio.CancelledError):  # as a library did that took the cancel for its own time limit
             await asyncio.sleep(LONG)
@@ -71,3 +77,30 @@ async def test_a_loop_whose_round_swallows_its_cancel_ends_after_that_round() ->
     await begun.wait()
     async with asyncio.timeout(10):
         await loops.stop_all()
+    assert rounds == [1]
+
+
+async def test_only_a_vital_loop_ends_the_process_after_too_many_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops_module, "GIVE_UP_AFTER", 3)
+    rounds = {"vital": 0, "other": 0}
+
+    def failing(name: str, wake: asyncio.Event) -> Round:
+        async def round_() -> float:
+            rounds[name] += 1
+            wake.set()  # no delay before the next
+            await asyncio.sleep(0)  # the other loop and the test have their turns
+            raise ZeroDivisionError(name)
+
+        return round_
+
+    loops = Loops(Outage())
+    for name in rounds:
+        wake = asyncio.Event()
+        loops.start(name, failing(name, wake), wake, vital=name == "vital")
+    with pytest.raises(ZeroDivisionError, match="vital"):
+        await asyncio.wait_for(loops.join(), 10)
+    async with asyncio.timeout(10):
+        while rounds["other"] < 20:
+            await asyncio.sleep(0)
+    await loops.stop_all()
+    assert rounds["vital"] == 3

@@ -39,6 +39,7 @@ async def test_a_pool_may_be_stopped_twice(app: Rowlock) -> None:
     async with asyncio.timeout(10):
         await pool.stop()
         await pool.stop()
+    assert (await app.stats()).workers == 0, "it has signed off"
 
 
 async def test_one_round_claims_and_assigns(app: Rowlock) -> None:
@@ -48,15 +49,17 @@ async def test_one_round_claims_and_assigns(app: Rowlock) -> None:
     async def work() -> None:
         done.set()
 
-    await work.enqueue()
+    job = await work.enqueue()
     pool = WorkerPool(app)
     await pool.start()
     try:
-        await pool._poll_and_assign()
+        assert await pool._poll_and_assign() == 0.0, "it has slept, if there was reason to"
         async with asyncio.timeout(10):
             await done.wait()
     finally:
         await pool.stop()
+    row = await row_of(app, job.id)
+    assert (row["state"], row["attempt"]) == ("succeeded", 1)
 
 
 def test_settings_have_the_documented_defaults_and_the_keys_of_the_document() -> None:

@@ -15,9 +15,12 @@ from rowlock.core.states import Outcome, State
 from rowlock.store import batches
 from rowlock.store.adding import NewRow
 from rowlock.store.jobs import enqueue_rows
+from rowlock.worker.loops import Loops
 from rowlock.worker.running import Running
-from rowlock.worker.settler import BATCH, UNSTORABLE, Batch, Settler, undecided, unstorable
+from rowlock.worker.settler import BATCH, Batch, Settler
+from rowlock.worker.unstorable import UNSTORABLE, undecided, unstorable
 from support.rig import KEEP, Rig
+from support.slots import new_planner
 
 WAIT = 30.0  # seconds; a correct settler needs milliseconds
 
@@ -29,34 +32,37 @@ class Told:
         self.answers: dict[str, str] = {}
         self.flushes = 0
         self.before: list[list[str]] = []  # the jobs of each write
-        self.fail_before: list[BaseException] = []  # raised in turn by the callback before a write
+        self.fail_before: list[BaseException] = []  # raised in turn before a write
         self.hold: asyncio.Event | None = None
         self.fail_answered = False
-        self.settler = Settler(rig.store, KEEP, before=self._before, answered=self._answered, flushed=self._flushed)
+        self.loops = Loops(rig.store.outage)
+        part: Any = self
+        self.planner = new_planner()
+        self.settler = Settler(rig.store, KEEP, slots=part, planner=self.planner, progress=part, watcher=part)
 
-    async def _before(self, ids: list[str]) -> None:
-        self.before.append(ids)
+    async def flush(self, ended: Batch) -> None:
+        self.before.append([running.job.id for running, _ in ended])
         if self.hold is not None:
             await self.hold.wait()
         if self.fail_before:
             raise self.fail_before.pop(0)
 
-    def _answered(self, batch: Batch, answers: Mapping[str, Any]) -> None:
+    def settled(self, batch: Batch, answers: Mapping[str, Any]) -> None:
         self.answers |= {running.job.id: answers[running.job.id] for running, _ in batch}
         if self.fail_answered:
             self.fail_answered = False
             raise ZeroDivisionError("in the worker")
 
-    def _flushed(self) -> None:
+    def written(self, count: int, began: float) -> None:
         self.flushes += 1
 
 
 @pytest.fixture
 async def told(rig: Rig) -> AsyncIterator[Told]:
     made = Told(rig)
-    made.settler.start()
+    made.loops.start("settle", made.settler.round)
     yield made
-    await made.settler.stop()
+    await made.loops.stop_all()
 
 
 async def running(rig: Rig, count: int, **options: Any) -> list[Claimed]:
@@ -75,6 +81,14 @@ async def test_outcomes_that_come_together_are_written_together(rig: Rig, told: 
     assert told.answers == dict.fromkeys([job.id for job in jobs], "applied")
     states = [row["state"] for row in (await rig.rows()).values()]
     assert (states.count("succeeded"), states.count("retryable")) == (40, 10)
+
+
+async def test_a_claimer_that_waits_until_outcomes_are_written_is_woken(rig: Rig, told: Told) -> None:
+    (job,) = await running(rig, 1)
+    waiting = asyncio.create_task(told.planner.wait(WAIT * 10))
+    told.settler.settle(Running(job), Succeeded(None))
+    await asyncio.wait_for(waiting, WAIT)
+    assert await rig.state(job.id) == "succeeded"
 
 
 async def test_outcomes_that_come_during_a_write_go_into_the_next_one(rig: Rig, told: Told) -> None:
@@ -171,7 +185,7 @@ async def _batch_state(rig: Rig, batch_id: str) -> str:
 
 async def test_a_stopped_settler_writes_nothing_more(rig: Rig, told: Told) -> None:
     (job,) = await running(rig, 1)
-    await told.settler.stop()
+    await told.loops.stop_all()
     told.settler.settle(Running(job), Succeeded(None))
     assert not await told.settler.drain(0.02)
     assert await rig.state(job.id) == "running"

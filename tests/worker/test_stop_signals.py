@@ -16,6 +16,7 @@ from rowlock.cli.logs import configure_logs, flush_logs
 from rowlock.cli.worker_options import LogOptions
 from rowlock.worker.lifecycle import run_everything, signals
 from rowlock.worker.stop_signals import Terminal
+from support.contract_tasks import fetch
 
 LIMIT = 20.0
 
@@ -86,6 +87,8 @@ async def test_sighup_stops_a_dispatcher(app: Rowlock, handlers: dict[int, Any])
             await asyncio.sleep(0.01)
         signal.raise_signal(signal.SIGHUP)
         await serving
+    assert {number: signal.getsignal(number) for number in handlers} == handlers, "the handlers are put back"
+    assert await fetch(app, "SELECT id FROM {t}dispatchers") == [], "it has not signed off"
 
 
 async def test_under_nohup_a_worker_goes_on_when_its_terminal_is_closed(app: Rowlock, handlers: dict[int, Any]) -> None:
@@ -133,6 +136,7 @@ def test_a_log_that_cannot_be_written_raises_nothing(how: str, monkeypatch: pyte
             stream.detach().close()
         logging.getLogger("rowlock.worker").info("Job %s completed", "x")
         flush_logs()
+        assert len(root.handlers) == 1, "the log is still written, as far as it can be"
     finally:
         root.handlers = before
         root.setLevel(level)

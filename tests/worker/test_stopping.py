@@ -1,6 +1,7 @@
 """What a heart or a wake-up says about a lease stops the attempt that holds it, and no other of the same job."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -8,12 +9,11 @@ from typing import Any
 import pytest
 
 from rowlock.core.outcome import AttemptEnd
-from rowlock.signals.logs import JobLog
 from rowlock.store.ids import new_token
 from rowlock.worker.running import Running
-from rowlock.worker.slots import Slots
 from rowlock.worker.stopping import Stopping
 from support.process_tasks import claimed
+from support.slots import new_slots
 
 WAYS: dict[str, Callable[[Stopping], Callable[[list[Running]], None]]] = {
     "lost": lambda stops: stops.lost,
@@ -29,13 +29,14 @@ async def test_an_attempt_is_stopped_under_its_own_token_and_not_under_an_older_
 ) -> None:
     running = claimed("pid")
     older = Running(running.job._replace(token=new_token()))
-    slots = Slots("w", 1, JobLog("w"))
+    slots = new_slots()
     slots.held[running.job.id] = running
     settled: list[AttemptEnd] = []
     settler: Any = SimpleNamespace(settle=lambda _, end: settled.append(end))
     stops = Stopping(slots, settler)
     if begun:
         running.task, running.begun = asyncio.create_task(asyncio.Event().wait()), True
+        running.started = time.monotonic()
     say = WAYS[way](stops)
 
     say([older])  # a late answer about an attempt whose job is here again

@@ -10,17 +10,16 @@ import pytest
 from rowlock.core.config import Settings
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Released
-from rowlock.signals.logs import JobLog
 from rowlock.store import claim, leases
 from rowlock.store.claim import Lane
 from rowlock.store.ids import new_token
-from rowlock.store.jobs import Keep
+from rowlock.store.transitions import Keep
 from rowlock.worker import suspects
 from rowlock.worker.running import Running
-from rowlock.worker.slots import Slots
 from rowlock.worker.suspects import Suspects
 from support import process_tasks as tasks
 from support.process_tasks import app, claimed
+from support.slots import new_slots
 
 LIMIT = 60.0  # seconds; a child starts in less than one
 
@@ -156,7 +155,7 @@ class Settlements:
 
 async def test_no_more_suspects_wait_than_a_worker_may_hold() -> None:
     settler = Settlements()
-    slots = Slots("w", 1, JobLog("w"))
+    slots = new_slots()
     waiting = Suspects(slots, settler)  # type: ignore[arg-type]
     many = [claimed("pid", losses=1) for _ in range(suspects.MOST + 2)]
     for attempt in many:
@@ -178,7 +177,7 @@ async def test_a_suspect_that_finds_no_place_comes_back_when_those_ahead_are_thr
 ) -> None:
     monkeypatch.setattr(suspects, "MOST", 10)
     settler = Settlements()
-    waiting = Suspects(Slots("w", 1, JobLog("w")), settler)  # type: ignore[arg-type]
+    waiting = Suspects(new_slots(), settler)  # type: ignore[arg-type]
     for _ in range(10):
         waiting.add(claimed("returns"))
     first = waiting.next()

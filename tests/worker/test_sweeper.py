@@ -1,14 +1,20 @@
 """The sweeper's own outage guard: no lease is ended before this process has been in touch for a whole one."""
 
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rowlock.core.config import WorkerSettings
-from rowlock.store.jobs import Keep
+from rowlock.core.job import Claimed
+from rowlock.core.policy import Transition
+from rowlock.signals.watchers import Watcher
+from rowlock.store.transitions import Keep
 from rowlock.worker import sweeper
+from support.rig import KEEP, Rig
+from support.slots import new_planner
 
 
 class Times:
@@ -31,7 +37,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> Times:
 
 
 def made(heart: Any, store: Any = None) -> sweeper.Sweeper:
-    return sweeper.Sweeper(store, WorkerSettings(), Keep(), heart, lambda _: None)
+    return sweeper.Sweeper(store, WorkerSettings(), Keep(), heart, new_planner(), Watcher())
 
 
 def test_a_new_worker_waits_for_one_lease(times: Times) -> None:
@@ -80,7 +86,7 @@ async def test_partitions_of_days_ahead_are_not_made_in_the_first_round_of_tidyi
     async def run(operation: Any) -> None:
         done.append(operation.name)
 
-    monkeypatch.setattr(sweeper.retention, "ensure_partitions", ensure)
+    monkeypatch.setattr(sweeper.partitions, "ensure_partitions", ensure)
     monkeypatch.setattr(sweeper.retention, "prune", prune)
     sweeping = made(SimpleNamespace(in_touch_since=times.boot), SimpleNamespace(run=run))
     assert await sweeping.tidy() > 60
@@ -88,3 +94,24 @@ async def test_partitions_of_days_ahead_are_not_made_in_the_first_round_of_tidyi
     done.clear()
     await sweeping.tidy()
     assert done == ["forget", "partitions of 32 days", "prune", "forget"]
+
+
+class Listener(Watcher):
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+
+    def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
+        self.lost += [job.id for job, _ in lost]
+
+
+async def test_a_lease_that_was_reclaimed_is_counted_and_told_and_wakes_the_claimer(rig: Rig) -> None:
+    job, listener, planner = await rig.running(), Listener(), new_planner()
+    planner.plan.drained = True  # it sleeps until it is woken
+    never: Any = None
+    settings = WorkerSettings().model_copy(update={"lease_seconds": 0.0})  # the server may have started just now
+    sweeping = sweeper.Sweeper(rig.store, settings, KEEP, never, planner, listener)
+    assert await sweeping._reclaim() == []
+    assert (sweeping.reclaimed, planner.plan.drained) == (0, True)
+    rig.clock.move(1000)
+    assert len(await sweeping._reclaim()) == 1
+    assert (sweeping.reclaimed, listener.lost, planner.plan.drained) == (1, [job.id], False)

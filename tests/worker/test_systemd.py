@@ -108,3 +108,5 @@ async def test_without_a_service_manager_and_with_one_that_is_gone_nothing_happe
         notifier.ready()
         notifier.stopping()
         notifier.close()
+        assert environ == {}, "the processes that this one starts must not answer for it"
+        assert notifier._beating is None or notifier._beating.cancelling(), "it beats after its end"

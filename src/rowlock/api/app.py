@@ -11,18 +11,18 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 
-from rowlock.api import dashboard, health, jobs, live, metrics, operator, problems, results, session, webhooks
-from rowlock.api.auth import Authenticate, Authenticator, Verifier
+from rowlock.api import health, jobs, live, new_jobs, operator, problems, results, session, sockets, webhooks
+from rowlock.api.auth import Authenticate, Authenticator
 from rowlock.api.gate import Gate, host_names
-from rowlock.api.pages import Pages
-from rowlock.api.routers import add_routes, operation_name
-from rowlock.api.service import Service
+from rowlock.api.pages import Pages, dashboard
+from rowlock.api.service import Service, add_routes, operation_name
 from rowlock.client.client import Client
 from rowlock.client.version import VERSION
 from rowlock.core.errors import ConfigError
 from rowlock.worker.alerts import alerting
 
-ROUTERS = [part.router for part in (live, results, webhooks, jobs, operator, session, health, metrics)]
+PARTS = (sockets, live, results, webhooks, new_jobs, jobs, operator, session, health)
+ROUTERS = [part.router for part in PARTS]
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
 
@@ -33,7 +33,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     settings = client.settings.api
     _check_webhooks(client)
     client.metered = True  # a worker in this process shows its numbers here, too
-    service = Service(client, authenticator(client, authenticate))
+    service = Service(client, Authenticator(client, authenticate))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -61,7 +61,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     add_routes(app, ROUTERS)
     pages = Pages(client.pages) if client.pages is not None else None
     if pages is None and authenticate is None:  # a host application that says who asks knows owners, and no operators
-        pages = dashboard.pages()
+        pages = dashboard()
     if pages is not None:
         app.router.routes.extend(pages.routes())
     app.add_exception_handler(problems.Refusal, problems.on_refusal)
@@ -83,23 +83,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     return app
 
 
-def authenticator(client: Client, authenticate: Authenticate | None = None) -> Authenticator:
-    """Finds out who asks, by the settings of an app."""
-    return Authenticator(client, _verifier(client), authenticate)
-
-
 def _check_webhooks(client: Client) -> None:
     """Refuse to start with webhooks enabled while the packages that deliver them are missing."""
     if client.settings.api.webhooks.enabled and not all(map(find_spec, ("aiohttp", "standardwebhooks"))):
         raise ConfigError('api.webhooks needs more packages: pip install "rowlock[webhooks]"')
-
-
-def _verifier(client: Client) -> Verifier | None:
-    settings = client.settings.api.jwt
-    if settings is None:
-        return None
-    try:
-        from rowlock.api.jwt import JwtVerifier
-    except ImportError as error:
-        raise ConfigError('api.jwt needs a library: pip install "rowlock[jwt]" (PyJWT is missing)') from error
-    return JwtVerifier(settings)

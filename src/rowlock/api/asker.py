@@ -28,6 +28,11 @@ class Asker:
         return self.token_id or f"{self.scope}:{self.subject or self.owner}"
 
     @property
+    def owner_name(self) -> str | None:
+        """Whose jobs they may see; None for an operator, who sees the jobs of all owners."""
+        return None if self.owner is EVERYONE else str(self.owner)
+
+    @property
     def is_operator(self) -> bool:
         """Whether they may see the jobs of all owners."""
         return self.owner is EVERYONE

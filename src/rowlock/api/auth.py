@@ -11,17 +11,23 @@ import inspect
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from rowlock.api import cookies
-from rowlock.api.asker import Asker, asker_of
+from rowlock.api.asker import Asker, Caller, asker_of
+from rowlock.api.problems import Refusal, unauthorized
 from rowlock.client.client import Client
+from rowlock.core.config import JwtSettings
+from rowlock.core.extras import needs
 from rowlock.core.option_checks import name
 from rowlock.store import tokens
 from rowlock.store.tokens import Kind, Token
+
+if TYPE_CHECKING:  # it needs a library that not everybody has
+    from rowlock.api.jwt import JwtVerifier
 
 Authenticate = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
 
@@ -29,25 +35,18 @@ REMEMBERED_SECONDS = 2.0  # tokens are cached this long, so a revoked one is ref
 REMEMBERED = 10_000
 
 
-class Verifier(Protocol):
-    """Checks a token that is not a Rowlock token, such as a JSON Web Token."""
-
-    @property
-    def blocks(self) -> bool: ...
-
-    def asker_of(self, token: str) -> Asker | None: ...
-
-
 class Authenticator:
-    """Finds the sender of a request. Rowlock tokens are cached briefly, so that not every request needs a query."""
+    """Finds the sender of a request. Rowlock tokens are cached briefly, so that not every request needs a query. `host`
+    is the function of a host application that authenticates requests itself."""
 
-    def __init__(self, client: Client, verifier: Verifier | None, host: Authenticate | None) -> None:
-        self._client, self._verifier, self._host = client, verifier, host
+    def __init__(self, client: Client, host: Authenticate | None = None) -> None:
+        self._client, self._host = client, host
+        self._verifier = None if client.settings.api.jwt is None else _verifier(client.settings.api.jwt)
         self._known: OrderedDict[tuple[str, Kind], tuple[float, Token | None]] = OrderedDict()
 
     @property
     def has_sessions(self) -> bool:
-        """Whether a session counts: not where the host application says who asks."""
+        """Whether sessions count: not if the host application authenticates requests itself."""
         return self._host is None
 
     async def asker_of(self, connection: HTTPConnection) -> Asker | None:
@@ -59,6 +58,23 @@ class Authenticator:
             return await self._asker_of_cookie(connection)
         kind, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         return await self.asker_of_token(secret.strip()) if kind.lower() == "bearer" else None
+
+    async def caller_of(self, connection: HTTPConnection) -> Caller:
+        """Who sent a request to a route of the host application, by the tokens and sessions of the job API;
+        HTTPException (401, 403) when nobody knows, or when a page of somebody else sent it."""
+        asker = connection.scope.get("state", {}).get("asker")
+        if not isinstance(asker, Asker):  # the route does not stand behind the gate of the API
+            try:
+                cookies.check_origin(connection, self._client.settings.api)
+                asker = await self.asker_of(connection)
+                if asker is None:
+                    raise unauthorized()
+                cookies.check_session(connection, asker)
+            except Refusal as refusal:
+                raise HTTPException(refusal.status, refusal.detail, refusal.headers) from None
+        if asker.job_id is not None:
+            raise HTTPException(403, "this token can only read one job")
+        return Caller(asker.owner_name, asker.scope, asker.may_change)
 
     async def _asker_of_host(self, host: Authenticate, connection: HTTPConnection) -> Asker | None:
         """The sender according to the host application, whose function may also raise its framework's 401 or 403."""
@@ -79,7 +95,7 @@ class Authenticator:
         return None if token is None else asker_of(token, cookies.csrf_of(secret))
 
     def forget(self, token_id: str) -> None:
-        """A session has been ended: this server does not wait until it has forgotten it."""
+        """Remove a session that was ended from the cache at once."""
         for key, (_, token) in list(self._known.items()):
             if token is not None and token.id == token_id:
                 del self._known[key]
@@ -108,3 +124,9 @@ class Authenticator:
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return token
+
+
+def _verifier(settings: JwtSettings) -> JwtVerifier:
+    with needs("jwt", "api.jwt needs a library"):
+        from rowlock.api.jwt import JwtVerifier
+    return JwtVerifier(settings)

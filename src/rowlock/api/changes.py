@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from rowlock.api.shapes import STATUS
+from rowlock.api.shapes import standing
 from rowlock.core.errors import StoreError
-from rowlock.core.states import FINAL, State
 from rowlock.store import changes
 from rowlock.store.changes import Change, QueueCounts
 from rowlock.store.engines.engine import Store
@@ -38,10 +37,13 @@ class Reading:
 
 class View:
     """The changes that one client has not been sent yet. Its size is bounded however slowly the client reads: it keeps
-    only the latest state of each queue and job, and of many jobs only those that changed last."""
+    only the latest state of each queue and job, and of many jobs only the ones that changed last."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
+        self._clear()
+
+    def _clear(self) -> None:
         self._queues: dict[str, QueueCounts] = {}
         self._jobs: dict[str, Change] = {}
         self._full, self._more = False, False
@@ -49,8 +51,8 @@ class View:
 
     def begin(self, reading: Reading) -> None:
         """Queue the whole known state for the client."""
-        self._queues, self._jobs, self._full, self._more = {}, {}, True, False
-        self._panels = set()
+        self._clear()
+        self._full = True
         self.put(reading.queues.values(), reading.jobs.values())
 
     def put(self, queues: Iterable[QueueCounts], jobs: Iterable[Change], panels: Iterable[str] = ()) -> None:
@@ -68,18 +70,16 @@ class View:
 
     def take(self, zone: ZoneInfo) -> list[dict[str, Any]]:
         """The messages about what has changed since the last call."""
-        queues, jobs, full, more = self._queues, self._jobs, self._full, self._more
-        self._queues, self._jobs, self._full, self._more = {}, {}, False, False
-        found: list[dict[str, Any]] = []
-        if queues or full:
-            rows = [queue_data(queues[name]) for name in sorted(queues)]
+        found, full = list[dict[str, Any]](), self._full
+        if self._queues or full:
+            rows = [asdict(self._queues[name]) for name in sorted(self._queues)]
             found.append({"type": "queues.changed", "full": full, "queues": rows})
-        if jobs or full:
-            told = [job_data(job, zone) for job in jobs.values()]
-            found.append({"type": "jobs.changed", "full": full, "jobs": told, "more": more})
-        panels, self._panels = self._panels, set()
-        if panels:
-            found.append({"type": "panels.changed", "panels": sorted(panels)})
+        if self._jobs or full:
+            told = [job_data(job, zone) for job in self._jobs.values()]
+            found.append({"type": "jobs.changed", "full": full, "jobs": told, "more": self._more})
+        if self._panels:
+            found.append({"type": "panels.changed", "panels": sorted(self._panels)})
+        self._clear()
         return found
 
 
@@ -144,18 +144,6 @@ class Changes:
                 view.put(changed_queues, changed_jobs, panels)
 
 
-def queue_data(queue: QueueCounts) -> dict[str, Any]:
-    """A queue as clients get it."""
-    return {
-        "name": queue.name,
-        "ready": queue.ready,
-        "waiting": queue.waiting,
-        "running": queue.running,
-        "paused": queue.paused,
-        "exact": queue.exact,
-    }
-
-
 def job_data(job: Change, zone: ZoneInfo) -> dict[str, Any]:
     """A job that has changed, as clients get it."""
     return {
@@ -163,10 +151,7 @@ def job_data(job: Change, zone: ZoneInfo) -> dict[str, Any]:
         "jobType": job.task,
         "queue": job.queue,
         "owner": job.owner,
-        "status": STATUS[job.state],
-        "done": job.state in FINAL,
-        "attempt": job.attempt,
-        "progress": 100 if job.state is State.SUCCEEDED else job.progress or 0,
+        **standing(job),
         "errorCode": job.error_code,
         "at": job.at.astimezone(zone).isoformat(),
     }

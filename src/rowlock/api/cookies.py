@@ -1,10 +1,11 @@
-"""The cookie of a session: its name, when it counts, and what a page must send beside it.
+"""Which web pages may send requests; the cookie of a session: its name, when it counts, and what a page must send
+beside it.
 
-A browser sends a cookie by itself, also with requests that a page of somebody else has made. So it counts only in
-requests of this server's own pages: SameSite=Strict keeps it away from other sites, Sec-Fetch-Site tells of other
-origins on this site (another port of localhost), and a WebSocket needs this server's own Origin. A request that changes
-something also needs that Origin and, in a header of its own, a value that only a page which can read our answers knows.
-Either of the two would be enough; with both, a mistake in one of them opens nothing.
+A browser sends a cookie by itself, also with requests of a foreign page. So the cookie counts only in requests of this
+server's own pages: SameSite=Strict withholds it from other sites, Sec-Fetch-Site shows other origins of this site (such
+as another port of localhost), and a WebSocket needs this server's own Origin. A request that changes something also
+needs that Origin and, in the header X-Rowlock-CSRF, a value that only a page which can read our answers knows. Either
+of the two would be enough; with both, a mistake in one of them does no harm.
 """
 
 from __future__ import annotations
@@ -12,34 +13,60 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections.abc import Collection
+from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from rowlock.api.asker import Asker
-from rowlock.api.origin import SECURE, is_own_page, may_come_from
 from rowlock.api.problems import Refusal
 from rowlock.core.config import ApiSettings
 
+SECURE = ("https", "wss")
 CSRF_HEADER = "X-Rowlock-CSRF"
 READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 LONGEST = 200  # characters of a session's secret
-# Browsers take a cookie whose name begins so over TLS alone, with the path / and from the very host: a server beside
-# this one (other.example.com) cannot plant it in the browsers of its visitors.
+# Browsers accept a cookie with this prefix only over TLS, with the path /, and for the host that sets it. So a server
+# on another name of the domain (other.example.com) cannot set it for this one.
 HOST_ONLY = "__Host-"
 
 
+def may_come_from(connection: HTTPConnection, named: Collection[str]) -> bool:
+    """Whether the page that sent this request is from this server or from an allowed origin. Programs that are
+    no browsers send no Origin and are allowed. A page loaded without TLS does not count as a page of a server with TLS,
+    because anybody on the network could have changed it."""
+    given = connection.headers.getlist("origin")
+    if not given:
+        return True
+    if len(given) > 1:
+        return False
+    if given[0] in named:
+        return True
+    try:
+        page = urlsplit(given[0])
+    except ValueError:
+        return False
+    weaker = connection.scope["scheme"] in SECURE and page.scheme not in SECURE
+    return page.netloc != "" and page.netloc == connection.headers.get("host") and not weaker
+
+
+def is_own_page(connection: HTTPConnection) -> bool:
+    """Whether a page of this server sent the request, and its browser says so."""
+    return "origin" in connection.headers and may_come_from(connection, ())
+
+
 def cookie_name(connection: HTTPConnection) -> str:
-    """The name of the cookie. Browsers keep one jar for all ports of a host, so that it tells the port and the path:
-    else the servers on 127.0.0.1 would log each other's users out."""
+    """The name of the cookie, which depends on port and path. Browsers share cookies between all ports of a host:
+    without that, servers on 127.0.0.1 would log each other's users out."""
     _, _, port = connection.headers.get("host", "").rpartition(":")
     place = f"{port if port.isdecimal() else ''}{cookie_path(connection)}"
     return f"rowlock_session_{hashlib.sha256(place.encode()).hexdigest()[:8]}"
 
 
 def cookie_path(connection: HTTPConnection) -> str:
-    """Where the cookie is sent to: below the API's prefix or, inside of another application, everywhere in that one, so
-    that its own routes know who asks."""
+    """The path of the cookie: the API's prefix or, if it is mounted in another application, that application's, so that
+    its own routes see the cookie, too."""
     scope = connection.scope
     return str(scope.get("app_root_path", scope.get("root_path", ""))) or "/"
 
@@ -64,14 +91,14 @@ def _names(connection: HTTPConnection) -> list[str]:
 
 
 def may_count(connection: HTTPConnection) -> bool:
-    """Whether a cookie counts in this request: a page of this server, or somebody at the address bar, has sent it."""
+    """Whether a cookie counts in this request: a page of this server sent it, or a user typed the address."""
     if connection.scope["type"] == "websocket":
         return is_own_page(connection)
     return connection.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
 
 
 def csrf_of(secret: str) -> str:
-    """What a page must repeat: made from the session's secret, so that it need not be stored."""
+    """The CSRF value of a session: derived from its secret, so that it need not be stored."""
     digest = hashlib.sha256(b"csrf:" + secret.encode()).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
@@ -82,13 +109,13 @@ def reads_only(connection: HTTPConnection) -> bool:
 
 
 def check_origin(connection: HTTPConnection, settings: ApiSettings) -> None:
-    """Refuse a request that changes something and comes from a page of a stranger."""
+    """Refuse a request that changes something and comes from a page of a foreign origin."""
     if not reads_only(connection) and not may_come_from(connection, settings.cors_origins):
         raise Refusal("INVALID_ORIGIN", "name the page's origin in api.cors_origins to let it send requests")
 
 
 def check_session(connection: HTTPConnection, asker: Asker) -> None:
-    """Refuse a request that changes something by a session, if a page of somebody else may have sent it."""
+    """Refuse a request that changes something with a session, if a foreign page may have sent it."""
     if asker.csrf is None or reads_only(connection) or connection.scope["type"] == "websocket":
         return  # of a socket, the cookie counts only with this server's own Origin
     if not is_own_page(connection):
@@ -111,8 +138,8 @@ def clear_cookie(connection: HTTPConnection, response: Response) -> None:
 
 
 def _place(connection: HTTPConnection) -> tuple[str, str, bool]:
-    """Name and path of the cookie, and whether it is for TLS alone. Behind a proxy that speaks TLS, and that nobody has
-    named, only the page's origin tells of it."""
+    """Name and path of the cookie, and whether it is for TLS only. Behind a TLS proxy that is not in
+    `api.trusted_proxies`, only the Origin header shows that the browser uses TLS."""
     path, name = cookie_path(connection), cookie_name(connection)
     secure = connection.scope["scheme"] in SECURE or connection.headers.get("origin", "").startswith("https:")
     return HOST_ONLY + name if secure and path == "/" else name, path, secure

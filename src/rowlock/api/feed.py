@@ -1,12 +1,7 @@
 """New events, read once for all clients of this server.
 
 One reader queries the database, whatever the number of clients: NOTIFY wakes it on PostgreSQL, on SQLite it polls, and
-it stops while no client watches. On PostgreSQL a transaction may commit an event whose id is smaller than one that was
-already read. The reader therefore remembers each missing id, and gives it up only when every transaction that was
-running when the gap was noticed has ended. The *mark* is the id up to which no more events can appear.
-
-A client's position is the text `mark.id`. A client that reconnects with it gets every event after that mark again,
-except the event `id`. It may get an event twice, but never misses one.
+it stops while no client watches. positions.py says how it misses no event.
 """
 
 from __future__ import annotations
@@ -14,44 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+from rowlock.api.positions import Position, Reader
 from rowlock.core.errors import StoreError, StoreUnavailable
 from rowlock.store import events
 from rowlock.store.engines.engine import Store, Wakeups
-from rowlock.store.events import Event, News
+from rowlock.store.events import Event
 from rowlock.store.owned import EVERYONE, Owner
 
 log = logging.getLogger("rowlock.api")
 
-POSITION = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 PAGE = 1000
 POLL_SECONDS = 0.05  # on SQLite
 CHECK_SECONDS = 1.0  # on PostgreSQL, where a wake-up may be lost
 LISTEN_SECONDS = 30.0
 PENDING = 1000  # most events queued for a slow client; with more it must reload its jobs
-MOST_MISSING = 100_000  # missing ids that a reader remembers; after a wider gap all clients must reload
 RETRY_SECONDS = 1.0  # between attempts to reach a database that is away
-
-
-class Position(NamedTuple):
-    """How far a client has read the events."""
-
-    mark: int
-    last: int
-
-    def __str__(self) -> str:
-        return f"{self.mark}.{self.last}"
-
-    @classmethod
-    def read(cls, text: str | None) -> Position | None:
-        """Parse the position that a client sends; None if it is not valid."""
-        found = POSITION.fullmatch(text or "")
-        return None if found is None else cls(int(found[1]), int(found[2]))
 
 
 class Watcher:
@@ -84,9 +60,11 @@ class Watcher:
         self._pending.clear()
         self._news.set()
 
-    async def take(self) -> list[tuple[Event, Position]]:
-        """The queued events; waits until there are some, or until `wake`."""
-        await self._news.wait()
+    async def take(self, seconds: float) -> list[tuple[Event, Position]]:
+        """The queued events; waits for them up to `seconds`, or until `wake`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
         self._news.clear()
         taken, self._pending = list(self._pending.values()), {}
         return taken
@@ -94,34 +72,6 @@ class Watcher:
     def wake(self) -> None:
         """Let `take` return, even without events, because there is something else to send to the client."""
         self._news.set()
-
-
-class Reader:
-    """Tracks which ids were read, which are missing, and the mark: up to it no more events can appear. Without I/O."""
-
-    def __init__(self, newest: int) -> None:
-        self.mark = self.newest = newest
-        self.missing: dict[int, int] = {}  # id -> every transaction that could bring it has a number below this one
-        self.jumped = False  # a gap was too wide to remember: events may have been lost in it
-
-    def learn(self, news: News, asked: Sequence[int] = ()) -> list[Event]:
-        """The events that were not known before, oldest first. `asked` are the missing ids that were looked for, beside
-        everything after the newest id: no other missing id can be given up."""
-        fresh = [event for event in news.events if event.id > self.newest or event.id in self.missing]
-        looked_for, newest = set(asked), self.newest
-        for event in fresh:
-            self.missing.pop(event.id, None)
-            first = max(self.newest + 1, event.id - MOST_MISSING)
-            self.jumped |= first > self.newest + 1
-            self.missing |= dict.fromkeys(range(first, event.id), news.running_to)
-            self.newest = max(self.newest, event.id)
-        self.missing = {
-            gap: until
-            for gap, until in self.missing.items()
-            if until > news.running_from or not (gap in looked_for or gap > newest)
-        }
-        self.mark = min(self.missing) - 1 if self.missing else self.newest
-        return fresh
 
 
 class Feed:
@@ -159,8 +109,11 @@ class Feed:
         mark = self._reader.mark if self._reader else 0
         return Position(mark, mark)
 
-    async def missed(self, watcher: Watcher, since: Position) -> list[tuple[Event, Position]] | None:
-        """The events since a position; None if they are too many, or some of them are already deleted."""
+    async def missed(self, watcher: Watcher, position: str) -> list[tuple[Event, Position]] | None:
+        """The events since the position that a client sent. None if it is not valid, if they are too many, or if some
+        of them are already deleted: then the client must reload its jobs."""
+        if (since := Position.read(position)) is None:
+            return None
         store = await self._store()
         found: list[tuple[Event, Position]] = []
         owner, at = None if watcher.owner is EVERYONE else str(watcher.owner), since.mark
@@ -194,7 +147,7 @@ class Feed:
     async def _run(self) -> None:
         store = await self._opened()
         listener = f"server-{secrets.token_hex(8)}"
-        wakeups = await store.listen(self._on_wakeup) if store.engine == "postgres" else None
+        wakeups = await store.listen(self._on_wakeup) if store.dialect.notifies else None
         try:
             await self._follow(store, wakeups, listener)
             # Before the first await: a client that connects during this cleanup must start a new reader.
@@ -245,7 +198,7 @@ class Feed:
             asked = sorted(reader.missing)[:PAGE]
             news = await store.run(events.news(reader.newest, asked, PAGE))
             for event in reader.learn(news, asked):
-                # Not past this event: a client that disconnects after it must still get those read with it.
+                # Not past this event: a client that disconnects after it must still get events that were read with it.
                 position = Position(min(reader.mark, event.id), event.id)
                 for watcher in list(self._watchers):
                     if watcher.wants(event):

@@ -19,17 +19,16 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rowlock.api.cookies import READING, check_origin, check_session
-from rowlock.api.origin import may_come_from
+from rowlock.api.cookies import READING, check_origin, check_session, may_come_from
 from rowlock.api.pages import Pages
 from rowlock.api.problems import UNUSABLE, Refusal, unauthorized, unavailable
 from rowlock.api.service import Service
 from rowlock.core.config import ApiSettings
+from rowlock.core.hosts import LOOPBACK, without_port
 
 access = logging.getLogger("rowlock.api.access")
 
 GONE = 499  # logged as the status if the client disconnected before the end of its request
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 OPEN = ("/livez", "/readyz", "/api/openapi.json")  # need no token: they reveal nothing about jobs
 LOGIN = ("POST", "/api/session")  # brings the secret of a login link, and needs no token
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
@@ -64,7 +63,9 @@ class Gate:
                 scope["path"] = self._prefix + scope["path"]
         if scope["type"] == "websocket":
             # A WebSocket authenticates by a ticket or its first message; its route checks that.
-            welcome = self._known_host(scope) and self._known_origin(scope)
+            # Without the check of the origin, a foreign page could open sockets and change jobs with credentials that
+            # browsers add by themselves, such as a cookie of the host application.
+            welcome = self._known_host(scope) and may_come_from(HTTPConnection(scope), self._settings.cors_origins)
             try:
                 self._addresses.spend(_address(scope))
                 await (self._app if welcome else _deny)(scope, receive, send)
@@ -112,9 +113,9 @@ class Gate:
         if path in OPEN or (path == "/metrics" and self._settings.metrics_open):
             return
         self._addresses.spend(_address(scope))
-        if self._pages is not None and scope["method"] in READING and _route_path(scope) in self._pages:
+        if self._pages is not None and scope["method"] in READING and path in self._pages:
             return
-        if (scope["method"], _route_path(scope)) == LOGIN:
+        if (scope["method"], path) == LOGIN:
             self._strangers.spend(_address(scope))
             return
         asker = await self._service.authenticator.asker_of(connection)
@@ -131,12 +132,7 @@ class Gate:
         if self._hosts is None:
             return True
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        return len(given) == 1 and _without_port(given[0]).lower() in self._hosts
-
-    def _known_origin(self, scope: Scope) -> bool:
-        """Whether the page that sent the request is allowed to. Without this check, a foreign page could open sockets
-        and change jobs with credentials that browsers add by themselves, such as a cookie of the host application."""
-        return may_come_from(HTTPConnection(scope), self._settings.cors_origins)
+        return len(given) == 1 and without_port(given[0]).lower() in self._hosts
 
 
 async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Receive | None:
@@ -219,12 +215,6 @@ class Buckets:
 def host_names(settings: ApiSettings) -> frozenset[str]:
     """The names under which this server may be reached."""
     return frozenset(name.lower() for name in (*LOOPBACK, settings.host, *settings.allowed_hosts))
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
 
 
 def _address(scope: Scope) -> str:

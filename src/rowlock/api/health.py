@@ -1,13 +1,19 @@
-"""Health checks for supervisors and load balancers. They need no token and reveal nothing about jobs."""
+"""What supervisors, load balancers and Prometheus ask.
+
+The health checks need no token and reveal nothing about jobs. `/metrics` has the numbers of the database, and of a
+worker that runs in this process: it names queues, tasks and sources, and nothing of any job. Operators' tokens open it;
+with `api.metrics_open` it is open to everybody who can reach the server.
+"""
 
 from __future__ import annotations
 
-from fastapi import Response
+from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
 
-from rowlock.api.routers import api_router
-from rowlock.api.service import Serving
-from rowlock.core.errors import RowlockError
+from rowlock.api.problems import Refusal
+from rowlock.api.service import Serving, api_router
+from rowlock.core.errors import ConfigError, RowlockError
+from rowlock.signals.meters import shown
 from rowlock.store import tokens
 
 router = api_router(tags=["health"])
@@ -30,3 +36,17 @@ async def readyz(service: Serving, response: Response) -> str:
         response.status_code = 503
         return f"not ready: {type(error).__name__}"
     return "ok"
+
+
+@router.get("/metrics", include_in_schema=False)
+async def read_metrics(request: Request, service: Serving) -> Response:
+    """The numbers now, in the format that the Accept header asks for."""
+    asker = request.scope["state"].get("asker")
+    if not service.settings.metrics_open and (asker is None or not asker.is_operator):
+        raise Refusal("FORBIDDEN", "this needs an operator's token: rowlock tokens create --scope operator:read")
+    found = await service.metrics.samples()
+    try:
+        body, kind = shown([lambda: found, *service.client.meters], request.headers.get("accept", ""))
+    except ConfigError as error:  # the library is not installed
+        return PlainTextResponse(f"{error}\n", 501)
+    return Response(body, media_type=kind)

@@ -1,93 +1,23 @@
-"""Routes for the owner of jobs: create, list, read, cancel, retry, explain."""
+"""Routes for the owner of jobs: list, read, cancel, retry, explain. `new_jobs` creates them."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
-from fastapi import Header, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import Header, Query, Response
 
 from rowlock.api import shapes
-from rowlock.api.asker import Asker
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.routers import api_router
-from rowlock.api.service import Service, Serving, Who, no_job
-from rowlock.api.shapes import (
-    NO_NUL,
-    AttemptShape,
-    CancelShape,
-    CreatedShape,
-    ExplainShape,
-    JobPage,
-    JobShape,
-    NewJobShape,
-    Status,
-)
-from rowlock.api.webhooks import accepted
-from rowlock.core.errors import InvalidArguments, JobNotFound, StoreError, TaskNotFound
+from rowlock.api.service import JobId, Service, Serving, Who, api_router, must_change, no_job
+from rowlock.api.shapes import NO_NUL, AttemptShape, CancelShape, CreatedShape, ExplainShape, JobPage, JobShape, Status
 from rowlock.core.job import Job
-from rowlock.store import owned, requests, tokens, webhooks
-from rowlock.store.ids import new_id, valid_id
-from rowlock.store.owned import EVERYONE
-from rowlock.store.webhooks import Webhook
+from rowlock.store import owned
+from rowlock.store.ids import valid_id
 
 DEEPEST = 10_000  # a numbered page cannot begin after this many jobs; cursors have no limit
-LONGEST_WAIT = 30.0  # the longest `Prefer: wait`
-WATCH_SECONDS = 3600.0
-KEY_SECONDS = 86_400.0  # how long an Idempotency-Key is remembered
-IN_FLIGHT_SECONDS = 30.0  # a request whose server died holds its key this long
-CROWDED = 1_000  # an owner with room for fewer jobs than this has them counted one by one
-
-JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The job's id, as returned when it was created")]
-
 
 router = api_router(prefix="/api/jobs", tags=["jobs"])
-
-
-@router.post(
-    "",
-    status_code=202,
-    response_model=CreatedShape,
-    responses=documented(
-        *("INVALID_JSON", "INVALID_REQUEST", "INVALID_ARGUMENTS", "TASK_NOT_FOUND", "FORBIDDEN", "IN_FLIGHT"),
-        *("KEY_REUSED", "TOO_MANY_JOBS", "BODY_TOO_LARGE", "REQUEST_TIMEOUT", "REPEATED_NAME"),
-        *("WEBHOOKS_OFF", "WEBHOOK_REFUSED", "NO_WEBHOOK_SECRET"),
-    )
-    | {200: {"model": JobShape, "description": "With Prefer: wait, the job has ended"}},
-)
-async def create_job(
-    request: Request,
-    body: NewJobShape,
-    service: Serving,
-    asker: Who,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
-    prefer: Annotated[str | None, Header(max_length=200, examples=["wait=10"])] = None,
-) -> Response:
-    """Create a job of a public task. The answer comes at once; with `Prefer: wait=10`, when the job has ended or after
-    ten seconds. For a day, a request with the same `Idempotency-Key` and body returns the job of the first one."""
-    _must_change(asker)
-    task = _public_task(service, body.job_type)
-    _check_depth(body.args, service.settings.argument_depth)
-    owner = None if asker.owner is EVERYONE else str(asker.owner)
-    with service.creating(asker.owner) as others:
-        crowded = owner is not None and await _is_crowded(service, owner, others)
-        webhook = None if body.webhook is None else await accepted(service, owner, body.webhook)
-        new = _New(task, body, owner, webhook, crowded)
-        job_id = await _create_once(service, new, idempotency_key)
-    wait = _wait_of(prefer)
-    if wait is not None:
-        job = await _ended(service, asker, job_id, wait)
-        if job is not None:
-            return _shown(service, job, headers={"Preference-Applied": f"wait={wait:g}"})
-    watch = await _watch_token(service, owner, job_id) if body.watch else None
-    headers = {"Location": str(request.url_for("get_job", jobId=job_id).path), "Retry-After": "1"}
-    if wait is not None:
-        headers["Preference-Applied"] = f"wait={wait:g}"
-    answer = CreatedShape(job_id=job_id, watch_token=watch)
-    return JSONResponse(answer.model_dump(by_alias=True, exclude_none=True), 202, headers)
 
 
 @router.get(
@@ -113,7 +43,7 @@ async def list_jobs(
     found = await service.run(wanted)
     more = len(found) > size
     return JobPage(
-        items=[shapes.job_shape(job, service.zone) for job in found[:size]],
+        items=[JobShape.of(job, service.zone) for job in found[:size]],
         page=None if before else page,
         size=size,
         has_more=more,
@@ -128,7 +58,7 @@ async def get_job(
     job_id: JobId, service: Serving, asker: Who, if_none_match: Annotated[str | None, Header()] = None
 ) -> Response:
     """One job."""
-    return _shown(service, await service.job_of(asker, job_id), if_none_match)
+    return shown(service, await service.job_of(asker, job_id), if_none_match)
 
 
 @router.post(
@@ -139,7 +69,7 @@ async def get_job(
 )
 async def cancel_job(job_id: JobId, service: Serving, asker: Who) -> CancelShape:
     """Cancel a waiting job at once, or ask the worker of a running job to stop it."""
-    _must_change(asker)
+    must_change(asker)
     answer = await service.run(owned.cancel(asker.owner, job_id, service.client.keep))
     if answer == "missing":
         raise no_job()
@@ -156,7 +86,7 @@ async def cancel_job(job_id: JobId, service: Serving, asker: Who) -> CancelShape
 )
 async def retry_job(job_id: JobId, service: Serving, asker: Who) -> CreatedShape:
     """Put a failed or cancelled job back in the queue, with one more try."""
-    _must_change(asker)
+    must_change(asker)
     answer = await service.run(owned.retry(asker.owner, job_id))
     if answer == "missing":
         raise no_job()
@@ -180,138 +110,14 @@ async def list_attempts(job_id: JobId, service: Serving, asker: Who) -> list[Att
     """The attempts of a job that did not succeed, in order."""
     job = await service.job_of(asker, job_id)
     found = await service.run(owned.attempts(asker.owner, job.id))
-    return [shapes.attempt_shape(attempt, service.zone) for attempt in found or ()]
+    return [AttemptShape.of(attempt, service.zone) for attempt in found or ()]
 
 
-def _shown(service: Service, job: Job, known: str | None = None, headers: dict[str, str] | None = None) -> Response:
-    body = shapes.job_shape(job, service.zone).model_dump_json(by_alias=True).encode()
+def shown(service: Service, job: Job, known: str | None = None, headers: dict[str, str] | None = None) -> Response:
+    """A job as an answer with an ETag; 304 if the client has it already. `known` is its If-None-Match."""
+    body = JobShape.of(job, service.zone).model_dump_json(by_alias=True).encode()
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", **(headers or {})}
     if known is not None and (etag in known or known.strip() == "*"):
         return Response(status_code=304, headers=headers)
     return Response(body, 200, headers, media_type="application/json")
-
-
-def _public_task(service: Service, name: str) -> Any:
-    try:
-        task = service.client.get_task(name)
-    except TaskNotFound:
-        task = None
-    if task is None or not task.options.public:
-        raise Refusal("TASK_NOT_FOUND", f"no public task is named {name!r:.250}")
-    return task
-
-
-class _New(NamedTuple):
-    """A job to create."""
-
-    task: Any
-    body: NewJobShape
-    owner: str | None
-    webhook: Webhook | None
-    crowded: bool  # whether its owner's jobs must be counted again in the transaction that creates it
-
-
-async def _is_crowded(service: Service, owner: str, others: int) -> bool:
-    """Refuse a job that its owner has no room for. True if there is little room left: then each job is counted in the
-    transaction that creates it, one after the other in all servers, and none slips through. `others` are requests of
-    the owner that create a job in this server at this moment."""
-    most = service.settings.jobs_per_owner
-    unfinished = await service.run(requests.unfinished(owner, most))
-    _check_room(unfinished, most)
-    return unfinished + others >= most - CROWDED
-
-
-def _check_room(unfinished: int, most: int) -> None:
-    if unfinished >= most:
-        raise Refusal("TOO_MANY_JOBS", f"at most {most:,} jobs may wait or run", headers={"Retry-After": "60"})
-
-
-async def _create_once(service: Service, new: _New, key: str | None) -> str:
-    """Create the job, or find the job that an earlier request with the same Idempotency-Key created."""
-    if key is None:
-        return await _create(service, new)
-    body_hash = hashlib.sha256(json.dumps(new.body.model_dump(), sort_keys=True).encode()).hexdigest()
-    request = requests.Begun(new.owner, key, new_id())
-    earlier = await service.run(requests.earlier(new.owner, key))
-    if earlier is None:
-        earlier = await service.run(requests.begin(request, body_hash, KEY_SECONDS, IN_FLIGHT_SECONDS))
-    if earlier is not None:
-        if earlier.body_hash != body_hash:
-            raise Refusal("KEY_REUSED", "give each new job a new Idempotency-Key")
-        if earlier.job_id is None:
-            raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
-        return earlier.job_id
-    try:
-        return await _create(service, new, request)
-    except BaseException:
-        with contextlib.suppress(StoreError):  # if this fails, the key becomes free after IN_FLIGHT_SECONDS
-            await service.run(requests.forget(request))
-        raise
-
-
-async def _create(service: Service, new: _New, request: requests.Begun | None = None) -> str:
-    """Create the job, its webhook and the record of its Idempotency-Key in one transaction."""
-    if new.webhook is None and request is None and not new.crowded:
-        return await _enqueue(new)
-    most = service.settings.jobs_per_owner
-    async with service.client.transaction() as transaction:
-        if new.crowded and new.owner is not None:
-            _check_room(await transaction.run(requests.unfinished_alone(new.owner, most)), most)
-        job_id = await _enqueue(new)
-        if new.webhook is not None and new.owner is not None:
-            await transaction.run(webhooks.add(job_id, new.owner, new.webhook))
-        if request is not None and not await transaction.run(requests.end(request, job_id)):
-            # This request was paused for so long that another one has taken its key.
-            raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
-    return job_id
-
-
-async def _enqueue(new: _New) -> str:
-    try:
-        handle = await new.task.using(owner=new.owner).enqueue(**new.body.args)
-    except InvalidArguments as error:
-        errors = [(f"args.{field}", message) for field, message in error.fields]
-        raise Refusal("INVALID_ARGUMENTS", str(error), errors=errors) from None
-    return str(handle.id)
-
-
-async def _ended(service: Service, asker: Asker, job_id: str, seconds: float) -> Job | None:
-    try:
-        handle = await service.client.job(job_id)
-        await handle.wait(timeout=seconds)
-    except (TimeoutError, JobNotFound):  # retention may have removed the job that an earlier request created
-        return None
-    except Exception:
-        pass  # the job failed or was cancelled: the answer shows it
-    return await service.job_of(asker, job_id)
-
-
-async def _watch_token(service: Service, owner: str | None, job_id: str) -> str | None:
-    if owner is None:
-        return None
-    secret = tokens.new_secret()
-    await service.run(tokens.create(secret, owner, "jobs", WATCH_SECONDS, job_id))
-    return secret
-
-
-def _must_change(asker: Asker) -> None:
-    if not asker.may_change:
-        raise Refusal("FORBIDDEN", "this token can only read")
-
-
-def _wait_of(prefer: str | None) -> float | None:
-    """The seconds of `Prefer: wait=N` (RFC 7240)."""
-    for part in (prefer or "").split(","):
-        name, _, value = part.partition("=")
-        if name.strip().lower() == "wait" and value.strip().isdecimal():
-            return min(float(value), LONGEST_WAIT)
-    return None
-
-
-def _check_depth(value: Any, most: int, depth: int = 0) -> None:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if depth > most:
-        raise Refusal("INVALID_ARGUMENTS", f"arguments may be nested at most {most} levels deep")
-    for item in inner:
-        _check_depth(item, most, depth + 1)

@@ -6,7 +6,6 @@ key taken for a shared secret, is refused.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from pathlib import Path
@@ -42,7 +41,7 @@ class JwtVerifier:
                 # Single keys are not cached besides the key set: a withdrawn key must stop working.
                 self._published = jwt.PyJWKClient(where, cache_keys=False, lifespan=300, timeout=5)
             else:
-                self._keys = jwt.PyJWKSet.from_dict(json.loads(Path(where).read_text("utf-8")))
+                self._keys = jwt.PyJWKSet.from_json(Path(where).read_text("utf-8"))
         except (OSError, ValueError, jwt.PyJWTError) as error:
             raise ConfigError(f"api.jwt.jwks = {where!r}: cannot be read as a key set: {error}") from None
 
@@ -79,8 +78,6 @@ class JwtVerifier:
             return self._settings.secret
         if self._published is not None:
             return self._published.get_signing_key_from_jwt(token).key
+        assert self._keys is not None  # the settings have a secret or a key set
         wanted = jwt.get_unverified_header(token).get("kid")
-        for key in self._keys.keys if self._keys else ():
-            if key.key_id == wanted or wanted is None:
-                return key.key
-        raise jwt.InvalidKeyError("no published key has this token's key id")
+        return (self._keys.keys[0] if wanted is None else self._keys[wanted]).key

@@ -65,6 +65,13 @@ KINDS: dict[str, Kind] = {
 }
 
 
+# Every route may answer these.
+GENERAL = (
+    *("INVALID_REQUEST", "INVALID_HOST", "INVALID_ORIGIN", "INVALID_CSRF", "UNAUTHORIZED"),
+    *("TOO_MANY_REQUESTS", "UNAVAILABLE", "INTERNAL"),
+)
+
+
 class FieldProblem(BaseModel):
     """One field that is wrong."""
 
@@ -133,17 +140,7 @@ def unavailable() -> Refusal:
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The problems that a route may answer, for its OpenAPI description; the general ones are added to every route."""
     found: dict[int | str, dict[str, Any]] = {}
-    general = (
-        "INVALID_REQUEST",
-        "INVALID_HOST",
-        "INVALID_ORIGIN",
-        "INVALID_CSRF",
-        "UNAUTHORIZED",
-        "TOO_MANY_REQUESTS",
-        "UNAVAILABLE",
-        "INTERNAL",
-    )
-    for code in (*codes, *general):
+    for code in (*codes, *GENERAL):
         kind = KINDS[code]
         entry = found.setdefault(kind.status, {"model": Problem, "description": kind.title, "content": {}})
         examples = entry["content"].setdefault(MEDIA_TYPE, {"examples": {}})["examples"]

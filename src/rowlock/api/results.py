@@ -13,12 +13,11 @@ from contextlib import ExitStack
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import Header, Path, Response
+from fastapi import Header, Response
 from fastapi.responses import StreamingResponse
 
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.routers import api_router
-from rowlock.api.service import Serving, Who
+from rowlock.api.service import JobId, Serving, Who, api_router
 from rowlock.client.results import Content, OutsideOfFolder
 from rowlock.core.errors import ResultsUnavailable
 from rowlock.core.job import Job
@@ -48,7 +47,7 @@ router = api_router(prefix="/api/jobs", tags=["results"])
     },
 )
 async def download_result(
-    job_id: Annotated[str, Path(alias="jobId", max_length=100)],
+    job_id: JobId,
     service: Serving,
     asker: Who,
     range_: Annotated[str | None, Header(alias="Range", max_length=1000)] = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -16,6 +15,7 @@ from rowlock.api.strict_http import StrictProtocol
 from rowlock.client.client import Client
 from rowlock.core.config import ApiSettings
 from rowlock.core.errors import ConfigError, StoreError
+from rowlock.core.hosts import is_loopback
 from rowlock.store import tokens
 from rowlock.worker.lifecycle import signals
 
@@ -111,19 +111,10 @@ def _listen(settings: ApiSettings) -> socket.socket:
 async def check_exposure(client: Client) -> None:
     """Refuse to listen on a non-loopback address while no token exists."""
     settings = client.settings.api
-    if _is_loopback(settings.host) or settings.jwt is not None:
+    if is_loopback(settings.host) or settings.jwt is not None:
         return
     if not await (await client.store()).run(tokens.any_good()):
         raise ConfigError(
             f"--host {settings.host} can be reached from other machines, and there is no token yet; create one:"
             " rowlock tokens create --owner NAME --scope jobs"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -13,13 +13,10 @@ from pydantic import Field
 
 from rowlock.api import cookies
 from rowlock.api.asker import Asker, asker_of
-from rowlock.api.origin import may_come_from
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.routers import api_router
-from rowlock.api.service import Service, Serving, Who
+from rowlock.api.service import Service, Serving, Who, api_router
 from rowlock.api.shapes import Shape
-from rowlock.store import sessions, tokens
-from rowlock.store.owned import EVERYONE
+from rowlock.store import tokens
 from rowlock.store.tokens import Scope
 
 router = api_router(prefix="/api/session", tags=["session"])
@@ -53,15 +50,15 @@ class SessionShape(Shape):
 )
 async def log_in(body: LoginShape, request: Request, response: Response, service: Serving) -> SessionShape:
     """Exchange a login link or a token for a session. The browser keeps it in a cookie that scripts cannot read."""
-    if not may_come_from(request, ()):
+    if not cookies.may_come_from(request, ()):
         raise Refusal("INVALID_ORIGIN", "only a page of this server can log in")
     if not service.authenticator.has_sessions:
         raise Refusal("FORBIDDEN", "the application in which this API is mounted says who asks; log in there")
     secret, seconds = tokens.new_secret(), service.settings.session_seconds
     if body.once is not None and body.token is None:
-        opened, wrong = sessions.open_session(body.once, secret, seconds), "this login link is unknown, used or too old"
+        opened, wrong = tokens.open_session(body.once, secret, seconds), "this login link is unknown, used or too old"
     elif body.token is not None and body.once is None:
-        opened, wrong = sessions.open_session_from(body.token, secret, seconds), "this token is not valid"
+        opened, wrong = tokens.open_session_from(body.token, secret, seconds), "this token is not valid"
     else:
         raise Refusal("INVALID_REQUEST", "send either `once` or `token`")
     session = await service.run(opened)
@@ -94,7 +91,7 @@ def _shown(service: Service, asker: Asker) -> SessionShape:
     if asker.good_until is not None:
         expires_at = datetime.fromtimestamp(asker.good_until, UTC)
     return SessionShape(
-        owner=None if asker.owner is EVERYONE else str(asker.owner),
+        owner=asker.owner_name,
         scope=asker.scope,
         may_change=asker.may_change,
         zone=service.settings.zone,

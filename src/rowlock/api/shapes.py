@@ -1,4 +1,4 @@
-"""The JSON objects of the API: field names and status words, made from jobs and events."""
+"""The JSON objects of the API, made from jobs and events: field names, status words, cursors of pages."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic.alias_generators import to_camel
 
 from rowlock.api.problems import Refusal
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import FINAL, State
+from rowlock.store.changes import Change
 from rowlock.store.events import Event
 from rowlock.store.explain import Explanation
 from rowlock.store.ids import valid_id
@@ -43,39 +45,61 @@ STATUS = {
     State.CANCELLED: Status.CANCELLED,
 }
 
-
-END_TYPES = {
-    State.SUCCEEDED: "job.completed",
-    State.DEAD: "job.failed",
-    State.CANCELLED: "job.cancelled",
-}
+END_TYPES = {State.SUCCEEDED: "job.completed", State.DEAD: "job.failed", State.CANCELLED: "job.cancelled"}
 
 
 class Shape(BaseModel):
     """Base class: field names are camelCase in JSON."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", from_attributes=True)
+
+    @classmethod
+    def of(cls, record: object, zone: ZoneInfo) -> Self:
+        """A record of the library as the API shows it, with times in this zone. A field whose attribute has another
+        name there says so by its `validation_alias`."""
+        return cls.model_validate(record, context=zone)
+
+
+def _in_zone(moment: datetime, info: ValidationInfo) -> datetime:
+    return moment.astimezone(info.context)
+
+
+def _sendable(value: Any) -> Any:
+    """A result that can be sent as UTF-8: JSON may contain a lone surrogate, UTF-8 cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    return value
+
+
+Moment = Annotated[datetime, AfterValidator(_in_zone)]
+StatusOf = Annotated[Status, BeforeValidator(STATUS.__getitem__), Field(validation_alias="state")]
 
 
 class JobShape(Shape):
     """One job."""
 
-    job_id: str = Field(examples=["01a1e816-66e9-7021-9c64-716195c1e13d"])
-    job_type: str = Field(examples=["export"], description="The name of its task")
-    status: Status
-    done: bool = Field(description="Whether the job has ended: it changes no more unless it is retried")
-    progress: int = Field(ge=0, le=100, description="Percent")
+    job_id: str = Field(validation_alias="id", examples=["01a1e816-66e9-7021-9c64-716195c1e13d"])
+    job_type: str = Field(validation_alias="task", examples=["export"], description="The name of its task")
+    status: StatusOf
+    done: bool = Field(
+        validation_alias="final", description="Whether the job has ended: it changes no more unless it is retried"
+    )
+    progress: Annotated[int, BeforeValidator(lambda told: told or 0)] = Field(ge=0, le=100, description="Percent")
     phase: str | None = None
     message: str | None = None
-    result: Any = Field(default=None, description="What the task returned, if it was small enough to store as JSON")
+    result: Annotated[Any, BeforeValidator(_sendable)] = Field(
+        default=None, description="What the task returned, if it was small enough to store as JSON"
+    )
     result_uri: str | None = Field(default=None, description="The file that it made, below the results folder")
-    checksum: str | None = Field(default=None, examples=["sha256:9f86d0…"])
+    checksum: str | None = Field(default=None, validation_alias="result_checksum", examples=["sha256:9f86d0…"])
     error_code: str | None = None
     error_message: str | None = None
     attempt: int
-    created_at: datetime
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
+    created_at: Moment
+    started_at: Moment | None = None
+    ended_at: Moment | None = Field(default=None, validation_alias="finished_at")
 
 
 class JobPage(Shape):
@@ -118,12 +142,12 @@ class CancelShape(Shape):
 
 
 class AttemptShape(Shape):
-    """One attempt that did not succeed."""
+    """One attempt that did not succeed."""  # without the name of the worker's machine
 
     attempt: int
     outcome: str = Field(examples=["failed"])
-    started_at: datetime | None
-    ended_at: datetime
+    started_at: Moment | None
+    ended_at: Moment = Field(validation_alias="finished_at")
     error_code: str | None
     error_message: str | None
 
@@ -147,45 +171,11 @@ class ExplainShape(Shape):
     """Why a job is not running."""
 
     job_id: str
-    status: Status
+    status: StatusOf
     reason: str = Field(examples=["time"])
     text: str
     also: list[str]
-    waits_until: datetime | None
-
-
-def job_shape(job: Job, zone: ZoneInfo) -> JobShape:
-    """A job as the API shows it."""
-    return JobShape(
-        job_id=job.id,
-        job_type=job.task,
-        status=STATUS[job.state],
-        done=job.state in FINAL,
-        progress=100 if job.state is State.SUCCEEDED else job.progress or 0,
-        phase=job.phase,
-        message=job.message,
-        result=_sendable(job.result),
-        result_uri=job.result_uri,
-        checksum=job.result_checksum,
-        error_code=job.error_code,
-        error_message=job.error_message,
-        attempt=job.attempt,
-        created_at=job.created_at.astimezone(zone),
-        started_at=_local(job.started_at, zone),
-        ended_at=_local(job.finished_at, zone),
-    )
-
-
-def attempt_shape(attempt: Attempt, zone: ZoneInfo) -> AttemptShape:
-    """An attempt as the API shows it: without the name of the worker's machine."""
-    return AttemptShape(
-        attempt=attempt.attempt,
-        outcome=attempt.outcome,
-        started_at=_local(attempt.started_at, zone),
-        ended_at=attempt.finished_at.astimezone(zone),
-        error_code=attempt.error_code,
-        error_message=attempt.error_message,
-    )
+    waits_until: Moment | None
 
 
 def delivery_shape(job: Job, attempts: Sequence[Attempt], zone: ZoneInfo) -> DeliveryShape:
@@ -197,59 +187,53 @@ def delivery_shape(job: Job, attempts: Sequence[Attempt], zone: ZoneInfo) -> Del
         attempt=job.attempt,
         next_attempt_at=None if job.final or job.state is State.RUNNING else job.run_after.astimezone(zone),
         created_at=job.created_at.astimezone(zone),
-        ended_at=_local(job.finished_at, zone),
+        ended_at=job.finished_at and job.finished_at.astimezone(zone),
         error_code=job.error_code,
         error_message=job.error_message,
-        attempts=[attempt_shape(attempt, zone) for attempt in attempts],
+        attempts=[AttemptShape.of(attempt, zone) for attempt in attempts],
     )
 
 
 def explain_shape(found: Explanation, zone: ZoneInfo) -> ExplainShape:
     """An explanation as the API shows it: without ids of other jobs and names of workers."""
-    return ExplainShape(
-        job_id=found.job_id,
-        status=STATUS[found.state],
-        reason=found.reason,
-        text=found.text.replace(f"Worker {found.held_by} has", "A worker has"),
-        also=list(found.also),
-        waits_until=_local(found.waits_until, zone),
-    )
+    text = found.text.replace(f"Worker {found.held_by} has", "A worker has")
+    return ExplainShape.of(replace(found, text=text), zone)
 
 
 def event_data(event: Event, zone: ZoneInfo) -> dict[str, Any]:
     """An event as clients get it."""
-    return {
-        "type": event.type,
-        "jobId": event.job_id,
-        "jobType": event.task,
-        "status": STATUS[event.state],
-        "done": event.state in FINAL,
-        "attempt": event.attempt,
-        "progress": 100 if event.state is State.SUCCEEDED else event.progress or 0,
-        "phase": event.phase,
-        "message": event.message,
-        "resultUri": event.result_uri,
-        "checksum": event.result_checksum,
-        "errorCode": event.error_code,
-        "errorMessage": event.error_message,
-        "at": event.at.astimezone(zone).isoformat(),
-    }
+    return _told(event, event.type, event.job_id, event.at, zone)
 
 
 def end_data(job: Job, zone: ZoneInfo) -> dict[str, Any]:
     """The last event of a job that has ended, rebuilt from the job itself."""
-    ended = job.finished_at or job.updated_at
-    details = (job.progress, job.phase, job.message, job.result_uri, job.result_checksum)
-    errors = (job.error_code, job.error_message)
-    event = Event(
-        0, job.id, job.owner or "", END_TYPES[job.state], job.task, job.state, job.attempt, *details, *errors, ended
-    )
-    return event_data(event, zone)
+    return _told(job, END_TYPES[job.state], job.id, job.finished_at or job.updated_at, zone)
 
 
-def states_of(wanted: Status | None) -> tuple[State, ...]:
-    """The stored states that a status word stands for."""
-    return () if wanted is None else tuple(state for state, word in STATUS.items() if word is wanted)
+def _told(about: Event | Job, kind: str, job_id: str, at: datetime, zone: ZoneInfo) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "jobId": job_id,
+        "jobType": about.task,
+        **standing(about),
+        "phase": about.phase,
+        "message": about.message,
+        "resultUri": about.result_uri,
+        "checksum": about.result_checksum,
+        "errorCode": about.error_code,
+        "errorMessage": about.error_message,
+        "at": at.astimezone(zone).isoformat(),
+    }
+
+
+def standing(job: Event | Job | Change) -> dict[str, Any]:
+    """How a job stands, as every message about it has it."""
+    return {
+        "status": STATUS[job.state],
+        "done": job.state in FINAL,
+        "attempt": job.attempt,
+        "progress": job.progress or 0,  # a success is stored with 100
+    }
 
 
 def cursor_of(job_id: str) -> str:
@@ -269,14 +253,6 @@ def read_cursor(text: str) -> str:
     return job_id
 
 
-def _sendable(value: Any) -> Any:
-    """A result that can be sent as UTF-8: JSON may contain a lone surrogate, UTF-8 cannot."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
-    return value
-
-
-def _local(moment: datetime | None, zone: ZoneInfo) -> datetime | None:
-    return None if moment is None else moment.astimezone(zone)
+def states_of(wanted: Status | None) -> tuple[State, ...]:
+    """The stored states that a status word stands for."""
+    return () if wanted is None else tuple(state for state, word in STATUS.items() if word is wanted)

@@ -40,8 +40,7 @@ class StrictProtocol(H11Protocol):
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         self.conn = StrictConnection(h11.SERVER, config.h11_max_incomplete_event_size)
-        self._late: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # for a head that is late, and for a client that has stalled
 
     # uvicorn only limits the time between two requests. A client that connects and sends nothing, or half of a head,
     # could keep its connection for ever. This timer, which received data does not extend, closes it.
@@ -57,50 +56,45 @@ class StrictProtocol(H11Protocol):
         if self.conn.their_state is h11.IDLE:
             self._await_head()
         else:
-            self._forget_head()
+            self._forget("head")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
-        self._forget_head()
-        self._forget_stall()
+        self._forget("head")
+        self._forget("stall")
         super().connection_lost(exc)
 
-    # A client that does not read what it has asked for, as a stream of events, would be waited for without end.
+    # Without this timer, the server would wait for ever for a client that does not read its answer, such as an event
+    # stream.
 
     def pause_writing(self) -> None:
-        """The client takes less than it is sent."""
+        """The client reads more slowly than it is sent."""
         super().pause_writing()
         self._watch(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        self._forget_stall()
+        self._forget("stall")
         super().resume_writing()
 
     def _watch(self, waiting: int) -> None:
-        self._stalled = self.loop.call_later(self.config.timeout_keep_alive, self._check, waiting)
+        self._timers["stall"] = self.loop.call_later(self.config.timeout_keep_alive, self._check, waiting)
 
     def _check(self, waiting: int) -> None:
-        """End the connection of a client that has taken nothing meanwhile; a slow one is left alone."""
+        """Abort the connection if the client has read nothing since the last check; a slow client is left alone."""
         now = self.transport.get_write_buffer_size()
         if now >= waiting:
             self.transport.abort()  # not close, which would wait until everything is sent
         else:
             self._watch(now)
 
-    def _forget_stall(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-
     def _await_head(self) -> None:
-        if self._late is None:
-            self._late = self.loop.call_later(self.config.timeout_keep_alive, self.transport.close)
+        if "head" not in self._timers:
+            self._timers["head"] = self.loop.call_later(self.config.timeout_keep_alive, self.transport.close)
 
-    def _forget_head(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _forget(self, timer: str) -> None:
+        if (found := self._timers.pop(timer, None)) is not None:
+            found.cancel()
 
 
 def acceptable(head: bytes) -> bool:

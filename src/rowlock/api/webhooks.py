@@ -6,14 +6,9 @@ makes no events and counts towards no limit. Its attempts are shown with the job
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Path
-
 from rowlock.api import shapes
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.routers import api_router
-from rowlock.api.service import Service, Serving, Who
+from rowlock.api.service import JobId, Service, Serving, Who, api_router
 from rowlock.api.shapes import DeliveryShape
 from rowlock.core.config import WebhookSettings
 from rowlock.core.policy import exponential
@@ -29,9 +24,7 @@ router = api_router(prefix="/api/jobs", tags=["webhooks"])
 
 
 @router.get("/{jobId}/deliveries", response_model=list[DeliveryShape], responses=documented("JOB_NOT_FOUND"))
-async def list_deliveries(
-    job_id: Annotated[str, Path(alias="jobId", max_length=100)], service: Serving, asker: Who
-) -> list[DeliveryShape]:
+async def list_deliveries(job_id: JobId, service: Serving, asker: Who) -> list[DeliveryShape]:
     """The deliveries of a job's webhook and their failed attempts, oldest first: one for each end of the job."""
     job = await service.job_of(asker, job_id)
     found = []

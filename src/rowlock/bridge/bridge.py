@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
+from rowlock.bridge.claimer import BridgeClaimer
 from rowlock.bridge.listener import Listener
 from rowlock.bridge.messages import CANCELS, PROGRESS, REQUESTS, RESULTS
-from rowlock.bridge.meter import BridgeMeter
+from rowlock.bridge.numbers import BridgeMeter
 from rowlock.bridge.publisher import Publisher
 from rowlock.bridge.streams import REFUSED, TROUBLE, Streams
 from rowlock.bridge.trouble import Trouble
@@ -22,13 +23,14 @@ from rowlock.client.client import Client
 from rowlock.core.config import change_worker
 from rowlock.core.errors import ConfigError, StoreError
 from rowlock.core.job import Claimed
-from rowlock.store import jobs, leases, outbox, retention, workers
+from rowlock.core.policy import Transition
+from rowlock.signals.watchers import Watcher
+from rowlock.store import cancels, outbox, partitions, workers
 from rowlock.store import tasks as stored_tasks
 from rowlock.store.engines.engine import Store, Wakeups
-from rowlock.worker.claimer import Claimer
 from rowlock.worker.heartbeat import boottime
-from rowlock.worker.lifecycle import metrics_shown, signals
 from rowlock.worker.loops import Loops
+from rowlock.worker.planner import Planner
 from rowlock.worker.registration import Registration, worker_id
 from rowlock.worker.result_files import ResultTidy
 from rowlock.worker.sweeper import Sweeper
@@ -41,6 +43,15 @@ CANCEL_SECONDS = 1.0
 TRIM_SECONDS = 60.0
 CANCELS_SECONDS = 86_400.0  # how long a cancel message stays in its stream
 ROUND_SECONDS = 10.0  # how long a stopping bridge waits for a round that is under way
+
+
+class BridgeLog(Watcher):
+    """What a bridge logs of its jobs."""
+
+    def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
+        """Leases of workers behind Redis ran out, and this bridge has ended them."""
+        for job, transition in lost:
+            log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state)
 
 
 class Bridge:
@@ -78,15 +89,13 @@ class Bridge:
         self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
         self._wire(store, trouble)
         try:
-            self._wakeups = await store.listen(self._woken) if self._worker.wakeups else None
-            self._registration = Registration(
-                self._worker, self.id, self._wakeups.address if self._wakeups else None, self._tasks, 0
-            )
-            self._claimer = self._new_claimer(store)
+            if self._worker.wakeups:
+                self._wakeups = await store.listen(self._woken)
+                self._registration.wake_address = self._wakeups.address
             await self._registration.write(store)
             await store.run(stored_tasks.declare(self.app.registry.stored()))
             await self.app.sources.declare(self.app.settings.sources)
-            await retention.first_partitions(store, self.app.keep)
+            await partitions.first_partitions(store, self.app.keep)
         except BaseException:
             await self._close()
             raise
@@ -96,21 +105,14 @@ class Bridge:
         self._loops = Loops(store.outage)
         self._trouble = trouble
         self.publisher = Publisher(self.app, store, self.streams, trouble, self.id)
+        settings = self.app.settings.redis
         self.listener = Listener(self.app, store, self.streams, Trouble(self.streams.place), self._heard)
-        self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._reclaimed)
-
-    def _new_claimer(self, store: Store) -> Claimer:
-        return Claimer(
-            store,
-            self._worker,
-            self.publisher,
-            self._registration,
-            prompt=sorted(self._tasks),
-            slow=[],
-            can_be_woken=self._wakeups is not None,
-            idle_round=lambda: None,
-            claims=self.publisher,
+        self._registration, watcher = Registration(self._worker, self.id, self._tasks, 0), BridgeLog()
+        self._planner = Planner(self._worker, prompt=sorted(self._tasks), slow=[], parallel=store.writers > 1)
+        self._claimer = BridgeClaimer(
+            store, self.publisher, self._planner, self._registration, watcher, settings.takeover_seconds
         )
+        self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._planner, watcher)
 
     def _begin(self) -> None:
         self._started = True
@@ -131,10 +133,7 @@ class Bridge:
 
     def _keep_house(self) -> None:
         """What every worker does beside its jobs: perhaps no other process of this app does."""
-        self._loops.start("sweep", self.sweeper.round)
-        self._loops.start("tidy", self.sweeper.tidy)
-        self._loops.start("sum up", self.sweeper.count)
-        self._loops.start("forget", self.sweeper.forget_workers)
+        self.sweeper.start(self._loops)
         results = ResultTidy(self._store, self.app.results, abandoned_seconds=10 * self._worker.lease_seconds)
         self._loops.start("results", results.round)
 
@@ -145,35 +144,30 @@ class Bridge:
         await self._loops.join()
 
     def _woken(self, what: str) -> None:
-        if self._started and what == "work":
-            self._claimer.woken()
+        if what == "work":
+            self._planner.woken()
 
     def _heard(self, ended: Sequence[Claimed], answered: int) -> None:
         """Progress or results were stored: more requests may be published, and the sources of ended jobs have room."""
         self.publisher.unread = max(0, self.publisher.unread - answered)
         self.publisher.answered(ended)
         for source in {job.source for job in ended if job.source is not None}:
-            self._claimer.freed(source)
-        self._claimer.settled()
-
-    def _reclaimed(self, lost: list[leases.Reclaimed]) -> None:
-        for job, transition in lost:
-            log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state)
-        self._claimer.woken()
+            self._planner.freed(source)
+        self._planner.settled()
 
     async def _count(self) -> float:
         before = self.publisher.free
         delay = await self.publisher.count()
         if self.publisher.free > before:
-            self._claimer.settled()
+            self._planner.settled()
         return delay
 
     async def _say_alive(self) -> float:
         lease = self._worker.lease_seconds
         try:
-            if not await self._store.run(workers.seen(self.id, self.publisher.unread, lease)):
+            if not (await self._store.run(workers.seen(self.id, self.publisher.unread, lease))).there:
                 await self._registration.write(self._store)
-                self._claimer.forgotten()
+                self._planner.forgotten()
         except StoreError:
             self.in_touch_since = float("inf")
             raise
@@ -183,7 +177,7 @@ class Bridge:
     async def _cancel(self) -> float:
         """Carry out cancels that only set the flag on the job: workers behind Redis do not see that flag."""
         if asked := await self._store.run(outbox.cancel_asked(BATCH)):
-            await self._store.run(jobs.cancel(asked, self.app.keep))
+            await self._store.run(cancels.cancel(asked, self.app.keep))
         return CANCEL_SECONDS
 
     async def _trim(self) -> float:
@@ -203,7 +197,7 @@ class Bridge:
         if not self._started:
             return
         self._started = False
-        self._claimer.close()
+        self._planner.close()
         await self._loops.finish("claim", timeout=ROUND_SECONDS)
         # The loop ends before the last round: two rounds at once would send the same requests, and one of them would
         # forget requests that the other has not sent.
@@ -222,28 +216,7 @@ class Bridge:
         if self._meter.samples in self.app.meters:
             self.app.meters.remove(self._meter.samples)
         await self._loops.stop_all()
-        try:
-            await self._registration.remove(self._store)
-        except (StoreError, AttributeError) as error:
-            log.warning("could not remove this bridge from the list of workers: %s", error)
+        await self._registration.sign_off(self._store)
         if self._wakeups is not None:
             await self._wakeups.close()
         await self.streams.close()
-
-
-@asynccontextmanager
-async def bridging(app: Client) -> AsyncIterator[Bridge]:
-    """Run a bridge while the block runs."""
-    bridge = Bridge(app)
-    await bridge.start()
-    try:
-        yield bridge
-    finally:
-        await bridge.stop()
-
-
-async def run_bridge(app: Client) -> None:
-    """Run a bridge until a stop signal."""
-    with signals() as stopper, metrics_shown(app):
-        async with bridging(app) as bridge:
-            await stopper.run(bridge.join())

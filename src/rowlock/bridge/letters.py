@@ -12,7 +12,8 @@ from rowlock.bridge.streams import Streams, place_of
 from rowlock.client.client import Client
 from rowlock.core.errors import NotAllowed
 from rowlock.core.states import State
-from rowlock.store import outbox, reads
+from rowlock.store import audit, outbox, reads
+from rowlock.store.audit import Actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +41,21 @@ async def letter(streams: Streams, entry: str) -> Letter | None:
     return _letter(rows[0][0].decode(), rows[0][1]) if rows else None
 
 
-async def drop(streams: Streams, entry: str) -> bool:
-    """Delete a dead letter; False if it does not exist."""
-    return bool(await streams.redis.xdel(streams.key(DEAD_LETTERS), entry))
+async def drop(app: Client, streams: Streams, found: Letter, actor: Actor) -> None:
+    """Delete a dead letter. The letter is in Redis and the audit in the database, so no transaction has both: the
+    entry is committed first. A failure in between leaves an entry and a letter that is still listed and can be dropped
+    again, and never a letter that is gone and nobody knows why."""
+    await app.perform(audit.write_alone(actor, "deadletters.drop", found.id, _details(found)))
+    await _delete(streams, found)
 
 
-async def republish(app: Client, streams: Streams, found: Letter) -> None:
-    """Publish the job of a dead letter again, as a new attempt with the old jobId, and delete the letter."""
+async def republish(app: Client, streams: Streams, found: Letter, actor: Actor) -> None:
+    """Publish the job of a dead letter again, as a new attempt with the old jobId, and delete the letter. The job's
+    change and its entry in the audit are one transaction, and the letter is deleted after it: a failure in between
+    leaves a letter that can be republished or dropped again."""
     if found.job_id is None:
         raise NotAllowed(f"dead letter {found.id} names no job ({found.reason}), so no job can be published again")
-    store = await app.store()
-    job = await store.run(reads.get(found.job_id))
+    job = await app.perform(reads.get(found.job_id))
     if job is None:
         raise NotAllowed(f"dead letter {found.id} names job {found.job_id}, but there is no such job")
     task = app.registry.elsewhere().get(job.task)
@@ -58,11 +63,21 @@ async def republish(app: Client, streams: Streams, found: Letter) -> None:
         raise NotAllowed(f"job {job.id} is of task {job.task!r}, which has no runs_on='redis' in this app")
     if job.state is State.SUCCEEDED:
         raise NotAllowed(f"job {job.id} has succeeded and is not run again")
-    if job.final:
-        await app.retry(job.id)
-    else:
-        await store.run(outbox.give_up(job.id, app.keep))  # a queued job is published in any case
-    await drop(streams, found.id)
+    async with app.transaction() as transaction:
+        if job.final:
+            await app.retry(job.id)
+        else:
+            await transaction.run(outbox.give_up(job.id, app.keep))  # a queued job is published in any case
+        await transaction.run(audit.write_alone(actor, "deadletters.republish", found.id, _details(found)))
+    await _delete(streams, found)
+
+
+async def _delete(streams: Streams, found: Letter) -> None:
+    await streams.redis.xdel(streams.key(DEAD_LETTERS), found.id)
+
+
+def _details(found: Letter) -> dict[str, str | None]:
+    return {"job_id": found.job_id, "reason": found.reason}
 
 
 def _letter(entry: str, fields: dict[bytes, bytes]) -> Letter:

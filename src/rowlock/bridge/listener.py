@@ -17,13 +17,13 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from rowlock.bridge.messages import PROGRESS, RESULTS, dead_letter
 from rowlock.bridge.streams import TROUBLE, Entry, Streams, missing_group
 from rowlock.bridge.trouble import Trouble
-from rowlock.bridge.verdicts import Ignored, Refused
+from rowlock.bridge.verdicts import Ignored, Refused, Unchecked
 from rowlock.bridge.writer import Judged, Told, Writer
 from rowlock.client.client import Client
 from rowlock.store import aside
@@ -34,6 +34,7 @@ log = logging.getLogger("rowlock.bridge")
 BATCH = 1000  # as the settler of a worker
 MOST_DELIVERIES = 5  # of a message that was never acknowledged, before it is handled alone
 MOST_DEATHS = 3  # of bridges that handled a message alone
+BEGINNING = {PROGRESS: "0", RESULTS: "0"}
 LONGEST_SECONDS = 3600.0  # of one round: after that others may take over, for this one may hang
 
 
@@ -44,7 +45,8 @@ class Listener:
         self._streams, self._trouble = streams, trouble
         self._writer = Writer(app, store, told)
         self._takeover_seconds = app.settings.redis.takeover_seconds
-        self._again = True  # first read entries that an error left unacknowledged
+        # First read entries that an error left unacknowledged: how far, by stream; None when all are read.
+        self._again: Mapping[str, str] | None = BEGINNING
         self._ahead: asyncio.Task[list[Entry]] | None = None  # a read that was begun while a batch is written
         self._reads_ahead = True
         self._take_over_at = self._began = time.monotonic()
@@ -81,7 +83,7 @@ class Listener:
 
     async def _start_over(self) -> None:
         """Read everything again that is not acknowledged, also what was read ahead: its order must be kept."""
-        self._again = True
+        self._again = BEGINNING
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             ahead.cancel()
@@ -98,22 +100,19 @@ class Listener:
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             return await ahead
-        if self._again:
-            entries = await self._streams.read(BATCH, again=True)
-            self._again = bool(entries)
-            if entries:
+        if self._again is not None:
+            if entries := await self._streams.read(BATCH, self._again):
+                self._again = {**self._again, **{entry.stream: entry.id for entry in entries}}
                 return entries
+            self._again = None
         if time.monotonic() >= self._take_over_at:
             if entries := await self._take_over():
                 return entries
             self._take_over_at = time.monotonic() + self._takeover_seconds / 2 * random.uniform(0.8, 1.0)
-        return await self._read_new()
-
-    async def _read_new(self) -> list[Entry]:
-        return await self._streams.read(BATCH, again=False)
+        return await self._streams.read(BATCH)
 
     async def _take_over(self) -> list[Entry]:
-        """Take over entries of bridges that died. Those that were delivered often are handled here, each alone."""
+        """Take over entries of bridges that died. Entries that were delivered often are handled here, each alone."""
         taken: list[Entry] = []
         for name in (PROGRESS, RESULTS):
             found = await self._streams.take_over(name, self._takeover_seconds, BATCH)
@@ -138,7 +137,7 @@ class Listener:
 
     def _at_hand(self) -> list[Entry]:
         """What this bridge has read and not acknowledged. Redis may believe that it has more: the answer to a read may
-        have been lost. That is left to whoever takes it over."""
+        have been lost. Another bridge will take such entries over."""
         ahead = self._ahead
         read = ahead.done() and not ahead.cancelled() and ahead.exception() is None if ahead is not None else False
         return [*self._hand, *(ahead.result() if ahead is not None and read else ())]
@@ -149,9 +148,9 @@ class Listener:
         """Store a batch and acknowledge it; while it is full, the next one is read meanwhile. If the database refuses
         it, store each entry alone to find the bad one."""
         take_over = time.monotonic() >= self._take_over_at
-        if self._reads_ahead and len(entries) >= BATCH and not (self._again or take_over):
+        if self._reads_ahead and len(entries) >= BATCH and not (self._again is not None or take_over):
             # More entries wait. After a smaller batch nothing is read ahead: it would be a batch of a few entries.
-            self._ahead = asyncio.get_running_loop().create_task(self._read_new())
+            self._ahead = asyncio.get_running_loop().create_task(self._streams.read(BATCH))
         try:
             await self._done(await self._writer.write(entries))
             return
@@ -186,7 +185,14 @@ class Listener:
     # --- what is done
 
     async def _done(self, judged: Sequence[Judged]) -> None:
-        """Acknowledge entries whose effect is committed, and write refused ones to the stream of dead letters."""
+        """Acknowledge entries whose effect is committed, and write refused ones to the stream of dead letters. Entries
+        whose file could not be read stay unacknowledged: this bridge or another takes them over after a while."""
+        if unchecked := [one for _, one in judged if isinstance(one, Unchecked)]:
+            again = f"trying again after {self._takeover_seconds:g} s"
+            log.warning(
+                "%d results wait for files that cannot be read (%s); %s", len(unchecked), unchecked[0].error, again
+            )
+        judged = [each for each in judged if not isinstance(each.verdict, Unchecked)]
         if not judged:
             return
         counts: Counter[str] = Counter()

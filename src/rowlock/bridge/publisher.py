@@ -2,7 +2,7 @@
 
 One transaction claims the job and writes a row to the outbox; then the request is appended to the stream; then the row
 is marked as sent, unless an answer has removed it by then. If a bridge dies in between, another one sends the unmarked
-row: a request reaches the stream at least once.
+row: a request reaches the stream at least once. Requests that were sent and will get no answer are sent again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from rowlock.bridge.messages import CANCELS, REQUESTS, request
@@ -21,14 +21,11 @@ from rowlock.bridge.trouble import Trouble
 from rowlock.client.client import Client
 from rowlock.core.error_text import clean
 from rowlock.core.job import Claimed, Settlement
-from rowlock.core.lanes import Lane
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import decide
 from rowlock.core.remote import OUTPUT_NAME, REPLAYS, folder_name, output_name
-from rowlock.core.seen_sources import Head, Taken
 from rowlock.store import batches, outbox, remote
 from rowlock.store.engines.engine import Store
-from rowlock.store.engines.operation import Operation
 
 log = logging.getLogger("rowlock.bridge")
 
@@ -49,17 +46,16 @@ class Publisher:
         self.id, self.waiting, self.unsettled = bridge, 0, 0
         self.unread = 0
         self.arrived = asyncio.Event()
-        self.cancelled = asyncio.Event()
         requests = {name: task.options.request for name, task in app.registry.elsewhere().items()}
         # Of each task, what its requests carry and the name of its result file.
         self._wanted = {name: (wanted, output_name(wanted or REPLAYS)) for name, wanted in requests.items()}
         self._fresh: list[Claimed] = []  # claimed by this bridge and not yet in the stream
         self._fresh_since = 0.0  # when the oldest of them was claimed
-        self._created: dict[str, datetime] = {}  # when they were created, as far as the claim told it
+        self.created: dict[str, datetime] = {}  # when they were created, as far as the claim told it
         self._sent: dict[str, tuple[str, str]] = {}  # in the stream and not yet marked: token and entry of each job
         self._mark_at = 0.0
         self._look_at = 0.0
-        self._quiet_after = 0
+        self._quiet_after = 0  # the row after which the next look for requests without an answer begins
 
     # --- what the claimer sees
 
@@ -68,23 +64,13 @@ class Publisher:
         """How many more requests may be published before workers answer some."""
         return max(0, self._settings.unread - self.unread)
 
-    def take(self, claimed: list[Claimed], sent: float) -> None:
+    def start(self, claimed: list[Claimed], sent: float) -> None:
         """Accept claimed jobs, whose outbox rows are committed: `round` sends them."""
         self.unread += len(claimed)
         if not self._fresh:
             self._fresh_since = time.monotonic()
         self._fresh += claimed
         self.arrived.set()
-
-    def plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]:
-        """Claim jobs without a source."""
-        return outbox.publish(token, lanes, n, self._settings.takeover_seconds, self._created)
-
-    def sourced(
-        self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
-    ) -> Operation[Taken]:
-        """Claim jobs of these sources, and of the lanes without a source in their turn."""
-        return outbox.publish_sourced(token, heads, order, plain, n, self._settings.takeover_seconds)
 
     # --- sending
 
@@ -94,9 +80,8 @@ class Publisher:
             while self._fresh:
                 await self._send_fresh()
             await self._mark_in_time()
-            if time.monotonic() < self._look_at and not self.cancelled.is_set():
+            if time.monotonic() < self._look_at:
                 return self._until(self._look_at)
-            self.cancelled.clear()
             full = await self._send_left()
             self._trouble.worked()
         except TROUBLE as error:
@@ -115,7 +100,7 @@ class Publisher:
 
     async def _send_fresh(self) -> None:
         batch = self._fresh[:BATCH]
-        created = [self._created.get(job.id) for job in batch]
+        created = [self.created.get(job.id) for job in batch]
         if None in created or time.monotonic() - self._fresh_since > FRESH_SECONDS:
             outgoing = await self._store.run(outbox.still_wanted(batch))
         else:
@@ -123,7 +108,7 @@ class Publisher:
         await self._send(outgoing)
         del self._fresh[: len(batch)]
         for job in batch:
-            self._created.pop(job.id, None)
+            self.created.pop(job.id, None)
         await self._mark_in_time()
 
     async def _send_left(self) -> bool:
@@ -164,7 +149,7 @@ class Publisher:
     async def _add(self, outgoing: Sequence[outbox.Outgoing]) -> None:
         if not outgoing:
             return
-        entries = await self._streams.add_many(REQUESTS, self._requests(outgoing))
+        entries = await self._streams.add_many(REQUESTS, list(self._requests(outgoing)))
         if not self._sent:
             self._mark_at = time.monotonic() + min(MARK_SECONDS, self._settings.takeover_seconds / 4)
         self._sent |= {out.job.id: (out.job.token, entry) for out, entry in zip(outgoing, entries, strict=True)}
@@ -178,15 +163,12 @@ class Publisher:
         if job.batch_id is not None:
             await batches.end_after_commit(self._store, {job.batch_id})
 
-    def _requests(self, outgoing: Sequence[outbox.Outgoing]) -> list[dict[str, str]]:
+    def _requests(self, outgoing: Sequence[outbox.Outgoing]) -> Iterator[dict[str, str]]:
         root = os.path.realpath(self._app.result_folder.path)
-        return [self._request(out, root) for out in outgoing]
-
-    def _request(self, out: outbox.Outgoing, root: str) -> dict[str, str]:
-        wanted, name = self._wanted.get(out.job.task, (None, OUTPUT_NAME))
-        folder = folder_name(out.job.attempt, out.job.token)
-        path = None if name is None else os.path.join(root, out.job.id, folder, name)
-        return request(out.job, out.created_at, path, wanted)
+        for job, created_at in outgoing:
+            wanted, name = self._wanted.get(job.task, (None, OUTPUT_NAME))
+            path = None if name is None else os.path.join(root, job.id, folder_name(job.attempt, job.token), name)
+            yield request(job, created_at, path, wanted)
 
     def answered(self, jobs: Iterable[Claimed]) -> None:
         """Results of these jobs are stored, and their outbox rows are gone: they need no mark."""
@@ -195,7 +177,7 @@ class Publisher:
                 del self._sent[job.id]
 
     async def _mark_in_time(self) -> None:
-        """Mark requests some time after they were sent: those that were answered by then are saved the mark. If this
+        """Mark requests as sent, but only after a second: a request that was answered by then needs no mark. If this
         bridge dies before, they are sent once more."""
         if self._sent and time.monotonic() >= self._mark_at:
             await self._mark()
@@ -211,13 +193,15 @@ class Publisher:
                 del self._sent[job_id]
         self._mark_at = time.monotonic() + min(MARK_SECONDS, self._settings.takeover_seconds / 4)
 
-    # --- counting, and looking after what was sent
+    # --- counting
 
     async def count(self) -> float:
         """Read from the database how many requests are unanswered, as other bridges publish and listen as well."""
         pending = len(self._fresh)
         self.unread = max(await self._store.run(outbox.unread()), pending)
         return COUNT_SECONDS if self.unread else IDLE_SECONDS
+
+    # --- requests without an answer
 
     async def look_after(self) -> float:
         """Send requests again that will get no answer: those that Redis has lost, and those that a worker acknowledged
@@ -235,7 +219,7 @@ class Publisher:
         if again:
             log.warning("%d requests are sent again: Redis lost them, or workers did not answer them", len(again))
             await self._store.run(outbox.send_again(again))
-            self._look_at = 0.0
+            self._look_at = 0.0  # `round` sends them now
             self.arrived.set()
         return 0.0 if self._quiet_after else max(0.5, min(5.0, self._settings.takeover_seconds / 3))
 
@@ -245,21 +229,16 @@ class Publisher:
         groups = await self._streams.groups(REQUESTS)
         again = []
         for row, is_there in zip(waiting, there, strict=True):
-            silent = row.age > self._settings.lease_seconds
+            place, silent = place_of(row.entry), row.age > self._settings.lease_seconds
             if not is_there:  # Redis lost it in a restart, or it was trimmed or deleted
-                if place_of(row.entry) > last or silent:
-                    again.append(row.id)
-                continue
-            if silent and await self._acknowledged(
-                row.entry, [g.name for g in groups if _has_read(g.last_delivered, row.entry)]
-            ):
+                lost = silent or place > last
+            else:
+                have_read = [group.name for group in groups if place_of(group.last_delivered) >= place]
+                lost = silent and await self._acknowledged(row.entry, have_read)
+            if lost:
                 again.append(row.id)
         return again
 
     async def _acknowledged(self, entry: str, groups: Sequence[str]) -> bool:
         """Whether a group has read this entry, and it is pending in none."""
         return bool(groups) and not any([await self._streams.pending(REQUESTS, group, entry) for group in groups])
-
-
-def _has_read(last_delivered: str, entry: str) -> bool:
-    return place_of(last_delivered) >= place_of(entry)

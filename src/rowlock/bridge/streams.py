@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from rowlock.bridge.messages import CANCELS, DEAD_LETTERS, PROGRESS, REQUESTS, RESULTS, Fields
+from rowlock.bridge.messages import DEAD_LETTERS, PROGRESS, RESULTS, Fields
 from rowlock.bridge.trouble import without_secrets
 from rowlock.core.config import RedisSettings
 from rowlock.core.errors import ConfigError
@@ -101,14 +101,12 @@ class Streams:
                 if not str(error).startswith("BUSYGROUP"):
                     raise
 
-    async def read(self, count: int, again: bool) -> list[Entry]:
-        """Up to `count` entries of each stream: new ones, or (`again`) those that this consumer was given and has not
-        acknowledged. Waits up to BLOCK_MS for new ones."""
-        since = "0" if again else ">"
-        streams = {self.key(PROGRESS): since, self.key(RESULTS): since}
-        answer = await self.redis.xreadgroup(
-            GROUP, self.consumer, streams, count=count, block=None if again else BLOCK_MS
-        )
+    async def read(self, count: int, again: Mapping[str, str] | None = None) -> list[Entry]:
+        """Up to `count` entries of each stream: new ones, or those that this consumer was given and has not
+        acknowledged, after these ids (`again`). Waits up to BLOCK_MS for new ones."""
+        streams = {self.key(name): again[name] if again is not None else ">" for name in (PROGRESS, RESULTS)}
+        block = None if again is not None else BLOCK_MS
+        answer = await self.redis.xreadgroup(GROUP, self.consumer, streams, count=count, block=block)
         return [entry for name, entries in answer or () for entry in self._entries(name.decode(), entries)]
 
     async def take_over(self, name: str, idle: float, count: int) -> list[Entry]:
@@ -254,6 +252,3 @@ def place_of(entry: str) -> tuple[int, int]:
 def missing_group(error: BaseException) -> bool:
     """Whether the error says that a stream or its group is gone: Redis was restarted empty, or it was deleted."""
     return isinstance(error, ResponseError) and str(error).startswith(("NOGROUP", "UNBLOCKED"))
-
-
-__all__ = ["CANCELS", "DEAD_LETTERS", "PROGRESS", "REQUESTS", "RESULTS", "Entry", "Group", "Streams"]

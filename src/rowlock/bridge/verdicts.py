@@ -58,7 +58,14 @@ class Refused:
     text: str
 
 
-Verdict = Heard | Ended | Ignored | Refused
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """Leave the message unacknowledged: its file cannot be read now. Redis delivers it again after a while."""
+
+    error: str
+
+
+Verdict = Heard | Ended | Ignored | Refused | Unchecked
 Parts = Callable[[str], list[str]]  # ResultFolder.parts
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from rowlock.bridge import messages
 from rowlock.bridge.messages import PROGRESS, REQUESTS, RESULTS, BadMessage, Progress, Result
 from rowlock.bridge.streams import Streams
-from rowlock.client.results import ResultFolder
+from rowlock.client.result_folder import ResultFolder
 from rowlock.store.ids import new_id
 
 POLL_SECONDS = 0.05

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import hashlib
 import logging
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from rowlock.bridge import result_check
-from rowlock.bridge.messages import PROGRESS, RESULTS, BadMessage, Message, progress, result
+from rowlock.bridge.messages import PROGRESS, RESULTS, BadMessage, Message, checksum, progress, result
 from rowlock.bridge.streams import Entry
-from rowlock.bridge.verdicts import ACCEPTED, LATE, STALE, Ended, Heard, Ignored, Refused, Verdict, verdict
+from rowlock.bridge.verdicts import ACCEPTED, LATE, STALE, Ended, Heard, Ignored, Refused, Unchecked, Verdict, verdict
 from rowlock.client.client import Client
+from rowlock.client.result_folder import ResultFolder
+from rowlock.client.results import INVALID_PATH, OutsideOfFolder
 from rowlock.core.job import Claimed, Settlement
-from rowlock.core.outcome import AttemptEnd, Failed
+from rowlock.core.outcome import Failed
 from rowlock.core.policy import decide
 from rowlock.core.remote import REPLAYS, output_name
 from rowlock.core.states import FINAL
@@ -24,6 +28,9 @@ from rowlock.store.ids import valid_id
 
 log = logging.getLogger("rowlock.bridge")
 
+MISMATCH = "CHECKSUM_MISMATCH"
+# Errors of the path or the file itself. All other errors are faults of a disk or network, which may be temporary.
+OF_THE_FILE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.EILSEQ}
 CHECKS = 4  # result files that are checked at the same time
 PARSERS: Mapping[str, Callable[..., Message]] = {PROGRESS: progress, RESULTS: result}
 Told = Callable[[Sequence[Claimed], int], None]
@@ -53,26 +60,13 @@ class Writer:
         return await self._write_ends(judged)
 
     async def _judge(self, entries: Sequence[Entry]) -> list[Judged]:
-        parsed: list[tuple[Entry, Message | Refused | Ignored]] = []
-        for entry in entries:
-            try:
-                if not entry.fields:
-                    parsed.append((entry, Ignored("trimmed")))
-                else:
-                    parsed.append((entry, PARSERS[entry.stream](entry.fields)))
-            except BadMessage as bad:
-                parsed.append((entry, Refused(bad.reason, str(bad))))
-        ids = {message.job_id for _, message in parsed if not isinstance(message, (Refused, Ignored))}
+        parsed = [(entry, _parsed(entry)) for entry in entries]
+        ids = {message.job_id for _, message in parsed if isinstance(message, Message)}
         known = await self._store.run(remote.known(sorted(ids))) if ids else remote.Known({}, {})
         parts = self._app.result_folder.parts
         return [
-            Judged(
-                entry,
-                message
-                if isinstance(message, (Refused, Ignored))
-                else verdict(message, known, self._needs_file, parts),
-            )
-            for entry, message in parsed
+            Judged(entry, verdict(one, known, self._needs_file, parts) if isinstance(one, Message) else one)
+            for entry, one in parsed
         ]
 
     def _needs_file(self, task: str) -> bool:
@@ -97,14 +91,26 @@ class Writer:
         ]
 
     async def _write_ends(self, judged: list[Judged]) -> list[Judged]:
-        """Settle the jobs that ended. Of several results for one job, the first counts."""
+        """Settle the jobs that ended. Of several results for one job, the first counts. A bad file turns a success into
+        a failure; a file that cannot be read now leaves its own result for later and no other."""
         first: dict[str, tuple[Entry, Ended]] = {}
         for entry, one in judged:
             if isinstance(one, Ended):
                 first.setdefault(one.job.id, (entry, one))
         if not first:
             return judged
-        settlements, files = await self._decided([one for _, one in first.values()])
+        named = [(one.job, one.file, one.checksum or "") for _, one in first.values() if one.file is not None]
+        checks = await asyncio.gather(*[self._check(file, said) for _, file, said in named])
+        found = {job.id: check for (job, _, _), check in zip(named, checks, strict=True)}
+        settlements, files = list[Settlement](), list[remote.File]()
+        for _, one in first.values():
+            check = found.get(one.job.id)
+            if isinstance(check, Unchecked):
+                continue
+            end = check if isinstance(check, Failed) else one.end
+            settlements.append(Settlement(one.job, decide(one.job, end, random.random())))
+            if one.file is not None and isinstance(check, str):
+                files.append((one.job.id, one.job.token, one.file, check))
         answers = await remote.settle(self._store, settlements, files, self._app.keep)
         applied = [s for s in settlements if answers[s.job.id] == "applied"]
         self._told([job for job, _ in applied], len(applied))
@@ -113,35 +119,23 @@ class Writer:
         for job, t in applied:
             if t.error_code is not None:
                 log.info("Job %s ended behind Redis as %s: %s", job.id, t.state, t.error_code)
-        return [
-            Judged(entry, self._answered(entry, one, first, answers) if isinstance(one, Ended) else one)
-            for entry, one in judged
-        ]
 
-    @staticmethod
-    def _answered(
-        entry: Entry, one: Ended, first: Mapping[str, tuple[Entry, Ended]], answers: Mapping[str, str]
-    ) -> Verdict:
-        if first[one.job.id][0] is not entry:
-            return Ignored(LATE)
-        return Ignored(ACCEPTED if answers[one.job.id] == "applied" else STALE)
+        def answered(entry: Entry, one: Ended) -> Verdict:
+            if isinstance(check := found.get(one.job.id), Unchecked):
+                return check
+            if first[one.job.id][0] is not entry:
+                return Ignored(LATE)
+            return Ignored(ACCEPTED if answers[one.job.id] == "applied" else STALE)
 
-    async def _decided(self, ends: Sequence[Ended]) -> tuple[list[Settlement], list[remote.File]]:
-        """What follows these ends, and the files of successes. A bad file turns a success into a failure."""
-        named = [(one, one.file) for one in ends if one.file is not None]
-        found = await asyncio.gather(*[self._checksum(file, one.checksum or "") for one, file in named])
-        outcomes: list[tuple[Claimed, AttemptEnd]] = [(one.job, one.end) for one in ends if one.file is None]
-        files: list[remote.File] = []
-        for (one, file), answer in zip(named, found, strict=True):
-            outcomes.append((one.job, answer if isinstance(answer, Failed) else one.end))
-            if not isinstance(answer, Failed):
-                files.append((one.job.id, one.job.token, file, answer))
-        return [Settlement(job, decide(job, end, random.random())) for job, end in outcomes], files
+        return [Judged(entry, answered(entry, one) if isinstance(one, Ended) else one) for entry, one in judged]
 
-    async def _checksum(self, file: str, said: str) -> str | Failed:
+    async def _check(self, file: str, said: str) -> str | Failed | Unchecked:
         async with self._checks:
             most = self._app.settings.results.file_bytes
-            return await asyncio.to_thread(result_check.check, self._app.result_folder, file, said, most)
+            try:
+                return await asyncio.to_thread(check_file, self._app.result_folder, file, said, most)
+            except OSError as error:
+                return Unchecked(f"{file}: {error.strerror or type(error).__name__}")
 
     async def poison(self, entry: Entry) -> Verdict:
         """The verdict on an entry that bridges die of: a dead letter, or late if its job has ended, as it then has
@@ -152,3 +146,37 @@ class Writer:
             if standing is not None and standing.state in FINAL:
                 return Ignored(LATE)
         return Refused("NEVER_DONE", "bridge after bridge died while it handled this message alone")
+
+
+def _parsed(entry: Entry) -> Message | Refused | Ignored:
+    if not entry.fields:
+        return Ignored("trimmed")
+    try:
+        return PARSERS[entry.stream](entry.fields)
+    except BadMessage as bad:
+        return Refused(bad.reason, str(bad))
+
+
+def check_file(folder: ResultFolder, uri: str, said: str, most_bytes: int) -> str | Failed:
+    """The file's checksum if it equals the one that the worker reported, else the failure of the attempt. Blocks.
+    Raises OSError if the file cannot be read now: the results folder is missing, or its disk has a fault."""
+    wanted = checksum(said)
+    if wanted is None:
+        what = f"{said!r:.100} is not a SHA-256 checksum" if said else "the worker sent no checksum"
+        return Failed(MISMATCH, f"{uri}: {what}", permanent=True)
+    try:
+        with folder.opened(uri) as opened:
+            size = os.fstat(opened).st_size
+            if size > most_bytes:
+                too_large = f"{uri} has {size:,} bytes; results.file_bytes allows {most_bytes:,}"
+                return Failed("RESULT_TOO_LARGE", too_large, permanent=True)
+            with open(os.dup(opened), "rb") as file:
+                found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    except (OutsideOfFolder, OSError) as error:
+        if isinstance(error, OSError) and (error.errno not in OF_THE_FILE or not folder.path.is_dir()):
+            raise
+        why = "no regular file, or behind a symbolic link" if isinstance(error, OutsideOfFolder) else error.strerror
+        return Failed(INVALID_PATH, f"{uri} cannot be read: {why}", permanent=True)
+    if found != wanted:
+        return Failed(MISMATCH, f"{uri}: the file has {found}, but the worker reported {wanted}", permanent=True)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -25,10 +25,15 @@ def actor() -> Actor:
     return Actor(f"{user}@{socket.gethostname()}", "cli")
 
 
-async def audited(app: Rowlock, work: Awaitable[T], action: str, target: str, **details: Any) -> T:
-    """Run the work and write its entry in the audit; returns what the work returned."""
+async def audited(
+    app: Rowlock, change: Awaitable[T], action: str, target: str | Callable[[T], str], **details: Any
+) -> T:
+    """Make a change and write it into the audit: both, or neither. `target` is what was changed, or a function that
+    finds it in the answer of the change; if it finds nothing, nothing was changed. Returns that answer."""
     from rowlock.store import audit
 
-    answer = await work
-    await app.perform(audit.write_alone(actor(), action, target, details))
+    async with app.transaction() as transaction:
+        answer = await change
+        if what := target(answer) if callable(target) else target:
+            await transaction.run(audit.write_alone(actor(), action, what, details))
     return answer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rowlock.cli.failures import FAILED, complain
-from rowlock.cli.options import grouped_options
+from rowlock.cli.options import Verbs
 from rowlock.cli.output import printable, record, show, show_json
 from rowlock.cli.target import DataTarget
 
@@ -16,23 +16,21 @@ if TYPE_CHECKING:
     from rowlock.core.alerts import Alert
     from rowlock.store.alerts import Message
 
-verbs = typer.Typer(help="Look at alerts, test their rules.", no_args_is_help=True, rich_markup_mode=None)
+verbs = Verbs(help="Look at alerts, test their rules.")
 
 COLUMNS = ("state", "rule", "subject", "fired_at", "repeats", "text")
 UNSENT_SHOWN = 100
 
 
-@verbs.command("list")
-@grouped_options
+@verbs.verb("list")
 def list_alerts(target: DataTarget) -> None:
-    """List alerts. Those that are pending, firing or resolving, and messages that have not been delivered."""
+    """List alerts that are pending, firing or resolving, and messages that were not delivered."""
     from rowlock.store import alerts
 
     async def read(app: Rowlock) -> tuple[list[Alert], list[Message]]:
-        store = await app.store()
-        return await store.run(alerts.alerts()), await store.run(alerts.unsent(UNSENT_SHOWN))
+        return await app.perform(alerts.alerts()), await app.perform(alerts.unsent(UNSENT_SHOWN))
 
-    found, unsent = target.run(read)
+    found, unsent = target.look(read)
     rows = [{"state": alert.state, **record(alert)} for alert in found]
     if target.as_json:
         show_json({"alerts": rows, "unsent": [record(message) for message in unsent]})
@@ -43,8 +41,7 @@ def list_alerts(target: DataTarget) -> None:
         print(f"not delivered after {message.attempts} attempts: {message.type} {message.body.get('rule')}{error}")
 
 
-@verbs.command("test")
-@grouped_options
+@verbs.verb("test")
 def test_alerts(target: DataTarget) -> None:
     """Test the alert rules and the webhook. Shows what each rule sees now; exit 1 if the test message fails."""
     from rowlock.core.alerts import see
@@ -52,46 +49,45 @@ def test_alerts(target: DataTarget) -> None:
     from rowlock.store.ids import new_id
     from rowlock.worker.alerts import NotDelivered, check_webhook, deliver
 
-    async def try_out(app: Rowlock) -> tuple[list[dict[str, Any]], str | None, str | None]:
+    async def try_out(app: Rowlock) -> dict[str, Any]:
         settings = app.settings.alerts
         check_webhook(settings)
-        facts = await (await app.store()).run(alerts.facts(settings.parsed_rules))
+        facts = await app.perform(alerts.facts(settings.parsed_rules))
         seen = [
             {"rule": rule.name, "when": rule.when, "subject": subject, "value": found.value, "text": found.text}
             for rule in settings.parsed_rules
             for subject, found in see(rule, facts).items()
         ]
+        told = {"rules": [record(rule) for rule in settings.parsed_rules], "seen": seen, "message": None, "error": None}
         if settings.webhook_url is None:
-            return seen, None, None
+            return told
         text = "a test message of rowlock alerts test; nothing is wrong"
         message = alerts.Message(new_id(), "alert.test", {"rule": "test", "subject": "", "text": text}, 0)
         try:
             await deliver(settings, message)
         except NotDelivered as error:
-            return seen, message.id, str(error)
-        return seen, message.id, None
+            return told | {"message": message.id, "error": str(error)}
+        return told | {"message": message.id}
 
-    app = target.open()
-    rules = app.settings.alerts.parsed_rules
-    seen, sent, error = target.run(try_out)
+    told = target.look(try_out)
     if target.as_json:
-        show_json({"rules": [record(rule) for rule in rules], "seen": seen, "message": sent, "error": error})
+        show_json(told)
     else:
-        _show(len(rules), seen, sent, error)
-    if error is not None:
+        _show(**told)
+    if told["error"] is not None:
         raise typer.Exit(FAILED)
 
 
-def _show(rules: int, seen: list[dict[str, Any]], sent: str | None, error: str | None) -> None:
+def _show(rules: list[Any], seen: list[dict[str, Any]], message: str | None, error: str | None) -> None:
     if not rules:
         print("no rules: add some under alerts.rules in the config")
     else:
-        print(f"{rules} rules; {len(seen)} conditions hold now")
+        print(f"{len(rules)} rules; {len(seen)} conditions hold now")
     for one in seen:
         print(f"  {one['rule']}: {printable(one['text'])}")
     if error is not None:
         complain(f"the test message was not delivered: {error}")
-    elif sent is not None:
-        print(f"test message {sent} was delivered to alerts.webhook_url")
+    elif message is not None:
+        print(f"test message {message} was delivered to alerts.webhook_url")
     else:
         print("no webhook: alerts go to the log only")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.acting import audited
-from rowlock.cli.options import LimitOption, grouped_options
-from rowlock.cli.output import printable, record, show, show_json, up_to, words
+from rowlock.cli.acting import actor
+from rowlock.cli.options import LimitOption, Verbs
+from rowlock.cli.output import record, words
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import BatchNotFound, InvalidArguments
 
@@ -17,39 +17,34 @@ if TYPE_CHECKING:
     from rowlock.store.batches import BatchRow
     from rowlock.store.explain import Explanation
 
-verbs = typer.Typer(help="Look at batches, cancel them.", no_args_is_help=True, rich_markup_mode=None)
+verbs = Verbs(help="Look at batches, cancel them.")
 
 COLUMNS = ("id", "name", "state", "total", "processed", "failed", "owner", "created_at", "finished_at")
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
-LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The batch's id")]
 
 
-@verbs.command("list")
-@grouped_options
+@verbs.verb("list")
 def list_batches(
     target: DataTarget,
     state: Annotated[
-        str | None, typer.Option("--state", metavar="STATE", help=f"Only batches in this state: {', '.join(STATES)}")
+        str | None, typer.Option(metavar="STATE", help=f"Only batches in this state: {', '.join(STATES)}")
     ] = None,
-    owner: Annotated[str | None, typer.Option("--owner", help="Only batches of this owner")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only batches of this owner")] = None,
     limit: LimitOption = 50,
 ) -> None:
     """List batches, newest first."""
     from rowlock.store import batches
+    from rowlock.store.reads import LAST_ID
 
     if state is not None and state not in STATES:
         raise InvalidArguments(f"--state {state!r}: expected one of {', '.join(STATES)}")
     found = target.ask(batches.newest(limit + 1, LAST_ID, owner, state))
-    show(up_to(limit, found), COLUMNS, as_json=target.as_json, empty="no batches")
+    target.show(found, COLUMNS, "no batches", limit)
 
 
-@verbs.command("show")
-@grouped_options
-def show_batch(
-    target: DataTarget,
-    batch_id: BatchId,
-) -> None:
+@verbs.verb("show")
+def show_batch(target: DataTarget, batch_id: BatchId) -> None:
     """Show a batch. Its counters, its times, its last error and what it waits for."""
     from rowlock.store import batches
     from rowlock.store.explain import explain
@@ -58,33 +53,20 @@ def show_batch(
         store = await app.store()
         return await store.run(batches.get(batch_id)), await store.run(explain(batch_id))
 
-    found, why = target.run(read)
+    found, why = target.look(read)
     if found is None:
         raise BatchNotFound(batch_id)
-    if target.as_json:
-        show_json(record(found))
-        return
-    for name, value in record(found).items():
-        print(f"{name:12} {words(value)}")
-    if why is not None:
-        print(printable(why.text))
+    lines = [f"{name:12} {words(value)}" for name, value in record(found).items()]
+    target.say(record(found), *lines, *([] if why is None else [why.text]))
 
 
-@verbs.command("cancel")
-@grouped_options
-def cancel_batch(
-    target: DataTarget,
-    batch_id: BatchId,
-) -> None:
+@verbs.verb("cancel")
+def cancel_batch(target: DataTarget, batch_id: BatchId) -> None:
     """Cancel the unfinished jobs of a batch. Waiting ones end at once, running ones are asked to stop."""
+    from rowlock.client.batch import cancel_audited
 
-    async def cancel(app: Rowlock) -> dict[str, object]:
-        batch = await app.find_batch(batch_id)
-        await audited(app, batch.cancel(), "batches.cancel", batch.id, name=batch.name)
-        return record((await batch.refresh()).record)
+    async def cancel(app: Rowlock) -> BatchRow:
+        return await cancel_audited(await app.find_batch(batch_id), actor())
 
-    cancelled = target.run(cancel)
-    if target.as_json:
-        show_json(cancelled)
-    else:
-        print(printable(f"{cancelled['name']} is {cancelled['state']}: {cancelled['processed']}/{cancelled['total']}"))
+    batch = target.run(cancel)
+    target.say(record(batch), f"{batch.name} is {batch.state}: {batch.processed}/{batch.total}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +12,7 @@ import typer
 from rowlock.cli.failures import FAILED, complain
 from rowlock.cli.logs import configure_logs
 from rowlock.cli.loop import run_async
-from rowlock.cli.options import grouped_options
+from rowlock.cli.options import Verbs, grouped_options
 from rowlock.cli.output import record, show_json
 from rowlock.cli.target import DataTarget, Target, run_open
 from rowlock.cli.worker_options import LogOptions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rowlock.bridge")
 
-verbs = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+verbs = Verbs(invoke_without_command=True, no_args_is_help=False)
 
 
 @verbs.callback()
@@ -34,27 +34,20 @@ def bridge(context: typer.Context, target: Target, logs: LogOptions) -> None:
     if context.invoked_subcommand is not None:
         return
     configure_logs(logs)
-    run_open(target.open_code("bridge"), _run)
+    run_open(target.open_code("bridge"), lambda app: app.run_bridge())
 
 
-async def _run(app: Rowlock) -> None:
-    await app.run_bridge()
-
-
-@verbs.command("verify")
-@grouped_options
+@verbs.verb("verify")
 def verify(
     target: DataTarget,
     input_path: Annotated[
         str, typer.Option("--input", metavar="FILE", help="An input file that the worker can read and process")
     ],
     prefix: Annotated[
-        str, typer.Option("--prefix", help="Prefix of the stream names; no bridge may read these streams meanwhile")
+        str, typer.Option(help="Prefix of the stream names; no bridge may read these streams meanwhile")
     ] = "verify:",
-    job_type: Annotated[str, typer.Option("--job-type", help="The jobType that the requests carry")] = "VERIFY",
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds that the worker may take for one request")
-    ] = 30.0,
+    job_type: Annotated[str, typer.Option(help="The jobType that the requests carry")] = "VERIFY",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that the worker may take for one request")] = 30.0,
 ) -> None:
     """Test a live worker. Sends the test vectors of the worker contract; exit 1 if an answer breaks the contract."""
     from pathlib import Path
@@ -89,12 +82,8 @@ def verify(
 @asynccontextmanager
 async def bridging_beside(app: Rowlock) -> AsyncIterator[None]:
     """Run a bridge while the block runs, if Redis is configured and a task has runs_on="redis"."""
-    if app.settings.redis.url is None:
-        yield
-        return
-    if not app.registry.elsewhere():
+    redis, elsewhere = app.settings.redis.url, app.registry.elsewhere()
+    if redis and not elsewhere:
         log.info("no bridge here: Redis is configured, and no task has runs_on='redis'")
-        yield
-        return
-    async with app.bridge():
+    async with app.bridge() if redis and elsewhere else nullcontext():
         yield

@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,25 +25,37 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Caution:
+    """The options of a verb that may change many jobs."""
+
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print how many jobs would be changed")] = (
+        False
+    )
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation")] = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Request:
     """One command line: which action (a name in store.bulk.VERBS), to which jobs, and how."""
 
     action: str
     ids: Sequence[str]
     wanted: JobFilter
-    dry_run: bool
-    yes: bool
+    caution: Caution
     as_json: bool
-    tries: int = 1
+    tries: int
 
 
-def carry_out(target: DataTarget, request: Request) -> None:
+def carry_out(
+    target: DataTarget, action: str, wanted: JobFilter, caution: Caution, ids: Sequence[str] = (), tries: int = 1
+) -> None:
     """Change the jobs and print a summary. Exit code 3: a named job does not exist; 4: its state does not allow it."""
-    by_filter = dataclasses.astuple(request.wanted) != dataclasses.astuple(type(request.wanted)())
-    if bool(request.ids) == by_filter:
-        raise InvalidArguments(f"{request.action}: give job ids or a filter such as --state dead --task NAME")
+    by_filter = wanted != type(wanted)()
+    if bool(ids) == by_filter:
+        raise InvalidArguments(f"{action}: give job ids or a filter such as --state dead --task NAME")
+    request = Request(action, ids, wanted, caution, target.as_json, tries)
     change = _by_filter if by_filter else _by_ids
-    raise typer.Exit(target.run(lambda app: change(app, request)))
+    raise typer.Exit(target.look(lambda app: change(app, request)))  # no file, no jobs to change
 
 
 # --- jobs named by their ids
@@ -57,25 +68,24 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
     rows = {job_id: await store.run(reads.get(job_id)) for job_id in request.ids}
     fitting = [row.id for row in rows.values() if row is not None and row.state in verb.possible]
     done: dict[str, str] = {}
-    if fitting and not request.dry_run:
+    if fitting and not request.caution.dry_run:
         done = await store.run(bulk.change_some(verb.name, fitting, app.keep, actor(), request.tries))
     _say(request, matched=len(fitting), done=Counter(done.values()))
-    for job_id, row in rows.items():
-        if row is not None and row.id in fitting and row.id not in done and not request.dry_run:
-            rows[job_id] = await store.run(reads.get(job_id))
-            fitting.remove(row.id)
     code = 0
     for job_id, row in rows.items():
+        if row is not None and row.id in (fitting if request.caution.dry_run else done):
+            continue
+        if row is not None and row.id in fitting:
+            row = await store.run(reads.get(job_id))  # as the change has met it
         if row is None:
             complain(f"no job with id {job_id}; see: rowlock jobs list")
             code = NOT_FOUND
-        elif row.id not in fitting and row.state in verb.possible:
-            complain(f"job {job_id} stays {row.state}: {verb.otherwise}")
-            code = code or REFUSED
-        elif row.id not in fitting:
-            states = " and ".join(verb.possible)
-            complain(f"job {job_id} is {row.state}; {verb.name} is for jobs that are {states}")
-            code = code or REFUSED
+            continue
+        why = f"is {row.state}; {verb.name} is for jobs that are {' and '.join(verb.possible)}"
+        if row.state in verb.possible:
+            why = f"stays {row.state}: {verb.otherwise}"
+        complain(f"job {job_id} {why}")
+        code = code or REFUSED
     return code
 
 
@@ -91,21 +101,23 @@ async def _by_filter(app: Rowlock, request: Request) -> int:
     store, me, key = await app.store(), actor(), tokens.hash_of(token_urlsafe())
     prepared = await store.run(bulk.prepare(request.action, request.wanted, limit=sys.maxsize, looks=sys.maxsize))
     matched, done = sum(one.count for one in prepared.states.values()), Counter[str]()
-    if not request.dry_run and matched:
+    if not request.caution.dry_run and matched:
+        from rich.progress import Progress
+
         _make_sure(request, matched)
         await store.run(bulk.remember(key, request.action, prepared, me))
-        with _progress(request, matched) as advance:
-            looked, over = 0, False
+        with Progress(disable=request.as_json or not on_terminal() or matched <= bulk.AT_ONCE) as bar:
+            task, over = bar.add_task(request.action, total=matched), False
             while not over and (step := await store.run(bulk.act(key, me, app.keep, request.tries))) is not None:
                 done.update(step.answers)
-                advance(step.looked - looked)
-                looked, over = step.looked, step.done
+                bar.update(task, completed=step.looked)
+                over = step.done
     _say(request, matched, done)
     return 0
 
 
 def _make_sure(request: Request, matched: int) -> None:
-    if request.yes:
+    if request.caution.yes:
         return
     if not sys.stdin.isatty():
         raise InvalidArguments(
@@ -114,29 +126,14 @@ def _make_sure(request: Request, matched: int) -> None:
     typer.confirm(f"{request.action} {_jobs(matched)}?", abort=True)
 
 
-@contextmanager
-def _progress(request: Request, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar if stdout is a terminal and there is more than one batch."""
-    from rowlock.store.bulk import AT_ONCE
-
-    if not on_terminal() or request.as_json or total <= AT_ONCE:
-        yield lambda _: None
-        return
-    from rich.progress import Progress
-
-    with Progress() as bar:
-        task = bar.add_task(request.action, total=total)
-        yield lambda count: bar.advance(task, count)
-
-
 # --- the summary
 
 
 def _say(request: Request, matched: int, done: Counter[str]) -> None:
     changed = sum(done.values())
     if request.as_json:
-        show_json({"matched": matched, "changed": changed, "dry_run": request.dry_run})
-    elif request.dry_run:
+        show_json({"matched": matched, "changed": changed, "dry_run": request.caution.dry_run})
+    elif request.caution.dry_run:
         print(f"would {request.action} {_jobs(matched)}; nothing was changed")
     else:
         words = {"cancelling": "asked to stop"}

@@ -6,16 +6,17 @@ import asyncio
 import re
 import secrets
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rowlock.cli.doctor import Finding
 from rowlock.core.states import State
-from rowlock.store import aside, migrate, reads, workers
+from rowlock.store import aside, clocks, reads, workers
 from rowlock.store.engines.engine import Store
+from rowlock.store.engines.migrate import migrations
 from rowlock.store.engines.operation import Call, Steps, Wake, dialect, operation
 from rowlock.store.explain import unknown_tasks
-from rowlock.store.times import moment
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -43,8 +44,8 @@ def engine(about: dict[str, str]) -> Finding:
 
 def schema(store: Store) -> Finding:
     """Name the newest migration. The schema fits this version, else the store would have refused to open."""
-    newest = migrate.migrations(store.engine)[-1]
-    return Finding("ok", "schema", f"migration {newest.number:04d}_{newest.name}, the newest this version knows")
+    newest = migrations(store.engine)[-1]
+    return Finding("ok", "schema", f"migration {newest.title}, the newest this version knows")
 
 
 def pooler(about: dict[str, str], settings: Settings) -> Finding:
@@ -67,21 +68,15 @@ async def wakeups(store: Store, settings: Settings) -> Finding:
         while not received.is_set() and time.monotonic() - began < WAKEUP_SECONDS:
             sent = time.monotonic()
             await store.run(_wake_self(name, listening.address))
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(received.wait(), AGAIN_SECONDS)  # the first may precede our LISTEN
-            except TimeoutError:
-                continue
     finally:
         await listening.close()
     if received.is_set():
         return Finding("ok", "wake-ups", f"received after {(time.monotonic() - sent) * 1000:.0f} ms")
     every = f"{settings.worker.poll_interval_seconds:g} s"
     text = f"none received in {WAKEUP_SECONDS:g} s: idle workers only poll every {every}"
-    do = (
-        "set direct_url past the pooler"
-        if settings.database.startswith("postgres")
-        else "make the temp folder writable"
-    )
+    do = "set direct_url past the pooler" if store.dialect.notifies else "make the temp folder writable"
     return Finding("warn", "wake-ups", text, do)
 
 
@@ -97,20 +92,13 @@ def _wake_self(name: str, address: str | None) -> Steps[None]:
 async def clock(store: Store) -> tuple[datetime, Finding]:
     """The database's time, and a finding about how far this machine's clock differs from it."""
     before = datetime.now(UTC)
-    now = await store.run(_clock())
+    now = await store.run(clocks.now())
     after = datetime.now(UTC)
     ahead = (before + (after - before) / 2 - now).total_seconds()
     level = "ok" if abs(ahead) < SKEW_WARN else "warn" if abs(ahead) < SKEW_FAIL else "fail"
     where = "ahead of" if ahead >= 0 else "behind"
     do = "" if level == "ok" else "set both clocks by NTP; leases use the database's clock alone"
     return now, Finding(level, "clock", f"this machine is {abs(ahead):.1f} s {where} the database", do)
-
-
-@operation(read=True)
-def _clock() -> Steps[datetime]:
-    (clock,) = yield Call("clock")
-    now: datetime = moment(clock.now)
-    return now
 
 
 async def work(store: Store) -> list[Finding]:
@@ -137,11 +125,8 @@ async def work(store: Store) -> list[Finding]:
 async def left_over_limits(app: Rowlock) -> list[Finding]:
     """Are there source limits in the database that came from a config file and are not in the current one?"""
     left = await app.sources.left_over(app.settings.sources)
-    text, lift = (
-        f"limits not in the current config: {', '.join(left)}",
-        "to remove one: rowlock sources set NAME --reset",
-    )
-    return [Finding("warn", "sources", text, lift)] if left else []
+    text = f"limits not in the current config: {', '.join(left)}"
+    return [Finding("warn", "sources", text, "to remove one: rowlock sources set NAME --reset")] if left else []
 
 
 async def rows(store: Store) -> list[Finding]:
@@ -151,11 +136,8 @@ async def rows(store: Store) -> list[Finding]:
         for one in await store.run(aside.listed(ROWS_SHOWN))
     ]
     for job_id, task in await store.run(reads.never_due(ROWS_SHOWN)):
-        text, do = (
-            f"{job_id} ({task}) waits for a time after 2199",
-            f"set its run_after, or: rowlock jobs cancel {job_id}",
-        )
-        found.append(Finding("warn", "rows", text, do))
+        text = f"{job_id} ({task}) waits for a time after 2199"
+        found.append(Finding("warn", "rows", text, f"set its run_after, or: rowlock jobs cancel {job_id}"))
     return found or [Finding("ok", "rows", "no row is set aside")]
 
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from rowlock.cli.doctor import Finding
 from rowlock.client.version import VERSION
 from rowlock.core.alert_rules import parse_rules
-from rowlock.core.alerts import spell
+from rowlock.core.durations import spell
 from rowlock.core.errors import ConfigError
 from rowlock.store import alerts, outbox, workers
 from rowlock.store.engines.engine import Store
@@ -79,8 +79,6 @@ async def redis(app: Rowlock) -> list[Finding]:
     """Is Redis reachable, if one is configured, and does the bridge keep up?"""
     if app.settings.redis.url is None:
         return []
-    start = "start one: rowlock bridge, or rowlock up"
-    found = []
     try:
         from rowlock.bridge.numbers import numbers
         from rowlock.bridge.streams import opened_streams
@@ -88,19 +86,15 @@ async def redis(app: Rowlock) -> list[Finding]:
         async with opened_streams(app.settings.redis) as streams:
             seen = await numbers(app, streams)
         text = f"reachable; {seen.unread} requests not answered, {seen.dead_letters} dead letters"
-        if seen.dead_letters:
-            found.append(Finding("warn", "redis", text, "look at them: rowlock deadletters list"))
-        else:
-            found.append(Finding("ok", "redis", text))
+        level, do = ("warn", "look at them: rowlock deadletters list") if seen.dead_letters else ("ok", "")
+        reached = Finding(level, "redis", text, do)
     except ConfigError as error:
-        found.append(Finding("fail", "redis", str(error), "check redis.url, the password, and that the server runs"))
-    number = await (await app.store()).run(outbox.overdue(OVERDUE_SECONDS, COUNT_LIMIT))
-    if number:
-        text = f"{number:,} messages wait to be sent to Redis for more than {OVERDUE_SECONDS:g} s; no bridge sends them"
-        found.append(Finding("fail", "outbox", text, start))
-    else:
-        found.append(Finding("ok", "outbox", "no message waits to be sent to Redis"))
-    return found
+        reached = Finding("fail", "redis", str(error), "check redis.url, the password, and that the server runs")
+    number = await app.perform(outbox.overdue(OVERDUE_SECONDS, COUNT_LIMIT))
+    if not number:
+        return [reached, Finding("ok", "outbox", "no message waits to be sent to Redis")]
+    text = f"{number:,} messages wait to be sent to Redis for more than {OVERDUE_SECONDS:g} s; no bridge sends them"
+    return [reached, Finding("fail", "outbox", text, "start one: rowlock bridge, or rowlock up")]
 
 
 async def schedules_and_sources(store: Store) -> list[Finding]:
@@ -129,7 +123,7 @@ async def alert_messages(app: Rowlock) -> list[Finding]:
         check_webhook(settings)
     except ConfigError as error:
         return [Finding("fail", "alerts", str(error), "correct the setting; workers do not start with it")]
-    unsent = await (await app.store()).run(alerts.unsent(COUNT_LIMIT))
+    unsent = await app.perform(alerts.unsent(COUNT_LIMIT))
     late = [message for message in unsent if message.attempts]
     if late:
         what = f"{len(late):,} messages did not arrive: {late[0].last_error}"

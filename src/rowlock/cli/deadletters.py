@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from rowlock.cli.acting import actor
 from rowlock.cli.failures import NOT_FOUND, complain
-from rowlock.cli.options import LimitOption, grouped_options
-from rowlock.cli.output import record, show, show_json
+from rowlock.cli.options import LimitOption, Verbs
+from rowlock.cli.output import record
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
@@ -18,20 +19,53 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.bridge.letters import Letter
     from rowlock.bridge.streams import Streams
+    from rowlock.store.audit import Actor
 
 T = TypeVar("T")
 
-verbs = typer.Typer(
-    help="Look at messages from behind Redis that were refused.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+verbs = Verbs(help="Look at messages from behind Redis that were refused.")
 COLUMNS = ("id", "at", "reason", "stream", "job_id", "text")
 Entry = Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id, from rowlock deadletters list")]
 
 
-def on_redis(target: DataTarget, work: Callable[[Rowlock, Streams], Awaitable[T]]) -> T:
-    """Open the app and its Redis connection, call `work` with both, and close them."""
+@verbs.verb("list")
+def list_letters(target: DataTarget, limit: LimitOption = 100) -> None:
+    """List dead letters, newest first. Each one's stream, its job if it names one, and why it was refused."""
+    from rowlock.bridge import letters
+
+    found = target.look(_on_redis(lambda app, streams: letters.letters(streams, limit + 1)))
+    target.show(found, COLUMNS, "no dead letters", limit)
+
+
+@verbs.verb("show")
+def show_letter(target: DataTarget, entry: Entry) -> None:
+    """Show a dead letter with the original message."""
+    found = target.look(_on_letter(entry))
+    lines = [f"{name:<8} {getattr(found, name)}" for name in COLUMNS]
+    lines += [f"  {field!s:.60}: {value!r}" for field, value in found.message.items()]
+    target.say(record(found), *lines)
+
+
+@verbs.verb("republish")
+def republish_letter(target: DataTarget, entry: Entry) -> None:
+    """Publish the job of a dead letter again. A new attempt with the old jobId; drops the letter. Needs --app."""
+    from rowlock.bridge import letters
+
+    job_id = target.run(_on_letter(entry, letters.republish)).job_id
+    target.say({"republished": job_id}, f"job {job_id} will be published again")
+
+
+@verbs.verb("drop")
+def drop_letter(target: DataTarget, entry: Entry) -> None:
+    """Delete a dead letter. Its job is not changed."""
+    from rowlock.bridge import letters
+
+    target.run(_on_letter(entry, letters.drop))
+    target.say({"dropped": entry}, f"dropped {entry}")
+
+
+def _on_redis(work: Callable[[Rowlock, Streams], Awaitable[T]]) -> Callable[[Rowlock], Awaitable[T]]:
+    """Work that gets the app and its Redis connection, as work that gets the app."""
 
     async def opened(app: Rowlock) -> T:
         from rowlock.bridge.streams import opened_streams
@@ -39,92 +73,25 @@ def on_redis(target: DataTarget, work: Callable[[Rowlock, Streams], Awaitable[T]
         async with opened_streams(app.settings.redis) as streams:
             return await work(app, streams)
 
-    return target.run(opened)
+    return opened
 
 
-@verbs.command("list")
-@grouped_options
-def list_letters(target: DataTarget, limit: LimitOption = 100) -> None:
-    """List dead letters, newest first. Each one's stream, its job if it names one, and why it was refused."""
-
-    async def read(app: Rowlock, streams: Streams) -> list[Letter]:
-        from rowlock.bridge.letters import letters
-
-        return await letters(streams, limit)
-
-    show(on_redis(target, read), COLUMNS, as_json=target.as_json, empty="no dead letters")
-
-
-@verbs.command("show")
-@grouped_options
-def show_letter(target: DataTarget, entry: Entry) -> None:
-    """Show a dead letter with the original message."""
-    _checked(entry)
-
-    async def read(app: Rowlock, streams: Streams) -> Letter | None:
-        from rowlock.bridge.letters import letter
-
-        return await letter(streams, entry)
-
-    found = on_redis(target, read)
-    if found is None:
-        raise _missing(entry)
-    if target.as_json:
-        show_json(record(found))
-        return
-    for name in COLUMNS:
-        print(f"{name:<8} {getattr(found, name)}")
-    for field, value in found.message.items():
-        print(f"  {field!s:.60}: {value!r}")
-
-
-@verbs.command("republish")
-@grouped_options
-def republish_letter(target: DataTarget, entry: Entry) -> None:
-    """Publish the job of a dead letter again. A new attempt with the old jobId; drops the letter. Needs --app."""
-    _checked(entry)
-
-    async def again(app: Rowlock, streams: Streams) -> str | None:
-        from rowlock.bridge.letters import letter, republish
-
-        found = await letter(streams, entry)
-        if found is not None:
-            await republish(app, streams, found)
-        return None if found is None else found.job_id
-
-    job_id = on_redis(target, again)
-    if job_id is None:
-        raise _missing(entry)
-    if target.as_json:
-        show_json({"republished": job_id})
-    else:
-        print(f"job {job_id} will be published again")
-
-
-@verbs.command("drop")
-@grouped_options
-def drop_letter(target: DataTarget, entry: Entry) -> None:
-    """Delete a dead letter. Its job is not changed."""
-    _checked(entry)
-
-    async def remove(app: Rowlock, streams: Streams) -> bool:
-        from rowlock.bridge.letters import drop
-
-        return await drop(streams, entry)
-
-    if not on_redis(target, remove):
-        raise _missing(entry)
-    if target.as_json:
-        show_json({"dropped": entry})
-    else:
-        print(f"dropped {entry}")
-
-
-def _checked(entry: str) -> None:
+def _on_letter(
+    entry: str, change: Callable[[Rowlock, Streams, Letter, Actor], Awaitable[None]] | None = None
+) -> Callable[[Rowlock], Awaitable[Letter]]:
+    """Find a dead letter, change it if there is something to change, and return it as it was found."""
     if not re.fullmatch(r"\d{1,15}-\d{1,15}", entry):
         raise InvalidArguments(f"{entry!r} is not the id of a dead letter; see: rowlock deadletters list")
 
+    async def work(app: Rowlock, streams: Streams) -> Letter:
+        from rowlock.bridge import letters
 
-def _missing(entry: str) -> typer.Exit:
-    complain(f"no dead letter has the id {entry}; see rowlock deadletters list")
-    return typer.Exit(NOT_FOUND)
+        found = await letters.letter(streams, entry)
+        if found is None:
+            complain(f"no dead letter has the id {entry}; see rowlock deadletters list")
+            raise typer.Exit(NOT_FOUND)
+        if change is not None:
+            await change(app, streams, found, actor())
+        return found
+
+    return _on_redis(work)

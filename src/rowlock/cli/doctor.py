@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from rowlock.cli.failures import FAILED, first_line
-from rowlock.cli.options import grouped_options
 from rowlock.cli.output import on_terminal, printable, show_json
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import ConfigError, SchemaError, StoreError
@@ -28,7 +27,6 @@ class Finding(NamedTuple):
     do: str = ""
 
 
-@grouped_options
 def doctor(target: DataTarget) -> None:
     """Check the whole set-up, and say what to do. Exit 1 if a check fails."""
     findings = _examine(target)
@@ -41,11 +39,8 @@ def doctor(target: DataTarget) -> None:
 
 
 def _examine(target: DataTarget) -> list[Finding]:
-    async def collect(app: Rowlock) -> list[Finding]:
-        return [finding async for finding in _findings(app)]
-
     try:
-        return target.run(collect)
+        return target.look(_findings)
     except ConfigError:
         raise
     except SchemaError as error:
@@ -55,29 +50,29 @@ def _examine(target: DataTarget) -> list[Finding]:
         return [Finding("fail", "database", first_line(str(error)), do)]
 
 
-async def _findings(app: Rowlock) -> AsyncIterator[Finding]:
+async def _findings(app: Rowlock) -> list[Finding]:
     from rowlock.cli import checks, checks_around
 
-    store = await app.store()
+    store, settings = await app.store(), app.settings
     about = await store.describe()
-    yield checks.engine(about)
-    yield checks.schema(store)
-    yield checks.pooler(about, app.settings)
-    yield await checks.wakeups(store, app.settings)
-    now, finding = await checks.clock(store)
-    yield finding
-    for finding in [*await checks.work(store), *await checks_around.each_worker(store, now)]:
-        yield finding
-    for finding in [*await checks.left_over_limits(app), *await checks_around.schedules_and_sources(store)]:
-        yield finding
-    for finding in await checks.rows(store):
-        yield finding
-    yield await checks.leases(store, now, app.settings.worker.sweep_seconds)
-    yield checks_around.zones(app.settings)
-    if app.settings.results.url is None:
-        yield checks_around.result_folder(app.settings)
-    for finding in [*await checks_around.redis(app), *await checks_around.alert_messages(app)]:
-        yield finding
+    now, skew = await checks.clock(store)
+    return [
+        checks.engine(about),
+        checks.schema(store),
+        checks.pooler(about, settings),
+        await checks.wakeups(store, settings),
+        skew,
+        *await checks.work(store),
+        *await checks_around.each_worker(store, now),
+        *await checks.left_over_limits(app),
+        *await checks_around.schedules_and_sources(store),
+        *await checks.rows(store),
+        await checks.leases(store, now, settings.worker.sweep_seconds),
+        checks_around.zones(settings),
+        *([checks_around.result_folder(settings)] if settings.results.url is None else []),
+        *await checks_around.redis(app),
+        *await checks_around.alert_messages(app),
+    ]
 
 
 def _show(findings: Iterable[Finding]) -> None:

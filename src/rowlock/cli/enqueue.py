@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli import times
-from rowlock.cli.options import grouped_options
-from rowlock.cli.output import show_json, words
 from rowlock.cli.target import DataTarget
-from rowlock.cli.tasks import DefaultsOption, task_named
+from rowlock.cli.tasks import DefaultsOption, NewJobOptions, Pairs, TaskName, task_named
 from rowlock.core.errors import InvalidArguments, JobNotFound, RowlockError
 
 if TYPE_CHECKING:
@@ -22,69 +20,47 @@ if TYPE_CHECKING:
     from rowlock.client.tasks import Task
 
 
-@grouped_options
 def enqueue(
+    options: NewJobOptions,
     target: DataTarget,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name")],
-    pairs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Arguments of the task, as JSON or text", show_default=False),
-    ] = None,
-    args: Annotated[str | None, typer.Option("--args", metavar="JSON", help="Arguments as one JSON object")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Queue [default: that of the task]")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="-100 (starts first) to 100 (starts last)")] = None,
+    task: TaskName,
+    pairs: Pairs = None,
+    args: Annotated[str | None, typer.Option(metavar="JSON", help="Arguments as one JSON object")] = None,
     delay: Annotated[
-        str | None, typer.Option("--delay", metavar="TIME", help="Start no earlier than this long from now: 30s, 2h")
+        str | None, typer.Option(metavar="TIME", help="Start no earlier than this long from now: 30s, 2h")
     ] = None,
     run_after: Annotated[
-        str | None,
-        typer.Option("--run-after", metavar="ISO", help="Start no earlier than this moment: 2026-03-01T09:00:00Z"),
+        str | None, typer.Option(metavar="ISO", help="Start no earlier than this moment: 2026-03-01T09:00:00Z")
     ] = None,
     expires_at: Annotated[
-        str | None, typer.Option("--expires-at", metavar="ISO", help="Do not start the job after this moment")
-    ] = None,
-    owner: Annotated[str | None, typer.Option("--owner", help="Who may see the job through the job API")] = None,
-    source: Annotated[
-        str | None, typer.Option("--source", help="The outside service that the job calls, e.g. api:ebay")
+        str | None, typer.Option(metavar="ISO", help="Do not start the job after this moment")
     ] = None,
     key: Annotated[
-        str | None,
-        typer.Option("--key", help="Idempotency key: if a job holds it already, create none and print that job's id"),
+        str | None, typer.Option(help="Idempotency key: if a job holds it already, create none and print that job's id")
     ] = None,
     unique: Annotated[
-        str | None,
-        typer.Option("--unique", help="How long the job holds its --key: until_done, while_queued, forever, or 1h"),
+        str | None, typer.Option(help="How long the job holds its --key: until_done, while_queued, forever, or 1h")
     ] = None,
-    batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="Add the job to this batch")] = None,
-    tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag of the job; may be given several times")] = None,
+    batch: Annotated[str | None, typer.Option(metavar="ID", help="Add the job to this batch")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag of the job; may be given several times")] = None,
     job_id: Annotated[
-        str | None,
-        typer.Option("--job-id", metavar="UUID", help="The job's id; a second enqueue with this id creates no job"),
-    ] = None,
-    max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", help="How many tries may fail before the job is dead")
+        str | None, typer.Option(metavar="UUID", help="The job's id; a second enqueue with this id creates no job")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job has finished, and print its result")] = False,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="With --wait: wait no longer than this")
-    ] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="With --wait: wait no longer than this")] = None,
     defaults: DefaultsOption = False,
 ) -> None:
-    """Enqueue one job. Without --app, the task's options are those that its worker has stored in the database."""
+    """Enqueue one job. Without --app, the task has the options that its worker stored in the database."""
     given: dict[str, Any] = {
-        "queue": queue,
-        "priority": priority,
+        **options.given(),
         "delay": None if delay is None else times.duration(delay, "--delay"),
         "run_after": None if run_after is None else times.moment(run_after, "--run-after"),
         "expires_at": None if expires_at is None else times.moment(expires_at, "--expires-at"),
-        "owner": owner,
-        "source": source,
         "key": key,
         "unique": None if unique is None else _uniqueness(unique),
         "batch": batch,
         "tags": tag,
         "job_id": job_id,
-        "max_attempts": max_attempts,
     }
     if timeout is not None and not wait:
         raise InvalidArguments("--timeout limits how long --wait waits: give --wait as well")
@@ -93,15 +69,16 @@ def enqueue(
     arguments = read_arguments(args)
 
     async def work(app: Rowlock) -> JobHandle[Any]:
-        found = await task_named(app, target, task, source=source, defaults=defaults)
+        found = await task_named(app, target, task, options, defaults=defaults)
         job = await found.using(**given).enqueue(**arguments | read_values(texts, found))
         return await _ended(job, limit) if wait else job
 
     job = target.run(work)
     if wait:
-        _show_result(job, target.as_json)
+        text = job.result if isinstance(job.result, str) else json.dumps(job.result)
+        target.say({"id": job.id, **_row(job), "result": job.result}, text)
     else:
-        _show_enqueued(job, target.as_json)
+        target.say({"id": job.id, **_row(job), "created": job.created}, job.id)
 
 
 def _uniqueness(text: str) -> str | timedelta:
@@ -161,19 +138,8 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _show_enqueued(job: JobHandle[Any], as_json: bool) -> None:
-    if as_json:
-        try:
-            row = {"task": job.task, "queue": job.queue, "state": job.state}
-        except JobNotFound:  # the job was pruned, but still holds the key
-            row = {"task": None, "queue": None, "state": None}
-        show_json({"id": job.id, **row, "created": job.created})
-    else:
-        print(job.id)
-
-
-def _show_result(job: JobHandle[Any], as_json: bool) -> None:
-    if as_json:
-        show_json({"id": job.id, "task": job.task, "queue": job.queue, "state": job.state, "result": job.result})
-    else:
-        print(words(job.result) if isinstance(job.result, str) else json.dumps(job.result))
+def _row(job: JobHandle[Any]) -> dict[str, str | None]:
+    try:
+        return {"task": job.task, "queue": job.queue, "state": job.state}
+    except JobNotFound:  # the job was pruned, but still holds the key
+        return {"task": None, "queue": None, "state": None}

@@ -22,25 +22,17 @@ from rowlock.core.errors import (
 FAILED, BAD_INPUT, NOT_FOUND, REFUSED = 1, 2, 3, 4
 INTERRUPTED = 130  # the exit code that shells report for Ctrl-C
 
-# Exit codes by error class; the first class that matches is used.
-CODES: tuple[tuple[type[Exception], int], ...] = (
-    (ConfigError, BAD_INPUT),
-    (InvalidArguments, BAD_INPUT),
-    (TaskNotFound, BAD_INPUT),
-    (JobNotFound, NOT_FOUND),
-    (BatchNotFound, NOT_FOUND),
-    (ScheduleNotFound, NOT_FOUND),
-    (WorkerNotFound, NOT_FOUND),
-    (NotAllowed, REFUSED),
-    (RowlockError, FAILED),
-)
-
-
-# Where to find the name or id that was meant.
-LISTS: tuple[tuple[type[Exception], str], ...] = (
-    (JobNotFound, "rowlock jobs list"),
-    (BatchNotFound, "rowlock batches list"),
-    (ScheduleNotFound, "rowlock schedules list"),
+# Exit codes by error class, and where to find the name or id that was meant; the first class that matches is used.
+CODES: tuple[tuple[type[Exception], int, str], ...] = (
+    (ConfigError, BAD_INPUT, ""),
+    (InvalidArguments, BAD_INPUT, ""),
+    (TaskNotFound, BAD_INPUT, ""),
+    (JobNotFound, NOT_FOUND, "; see: rowlock jobs list"),
+    (BatchNotFound, NOT_FOUND, "; see: rowlock batches list"),
+    (ScheduleNotFound, NOT_FOUND, "; see: rowlock schedules list"),
+    (WorkerNotFound, NOT_FOUND, ""),
+    (NotAllowed, REFUSED, ""),
+    (RowlockError, FAILED, ""),
 )
 
 
@@ -48,9 +40,8 @@ def explain(error: BaseException) -> int:
     """Print the error on stderr, in one line; returns the exit code."""
     if os.environ.get("ROWLOCK_DEBUG") == "1":
         traceback.print_exception(error)
-    for kind, code in CODES:
+    for kind, code, where in CODES:
         if isinstance(error, kind):
-            where = next((f"; see: {listing}" for missing, listing in LISTS if isinstance(error, missing)), "")
             complain(f"{first_line(str(error))}{where}")
             return code
     if hasattr(error, "format_message"):  # an error of the option parser, which knows the option and the exit code

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.options import grouped_options
-from rowlock.cli.output import on_terminal, show_json
+from rowlock.cli.acting import audited
+from rowlock.cli.output import on_terminal
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from rowlock.app import Rowlock
     from rowlock.store.tokens import Scope
 
@@ -25,30 +27,21 @@ LoginLinkOption = Annotated[
 ]
 
 
-@grouped_options
 def login_link(
     target: DataTarget,
-    owner: Annotated[str | None, typer.Option("--owner", help="Log in as this owner, who sees their own jobs")] = None,
+    owner: Annotated[str | None, typer.Option(help="Log in as this owner, who sees their own jobs")] = None,
     scope: Annotated[
-        str | None, typer.Option("--scope", help="jobs, operator or operator:read [default: operator without --owner]")
+        str | None, typer.Option(help="jobs, operator or operator:read [default: operator without --owner]")
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="An operator who may look and change nothing")] = False,
     url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="URL", help="Where browsers reach the API, if not at --host and --port"),
+        str | None, typer.Option(metavar="URL", help="Where browsers reach the API, if not at --host and --port")
     ] = None,
 ) -> None:
     """Print a link that logs one browser in. It works once, within ten minutes, at the dashboard or your page."""
     wanted = _scope(owner, scope, read_only)
-
-    async def work(app: Rowlock) -> str:
-        return await app.login_link(owner, scope=wanted, base_url=url)
-
-    link = target.run(work)
-    if target.as_json:
-        show_json({"link": link, "owner": owner, "scope": wanted})
-    else:
-        print(link)
+    link = target.run(lambda app: _create(app, owner, wanted, url))
+    target.say({"link": link, "owner": owner, "scope": wanted}, link)
 
 
 async def print_link(app: Rowlock, address: tuple[str, int], wanted: bool | None) -> None:
@@ -59,8 +52,14 @@ async def print_link(app: Rowlock, address: tuple[str, int], wanted: bool | None
     host, port = address
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}{app.settings.api.base_path}"
-    link = await app.login_link(scope="operator", base_url=where)
+    link = await _create(app, None, "operator", where)
     print(f"Log in, once and within ten minutes: {link}", flush=True)
+
+
+def _create(app: Rowlock, owner: str | None, scope: Scope, url: str | None) -> Awaitable[str]:
+    """A new link. The audit says for whom it is, and never has the link itself."""
+    made = app.login_link(owner, scope=scope, base_url=url)
+    return audited(app, made, "login_links.create", owner or scope, scope=scope)
 
 
 def _scope(owner: str | None, scope: str | None, read_only: bool) -> Scope:

@@ -38,11 +38,6 @@ def configure_logs(options: LogOptions) -> None:
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
 
-def silence_logs() -> None:
-    """For a command that prints its own progress instead of logs."""
-    logging.getLogger("rowlock").addHandler(logging.NullHandler())
-
-
 def flush_logs() -> None:
     """Flush log handlers, stdout and stderr: `os._exit`, which follows, does not."""
     for stream in (*logging.getLogger().handlers, sys.stdout, sys.stderr):

@@ -12,7 +12,6 @@ from rowlock.cli import (
     batches,
     bridge,
     deadletters,
-    dispatch,
     doctor,
     enqueue,
     jobs,
@@ -34,16 +33,9 @@ from rowlock.cli import (
 from rowlock.cli.bench import command as bench
 from rowlock.cli.demo import command as demo
 from rowlock.cli.failures import FAILED, INTERRUPTED, explain
-from rowlock.cli.options import examples
+from rowlock.cli.options import Verbs, examples
 
-# rich is not used for help: importing it and drawing boxes would take most of the time of --help.
-app = typer.Typer(
-    name="rowlock",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+app = Verbs()
 
 
 def _tell_version(asked: bool) -> None:
@@ -69,17 +61,16 @@ def rowlock(
     """Durable background jobs on SQLite and PostgreSQL."""
 
 
-app.command(epilog=examples("rowlock demo", "rowlock demo coins --once"))(demo.demo)
-app.command(epilog=examples("rowlock up --app shop.jobs:app --reload"))(up.up)
-app.command(epilog=examples("rowlock worker --app shop.jobs:app --queues default,mail --processes 2"))(worker.worker)
-app.command(epilog=examples("rowlock dispatch --app shop.jobs:app"))(dispatch.dispatch)
-app.command(epilog=examples("rowlock serve --app shop.jobs:app --port 8321"))(serve.serve)
+app.verb("demo", "rowlock demo", "rowlock demo coins --once")(demo.demo)
+app.verb("up", "rowlock up --app shop.jobs:app --reload")(up.up)
+app.verb("worker", "rowlock worker --app shop.jobs:app --queues default,mail --processes 2")(worker.worker)
+app.verb("dispatch", "rowlock dispatch --app shop.jobs:app")(worker.dispatch)
+app.verb("serve", "rowlock serve --app shop.jobs:app --port 8321")(serve.serve)
 app.add_typer(bridge.verbs, name="bridge")
-app.command(
-    epilog=examples(
-        "rowlock enqueue mail.send to=ada@example.com --app shop.jobs:app --wait",
-        """rowlock enqueue report --args '{"days": 7}' --delay 2h --app shop.jobs:app""",
-    )
+app.verb(
+    "enqueue",
+    "rowlock enqueue mail.send to=ada@example.com --app shop.jobs:app --wait",
+    """rowlock enqueue report --args '{"days": 7}' --delay 2h --app shop.jobs:app""",
 )(enqueue.enqueue)
 app.add_typer(jobs.verbs, name="jobs")
 app.add_typer(queues.verbs, name="queues")
@@ -88,18 +79,16 @@ app.add_typer(sources.verbs, name="sources")
 app.add_typer(schedules.verbs, name="schedules")
 app.add_typer(workers.verbs, name="workers")
 app.add_typer(tokens.verbs, name="tokens")
-app.command("login-link", epilog=examples("rowlock login-link --read-only", "rowlock login-link --owner ana"))(
-    login.login_link
-)
+app.verb("login-link", "rowlock login-link --read-only", "rowlock login-link --owner ana")(login.login_link)
 app.add_typer(deadletters.verbs, name="deadletters")
 app.add_typer(webhooks.verbs, name="webhooks")
 app.add_typer(alerts.verbs, name="alerts")
-app.command(epilog=examples("rowlock migrate --check --database postgresql://user@host/db"))(migrate.migrate)
-app.command(epilog=examples("rowlock stats --max-queued 1000 --max-running 5m"))(stats.stats)
-app.command()(top.top)
-app.command()(doctor.doctor)
-app.command()(report.report)
-app.command()(bench.bench)
+app.verb("migrate", "rowlock migrate --check --database postgresql://user@host/db")(migrate.migrate)
+app.verb("stats", "rowlock stats --max-queued 1000 --max-running 5m")(stats.stats)
+app.verb("top")(top.top)
+app.verb("doctor")(doctor.doctor)
+app.verb("report")(report.report)
+app.verb("bench")(bench.bench)
 
 
 def run() -> None:

@@ -8,7 +8,6 @@ import typer
 
 from rowlock.cli.failures import FAILED
 from rowlock.cli.loop import run_async
-from rowlock.cli.options import grouped_options
 from rowlock.cli.output import show_json
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
@@ -16,9 +15,10 @@ from rowlock.core.errors import InvalidArguments
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.app_schema import File
+    from rowlock.store.engines.dialects import Dialect
+    from rowlock.store.engines.migrate import Migration
 
 
-@grouped_options
 def migrate(
     target: DataTarget,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if migrations are missing")] = False,
@@ -29,87 +29,75 @@ def migrate(
     ] = False,
 ) -> None:
     """Apply the missing migrations of Rowlock and of your app. SQLite files migrate when they are opened."""
+    from rowlock.store.engines.engine import dialect_of
+    from rowlock.store.roles import make, script
+
     if check and (sql or roles):
         raise InvalidArguments(f"give --check or {'--sql' if sql else '--roles'}, not both")
     app = target.open()
-    if roles and app.database.startswith("sqlite:"):
+    if roles and dialect_of(app.database).is_file:
         raise InvalidArguments("--roles is for PostgreSQL: SQLite has no roles, only the permissions of the file")
     if check:
         _check(app, target)
     elif sql:
         _print_script(app)
         if roles:
-            _print_roles()
+            print(script(), end="")
     else:
         names = run_async(app.migrate())
-        made = _make_roles(app) if roles else None
+        made = run_async(make(app.database)) if roles else None
         if made is not None and target.as_json:
             show_json({"applied": names, "roles": made})
             return
         _say("applied", names, target)
         if made is False:
             print("-- the roles were not created: that needs CREATEROLE and rights on the schema. Have this run:")
-            _print_roles()
+            print(script(), end="")
         elif made:
             print("these roles have their rights: rowlock_enqueue, rowlock_worker, rowlock_read, rowlock_admin")
 
 
-def _make_roles(app: Rowlock) -> bool:
-    from rowlock.store.roles import make
-
-    return run_async(make(app.database))
-
-
-def _print_roles() -> None:
-    from rowlock.store.roles import script
-
-    print(script(), end="")
-
-
 def _check(app: Rowlock, target: DataTarget) -> None:
     from rowlock.store.engines.engine import redact
-    from rowlock.store.migrate import check, pending
-    from rowlock.store.schema import applied
+    from rowlock.store.engines.migrate import check
 
-    url = app.database
-    engine, there = run_async(applied(url))
-    missing = [f"{migration.number:04d}_{migration.name}" for migration in pending(engine, there)]
-    if not missing:
-        check(engine, there, redact(url))  # raises if the schema is newer than this version of Rowlock supports
+    dialect, there, own, files = run_async(_missing(app))
+    if not own:
+        check(dialect, there, redact(app.database))  # raises if the schema is newer than this version supports
+    names = [migration.title for migration in own]
     if app.migrations is not None:
-        missing += [f"{app.migrations.app}/{file.name}" for file in _of_the_app(app, engine, bool(missing))]
-    _say("pending", missing, target)
-    raise typer.Exit(FAILED if missing else 0)
+        names += [f"{app.migrations.app}/{file.name}" for file in files]
+    _say("pending", names, target)
+    raise typer.Exit(FAILED if names else 0)
 
 
 def _print_script(app: Rowlock) -> None:
     from rowlock.store import app_schema
-    from rowlock.store.migrate import pending, script
-    from rowlock.store.schema import applied
+    from rowlock.store.engines import migrate
 
-    engine, there = run_async(applied(app.database))
-    own = pending(engine, there)
-    parts = [script(engine, there)] if own else []
-    if app.migrations is not None and (files := _of_the_app(app, engine, bool(own))):
-        parts.append(app_schema.script(engine, app.migrations, files))
+    dialect, there, own, files = run_async(_missing(app))
+    parts = [migrate.script(dialect, there)] if own else []
+    if app.migrations is not None and files:
+        parts.append(app_schema.script(dialect, app.migrations, files))
     print("\n".join(parts) or "-- nothing to apply: the schema is up to date")
 
 
-def _of_the_app(app: Rowlock, engine: str, behind: bool) -> list[File]:
-    """The app's own migrations that are not applied. While Rowlock's own tables are behind, all of them count."""
-    from rowlock.store.app_schema import pending
+async def _missing(app: Rowlock) -> tuple[Dialect, dict[int, bool], list[Migration], list[File]]:
+    """The dialect, the applied migrations, and those of Rowlock and of the app that are not applied. While Rowlock's
+    own tables are behind, all migrations of the app count."""
+    from rowlock.store import app_schema
+    from rowlock.store.engines import migrate
     from rowlock.store.engines.opening import opened
+    from rowlock.store.engines.schema import applied
 
-    migrations = app.migrations
-    assert migrations is not None
-    if behind:
-        return list(migrations.files(engine))
-
-    async def ask() -> list[File]:
-        async with opened(app.database, app.store_options(migrate=False)) as store:
-            return await pending(store, migrations)
-
-    return run_async(ask())
+    dialect, there = await applied(app.database)
+    own = migrate.pending(dialect, there)
+    if app.migrations is None:
+        return dialect, there, own, []
+    if own:
+        return dialect, there, own, list(app.migrations.files(dialect.name))
+    async with opened(app.database, app.store_options(migrate=False)) as store:
+        return dialect, there, own, await app_schema.pending(store, app.migrations)
 
 
 def _say(what: str, names: list[str], target: DataTarget) -> None:

@@ -1,7 +1,7 @@
-"""Options that several verbs share.
+"""How verbs are declared (`Verbs`), and the options that several of them share.
 
-`grouped_options` lets a verb take them as one parameter: a parameter whose type is a dataclass of options, such as
-`Target`, appears on the command line as one option for each field.
+A verb takes options by groups: a parameter whose type is a dataclass of options, such as `Target`, appears on the
+command line as one option for each field.
 """
 
 from __future__ import annotations
@@ -33,6 +33,20 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="P
 def examples(*lines: str) -> str:
     """Command lines below a verb's help. \\b keeps the help from joining them to one paragraph."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+class Verbs(typer.Typer):
+    """A group of verbs, such as `rowlock jobs`."""
+
+    def __init__(self, **options: Any) -> None:
+        # rich is not used for help: importing it and drawing boxes would take most of the time of --help.
+        plain: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False, "add_completion": False}
+        super().__init__(**{"no_args_is_help": True} | plain | options)
+
+    def verb(self, name: str, *lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Decorate a verb. `lines` are command lines that its help shows as examples."""
+        add = self.command(name, epilog=examples(*lines) if lines else None)
+        return lambda function: add(grouped_options(function))
 
 
 def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:

@@ -7,9 +7,8 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 CELL = 80  # longer values are cut to this many characters in a table, never in JSON
 
 
@@ -26,13 +25,6 @@ def show(rows: Sequence[Any], columns: Sequence[str], *, as_json: bool, empty: s
         print(empty)
     else:
         show_table([[cell(record(row)[column]) for column in columns] for row in rows], columns)
-
-
-def up_to(limit: int, found: Sequence[T]) -> Sequence[T]:
-    """The first `limit` rows. Callers ask for one row more: if it is there, a note on stderr says that rows are cut."""
-    if len(found) > limit:
-        print(f"rowlock: only the first {limit:,} are shown; --limit shows more", file=sys.stderr)
-    return found[:limit]
 
 
 def show_json(value: Any) -> None:

@@ -2,72 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.acting import actor
-from rowlock.cli.bulk import Request, carry_out
-from rowlock.cli.options import grouped_options
-from rowlock.cli.output import printable, show, show_json
-from rowlock.cli.repair import Caution
+from rowlock.cli.acting import audited
+from rowlock.cli.bulk import Caution, carry_out
+from rowlock.cli.failures import complain
+from rowlock.cli.options import Verbs
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
-verbs = typer.Typer(help="Look at queues, pause, resume and purge them.", no_args_is_help=True, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+
+verbs = Verbs(help="Look at queues, pause, resume and purge them.")
 
 COLUMNS = ("name", "queued", "retryable", "running", "waiting", "oldest_ready_seconds", "paused")
 QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name")]
 
 
-@verbs.command("list")
-@grouped_options
+@verbs.verb("list")
 def list_queues(target: DataTarget) -> None:
-    """List queues. Those that have unfinished jobs, are served by a worker, or are paused."""
-    from rowlock.store import reads
+    """List queues: with unfinished jobs, served by a worker, or paused."""
+    from rowlock.store.stats import read_stats
 
-    show(target.ask(reads.stats()).queues, COLUMNS, as_json=target.as_json, empty="no queues")
+    target.show(target.ask(read_stats()).queues, COLUMNS, "no queues")
 
 
-@verbs.command("pause")
-@grouped_options
+@verbs.verb("pause")
 def pause_queue(name: QueueName, target: DataTarget) -> None:
     """Start no more jobs from a queue; running jobs go on."""
-    from rowlock.store import audit, workers
+    from rowlock.store import workers
 
-    target.ask(audit.audited(workers.pause_queue(_checked(name)), actor(), "queues.pause", name))
-    _say(target, name, True, f"{name} is paused")
+    async def pause(app: Rowlock) -> bool:
+        known = await _is_known(app, name)
+        await audited(app, app.perform(workers.pause_queue(_checked(name))), "queues.pause", name)
+        return known
+
+    known = target.run(pause)
+    target.say({"name": name, "paused": True}, f"{name} is paused")
+    if not known:
+        complain(f"no job, task or worker knows a queue {name!r}; it is paused all the same: see rowlock queues list")
 
 
-@verbs.command("resume")
-@grouped_options
+@verbs.verb("resume")
 def resume_queue(name: QueueName, target: DataTarget) -> None:
     """Start jobs of a paused queue again."""
-    from rowlock.store import audit, workers
+    from rowlock.store import workers
 
-    was_paused = target.ask(audit.audited(workers.resume_queue(_checked(name)), actor(), "queues.resume", name))
-    _say(target, name, False, f"{name} is resumed" if was_paused else f"{name} was not paused")
+    was_paused = target.change(workers.resume_queue(_checked(name)), "queues.resume", name)
+    target.say({"name": name, "paused": False}, f"{name} {'is resumed' if was_paused else 'was not paused'}")
 
 
-@verbs.command("purge")
-@grouped_options
+@verbs.verb("purge")
 def purge_queue(name: QueueName, caution: Caution, target: DataTarget) -> None:
     """Cancel all jobs that wait in a queue; running ones go on. `jobs retry --state cancelled` can put them back."""
     from rowlock.store.bulk import WAITING
     from rowlock.store.reads import JobFilter
 
-    wanted = JobFilter(queue=_checked(name), states=WAITING)
-    carry_out(target, Request("cancel", (), wanted, caution.dry_run, caution.yes, target.as_json))
+    carry_out(target, "cancel", JobFilter(queue=_checked(name), states=WAITING), caution)
+
+
+async def _is_known(app: Rowlock, name: str) -> bool:
+    """Whether a job, a worker or a task has this queue; a task by this app's code, or as its worker registered it."""
+    from rowlock.core.options import JobOptions
+    from rowlock.store import reads, tasks, workers
+
+    here = {task.options.queue for task in app.registry.all().values()}
+    stored = {task.options.get("queue", JobOptions().queue) for task in await app.perform(tasks.listed())}
+    served = {queue for worker in await app.perform(workers.workers()) for queue in worker.queues}
+    if name in here | stored | served:
+        return True
+    jobs = await app.perform(reads.list_jobs(reads.JobFilter(queue=name), 1))
+    return bool(jobs)
 
 
 def _checked(name: str) -> str:
     if not name.strip() or not name.isprintable():
         raise InvalidArguments(f"{name!r} is not the name of a queue: it is empty or has control characters")
     return name
-
-
-def _say(target: DataTarget, name: str, paused: bool, text: str) -> None:
-    if target.as_json:
-        show_json({"name": name, "paused": paused})
-    else:
-        print(printable(text))

@@ -8,6 +8,7 @@ import signal
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rowlock.cli import children
@@ -17,8 +18,6 @@ from rowlock.worker.stop_signals import on_stop_signals
 LOOK_SECONDS = 0.5
 PATIENCE = (3.0, 7.0)  # seconds to wait after the first and the second SIGTERM; then SIGKILL
 IGNORED = frozenset({"node_modules", "__pycache__"})
-
-Snapshot = dict[Path, int]
 
 
 class Reloader:
@@ -38,11 +37,13 @@ class Reloader:
         seen = snapshot(self._folders)
         self._child = await children.start(self._command)
         while not self._stopping.is_set():
-            await self._look_again()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
             now = snapshot(self._folders)
             if now == seen or self._stopping.is_set():
                 continue
-            _say(f"{changed(seen, now)} changed, restarting")
+            first = min(file for file, _ in seen.items() ^ now.items())
+            print(f"rowlock: {first} changed, restarting", file=sys.stderr, flush=True)
             await end(self._child)
             if not self._stopping.is_set():
                 seen, self._child = now, await children.start(self._command)
@@ -54,34 +55,24 @@ class Reloader:
         if self._child:
             children.tell(self._child, signal.SIGTERM)
 
-    async def _look_again(self) -> None:
-        try:
-            await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
-        except TimeoutError:
-            return
-
 
 async def end(child: Process) -> None:
     """Stop a child: SIGTERM lets its jobs finish, a second one releases them, then SIGKILL."""
     for patience in PATIENCE:
         children.tell(child, signal.SIGTERM)
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(child.wait()), patience)
             return
-        except TimeoutError:
-            continue
     children.tell(child, signal.SIGKILL)
     await child.wait()
 
 
-def snapshot(folders: Sequence[Path]) -> Snapshot:
+def snapshot(folders: Sequence[Path]) -> dict[Path, int]:
     """The modification time of each Python file."""
-    found: Snapshot = {}
+    found = {}
     for file in (file for folder in folders for file in python_files(folder)):
-        try:
+        with suppress(OSError):  # removed in the meantime
             found[file] = file.stat().st_mtime_ns
-        except OSError:  # removed in the meantime
-            continue
     return found
 
 
@@ -93,13 +84,3 @@ def python_files(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         yield from (Path(here, name) for name in files if name.endswith(".py"))
-
-
-def changed(before: Snapshot, after: Snapshot) -> Path:
-    """The first file, by name, that was changed, added or removed."""
-    differing = {file for file, _ in before.items() ^ after.items()}
-    return min(differing)
-
-
-def _say(text: str) -> None:
-    print(f"rowlock: {text}", file=sys.stderr, flush=True)

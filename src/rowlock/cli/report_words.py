@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from html import escape
 from typing import Any
+
+from rowlock.core.durations import spell
 
 MOST_TEXT = 500
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -47,14 +49,5 @@ def time(at: datetime | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration in words: the two largest units."""
-    if seconds is None:
-        return "–"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    whole = timedelta(seconds=round(seconds))
-    hours, rest = divmod(whole.seconds, 3600)
-    parts = ((whole.days, "d"), (hours, "h"), (rest // 60, "min"), (rest % 60, "s"))
-    return " ".join([f"{number} {unit}" for number, unit in parts if number][:2])
+    """A duration in words; a dash if it is not known."""
+    return "–" if seconds is None else spell(seconds)

@@ -9,10 +9,10 @@ import typer
 from rowlock.cli.acting import audited
 from rowlock.cli.enqueue import read_values, split_pairs
 from rowlock.cli.failures import complain
-from rowlock.cli.options import LimitOption, examples, grouped_options
-from rowlock.cli.output import cell, printable, show, show_json, up_to, words
+from rowlock.cli.options import LimitOption, Verbs
+from rowlock.cli.output import cell, printable, words
 from rowlock.cli.target import DataTarget, Target
-from rowlock.cli.tasks import DefaultsOption, task_named
+from rowlock.cli.tasks import DefaultsOption, NewJobOptions, Pairs, TaskName, task_named
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -21,91 +21,64 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.schedules import ScheduleRow
 
-verbs = typer.Typer(help="Look at schedules, add, pause and run them.", no_args_is_help=True, rich_markup_mode=None)
+verbs = Verbs(help="Look at schedules, add, pause and run them.")
 
 COLUMNS = ("name", "state", "words", "zone", "task", "last_tick", "last_state", "next")
+SHOWN = ("zone", "task", "args", "missed", "overlap", "origin", "queue", "last_tick", "last_job", "last_state")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name")]
 
 
-@verbs.command("list")
-@grouped_options
-def list_schedules(
-    target: DataTarget,
-    limit: LimitOption = 1000,
-) -> None:
+@verbs.verb("list")
+def list_schedules(target: DataTarget, limit: LimitOption = 1000) -> None:
     """List schedules. The rule in words, the time zone, the last tick and its job's state, the next three ticks."""
-    found = target.run(lambda opened: opened.schedules.list(limit + 1))
-    shown = [_shown(row) for row in up_to(limit, found)]
+    found = target.look(lambda app: app.schedules.list(limit + 1))
+    shown = [_shown(row) for row in found]
     if not target.as_json:
         shown = [row | {"next": ", ".join(cell(tick) for tick in row["next"]) or "none"} for row in shown]
-    show(shown, COLUMNS, as_json=target.as_json, empty="no schedules")
+    target.show(shown, COLUMNS, "no schedules", limit)
 
 
-@verbs.command("next")
-@grouped_options
+@verbs.verb("next")
 def next_ticks(
     target: DataTarget,
     name: Name,
     count: Annotated[int, typer.Argument(metavar="[N]", min=1, max=1000, help="How many ticks")] = 3,
 ) -> None:
     """Print the next ticks of a schedule."""
-    ticks = target.run(lambda opened: opened.schedules.next(name, count))
-    if target.as_json:
-        show_json(ticks)
-    else:
-        print("\n".join(words(tick) for tick in ticks) or "none")
+    ticks = target.look(lambda app: app.schedules.next(name, count))
+    target.say(ticks, *(map(words, ticks) if ticks else ["none"]))
 
 
-@verbs.command(
+@verbs.verb(
     "add",
-    epilog=examples(
-        'rowlock schedules add nightly report days=7 --cron "0 3 * * *" --zone Asia/Seoul',
-        "rowlock schedules add poll links.check --every 5m --overlap skip",
-    ),
+    'rowlock schedules add nightly report days=7 --cron "0 3 * * *" --zone Asia/Seoul',
+    "rowlock schedules add poll links.check --every 5m --overlap skip",
 )
-@grouped_options
 def add_schedule(
+    of_jobs: NewJobOptions,
     target: DataTarget,
     name: Name,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name")],
-    pairs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Arguments of the task, as JSON or text", show_default=False),
-    ] = None,
-    cron: Annotated[
-        str | None, typer.Option("--cron", metavar="RULE", help='Cron rule of five fields, e.g. "0 3 * * *"')
-    ] = None,
-    every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Interval, e.g. 30s, 5m, 1d")] = None,
-    at: Annotated[str | None, typer.Option("--at", metavar="ISO", help="Fire once, at this moment")] = None,
-    zone: Annotated[str, typer.Option("--zone", help="IANA time zone of the rule, e.g. Asia/Seoul")] = "UTC",
+    task: TaskName,
+    pairs: Pairs = None,
+    cron: Annotated[str | None, typer.Option(metavar="RULE", help='Cron rule of five fields, e.g. "0 3 * * *"')] = None,
+    every: Annotated[str | None, typer.Option(metavar="TIME", help="Interval, e.g. 30s, 5m, 1d")] = None,
+    at: Annotated[str | None, typer.Option(metavar="ISO", help="Fire once, at this moment")] = None,
+    zone: Annotated[str, typer.Option(help="IANA time zone of the rule, e.g. Asia/Seoul")] = "UTC",
     seconds: Annotated[bool, typer.Option("--seconds", help="The cron rule has six fields, seconds first")] = False,
     missed: Annotated[
-        str, typer.Option("--missed", help="Which missed ticks fire late: latest (one), skip (none) or all")
+        str, typer.Option(help="Which missed ticks fire late: latest (one), skip (none) or all")
     ] = "latest",
     missed_most: Annotated[
-        int, typer.Option("--missed-most", min=1, help="With --missed all: fire at most this many missed ticks")
+        int, typer.Option(min=1, help="With --missed all: fire at most this many missed ticks")
     ] = 100,
-    missed_window: Annotated[
-        str, typer.Option("--missed-window", metavar="TIME", help="Missed ticks older than this never fire")
-    ] = "1h",
+    missed_window: Annotated[str, typer.Option(metavar="TIME", help="Missed ticks older than this never fire")] = "1h",
     overlap: Annotated[
-        str, typer.Option("--overlap", help="If an earlier job of the schedule is unfinished: allow or skip the tick")
+        str, typer.Option(help="If an earlier job of the schedule is unfinished: allow or skip the tick")
     ] = "allow",
-    jitter: Annotated[
-        str, typer.Option("--jitter", metavar="TIME", help="Delay each job by a random time up to this")
-    ] = "0s",
-    start: Annotated[str | None, typer.Option("--start", metavar="ISO", help="No ticks before this moment")] = None,
-    end: Annotated[str | None, typer.Option("--end", metavar="ISO", help="No ticks after this moment")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Queue of the jobs [default: that of the task]")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="-100 (starts first) to 100 (starts last)")] = None,
-    owner: Annotated[str | None, typer.Option("--owner", help="Who may see the jobs through the job API")] = None,
-    source: Annotated[
-        str | None, typer.Option("--source", help="The outside service that the jobs call, e.g. api:ebay")
-    ] = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="Failed tries until a job is dead")] = None,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="Time limit of one attempt, e.g. 30s")
-    ] = None,
+    jitter: Annotated[str, typer.Option(metavar="TIME", help="Delay each job by a random time up to this")] = "0s",
+    start: Annotated[str | None, typer.Option(metavar="ISO", help="No ticks before this moment")] = None,
+    end: Annotated[str | None, typer.Option(metavar="ISO", help="No ticks after this moment")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit of one attempt, e.g. 30s")] = None,
     defaults: DefaultsOption = False,
 ) -> None:
     """Add a schedule. Needs no restart; replaces one of this name that was added with this command."""
@@ -125,70 +98,45 @@ def add_schedule(
         "jitter": times.duration(jitter, "--jitter"),
         "start": None if start is None else times.moment(start, "--start"),
         "end": None if end is None else times.moment(end, "--end"),
-        "queue": queue,
-        "priority": priority,
-        "owner": owner,
-        "source": source,
-        "max_attempts": max_attempts,
+        **of_jobs.given(),
         "timeout": None if timeout is None else times.duration(timeout, "--timeout"),
     }
     given = {key: value for key, value in options.items() if value is not None}
 
     async def add(app: Rowlock) -> ScheduleRow:
-        found = await task_named(app, target, task, source=source, defaults=defaults)
+        found = await task_named(app, target, task, of_jobs, defaults=defaults)
         adding = app.schedules.add(name, found, args=read_values(texts, found), **given)
         return await audited(app, adding, "schedules.add", name)
 
-    _say(target.run(add), target.as_json)
+    _say(target, target.run(add))
     if not target.code:
         complain("the arguments were not checked against the task's code; to check them, give --app")
 
 
-@verbs.command("remove")
-@grouped_options
-def remove_schedule(
-    target: Target,
-    name: Name,
-) -> None:
+@verbs.verb("remove")
+def remove_schedule(target: Target, name: Name) -> None:
     """Delete a schedule. It must have been added with `schedules add`, or be retired."""
-    target.run(lambda opened: audited(opened, opened.schedules.remove(name), "schedules.remove", name))
+    target.run(lambda app: audited(app, app.schedules.remove(name), "schedules.remove", name))
     print(printable(f"{name} is removed"))
 
 
-@verbs.command("run")
-@grouped_options
-def run_schedule(
-    target: DataTarget,
-    name: Name,
-) -> None:
+@verbs.verb("run")
+def run_schedule(target: DataTarget, name: Name) -> None:
     """Create a job of the schedule now. This is besides its ticks; prints the job's id."""
-    job = target.run(lambda opened: audited(opened, opened.schedules.run(name), "schedules.run", name))
-    if target.as_json:
-        show_json({"job_id": job.id, "schedule": name})
-    else:
-        print(job.id)
+    job = target.run(lambda app: audited(app, app.schedules.run(name), "schedules.run", name))
+    target.say({"job_id": job.id, "schedule": name}, job.id)
 
 
-@verbs.command("pause")
-@grouped_options
-def pause_schedule(
-    target: DataTarget,
-    name: Name,
-) -> None:
+@verbs.verb("pause")
+def pause_schedule(target: DataTarget, name: Name) -> None:
     """Stop firing ticks of a schedule until it is resumed."""
-    paused = target.run(lambda opened: audited(opened, opened.schedules.pause(name), "schedules.pause", name))
-    _say(paused, target.as_json)
+    _say(target, target.run(lambda app: audited(app, app.schedules.pause(name), "schedules.pause", name)))
 
 
-@verbs.command("resume")
-@grouped_options
-def resume_schedule(
-    target: DataTarget,
-    name: Name,
-) -> None:
+@verbs.verb("resume")
+def resume_schedule(target: DataTarget, name: Name) -> None:
     """Fire ticks of a paused schedule again, from now on. A tick that was due before the pause fires now."""
-    resumed = target.run(lambda opened: audited(opened, opened.schedules.resume(name), "schedules.resume", name))
-    _say(resumed, target.as_json)
+    _say(target, target.run(lambda app: audited(app, app.schedules.resume(name), "schedules.resume", name)))
 
 
 def _shown(row: ScheduleRow) -> dict[str, Any]:
@@ -208,25 +156,13 @@ def _shown(row: ScheduleRow) -> dict[str, Any]:
         "state": state,
         "rule": row.rule,
         "words": text,
-        "zone": row.zone,
-        "task": row.task,
-        "args": row.args,
-        "missed": row.missed,
-        "overlap": row.overlap,
-        "origin": row.origin,
-        "queue": row.queue,
-        "last_tick": row.last_tick,
-        "last_job": row.last_job,
-        "last_state": row.last_state,
+        **{name: getattr(row, name) for name in SHOWN},
         "next": coming,
         "problem": row.problem,
     }
 
 
-def _say(row: ScheduleRow, as_json: bool) -> None:
+def _say(target: DataTarget, row: ScheduleRow) -> None:
     shown = _shown(row)
-    if as_json:
-        show_json(shown)
-        return
     coming = ", ".join(cell(tick) for tick in shown["next"]) or "none"
-    print(printable(f"{row.id} is {shown['state']}: {shown['words']}; next: {coming}"))
+    target.say(shown, f"{row.id} is {shown['state']}: {shown['words']}; next: {coming}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,25 +12,23 @@ import typer
 
 from rowlock.cli.login import LoginLinkOption, print_link
 from rowlock.cli.logs import configure_logs
-from rowlock.cli.options import grouped_options
 from rowlock.cli.target import Target, run_open
 from rowlock.cli.worker_options import LogOptions
 from rowlock.core.errors import ConfigError
+from rowlock.core.extras import API, needs
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
 log = logging.getLogger("rowlock.api")
 
-MISSING = 'the job API needs more packages: pip install "rowlock[api]"'
-
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
     """The address and port that the API listens on."""
 
-    host: Annotated[str | None, typer.Option("--host", help="Address of the API [default: 127.0.0.1]")] = None
-    port: Annotated[str | None, typer.Option("--port", metavar="N", help="Port of the API [default: 8321]")] = None
+    host: Annotated[str | None, typer.Option(help="Address of the API [default: 127.0.0.1]")] = None
+    port: Annotated[str | None, typer.Option(metavar="N", help="Port of the API [default: 8321]")] = None
 
     login_link: LoginLinkOption = None
 
@@ -40,15 +38,12 @@ class ApiOptions:
         return {key: value for key, value in given.items() if value is not None}
 
 
-@grouped_options
 def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
     """Serve the job API and the dashboard. Clients create jobs of public tasks, watch them and get their results."""
     configure_logs(logs)
     app = target.open(options.flags())
-    try:
+    with needs(*API):
         from rowlock.api.server import run_server
-    except ImportError as error:
-        raise ConfigError(MISSING) from error
 
     async def tell(address: tuple[str, int]) -> None:
         await print_link(app, address, options.login_link)
@@ -60,25 +55,14 @@ def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
 async def serving_beside(app: Rowlock, asked: bool, login_link: bool | None = False) -> AsyncIterator[None]:
     """Serve the API while the block runs. If the settings did not ask for it (`asked` is false), a missing package or a
     port in use is only logged, and the worker runs without the API."""
-    try:
-        from rowlock.api.server import serving
-    except ImportError as error:
-        if asked:
-            raise ConfigError(MISSING) from error
-        log.info("The job API is not served: %s", MISSING)
+    async with AsyncExitStack() as stack:
+        try:
+            server = await stack.enter_async_context(app.server())
+        except ConfigError as error:
+            if asked:
+                raise
+            level = logging.INFO if isinstance(error.__cause__, ImportError) else logging.WARNING
+            log.log(level, "The job API is not served: %s", error)
+        else:
+            await print_link(app, server.address, login_link)
         yield
-        return
-    beside = serving(app)
-    try:
-        server = await beside.__aenter__()
-    except ConfigError as error:
-        if asked:
-            raise
-        log.warning("The job API is not served: %s", error)
-        yield
-        return
-    try:
-        await print_link(app, server.address, login_link)
-        yield
-    finally:
-        await beside.__aexit__(None, None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -10,7 +11,6 @@ import typer
 
 from rowlock.cli import queues
 from rowlock.cli.failures import FAILED, complain
-from rowlock.cli.options import grouped_options
 from rowlock.cli.output import cell, record, show, show_json, words
 from rowlock.cli.target import DataTarget
 from rowlock.cli.times import duration
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.bridge.numbers import BridgeNumbers
     from rowlock.store.engines.engine import Store
-    from rowlock.store.reads import FinishedStats, Stats
+    from rowlock.store.stats import FinishedStats, Stats
 
 TIMES_SECONDS = 3600.0
 _P95 = {"wait_p95": None, "run_p95": None}
 UNKNOWN = ("queue", "task", "waiting")
 
 
-@grouped_options
 def stats(
     target: DataTarget,
     max_queued: Annotated[
@@ -38,28 +37,28 @@ def stats(
     ] = None,
 ) -> None:
     """Show workers, queues and jobs that finished lately. Exit 1 if a given limit is exceeded."""
-    from rowlock.store import reads
     from rowlock.store.explain import unknown_tasks
+    from rowlock.store.stats import LATELY_SECONDS, read_stats
 
     longest = None if max_running is None else duration(max_running, "--max-running")
 
     async def read(app: Rowlock) -> tuple[Stats, Counts, list[tuple[str, str, int]], BridgeNumbers | None]:
         store = await app.store()
         return (
-            await store.run(reads.stats()),
+            await store.run(read_stats()),
             await _counts(store),
             await store.run(unknown_tasks()),
             await _bridge(app),
         )
 
-    found, counts, waiting, bridge = target.run(read)
+    found, counts, waiting, bridge = target.look(read)
     unknown = [dict(zip(UNKNOWN, row, strict=True)) for row in waiting]
     alerts = list(_alerts(found, max_queued, longest))
     if target.as_json:
         redis = {} if bridge is None else {"redis": record(bridge)}
         show_json({**record(found), **counts._asdict(), "unknown_tasks": unknown, "alerts": alerts, **redis})
     else:
-        _show(found, counts, reads.LATELY_SECONDS)
+        _show(found, counts, LATELY_SECONDS)
         if unknown:
             print("\nNo live worker can run these jobs: none serves the queue, or none has the task.")
             show(unknown, UNKNOWN, as_json=False, empty="")
@@ -81,9 +80,9 @@ class Counts(NamedTuple):
 async def _counts(store: Store) -> Counts:
     from rowlock.store import tallies
 
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     for total in await store.run(tallies.totals()):
-        totals[total.what] = totals.get(total.what, 0) + total.count
+        totals[total.what] += total.count
     since = datetime.now(UTC) - timedelta(seconds=TIMES_SECONDS)
     times = {}
     for queue, (run, wait) in (await store.run(tallies.spread(since))).items():

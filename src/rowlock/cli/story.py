@@ -85,17 +85,13 @@ def _attempts(story: Story) -> Iterator[tuple[str, str]]:
         if attempt.started_at is not None:
             took = f" after {(attempt.finished_at - attempt.started_at).total_seconds():.1f} s"
         by = f" on {printable(attempt.worker)}" if attempt.worker else ""
-        started = words(attempt.started_at) if attempt.started_at else "-"
-        yield f"  {attempt.attempt}", f"{started}  {attempt.outcome}{took}{by}{_because(attempt)}"
+        started = words(attempt.started_at)
+        said = brief_error(attempt.error_code, attempt.error_message)
+        yield f"  {attempt.attempt}", f"{started}  {attempt.outcome}{took}{by}{f': {said}' if said else ''}"
     job = story.job
     if job.state is State.RUNNING:
         yield f"  {job.attempt}", f"{words(job.locked_at)}  running on {printable(job.locked_by or '-')}"
         yield "lease", f"until {words(job.lease_expires_at)}, last heartbeat {words(job.heartbeat_at)}"
-
-
-def _because(attempt: Attempt) -> str:
-    said = brief_error(attempt.error_code, attempt.error_message)
-    return f": {said}" if said else ""
 
 
 def _end(story: Story) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ import signal
 import time
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from rowlock.cli import children
 from rowlock.cli.failures import FAILED
@@ -22,13 +23,13 @@ QUICK_SECONDS = 10.0  # a child that lived for less counts as a quick death
 GIVE_UP_AFTER = 5  # quick deaths in a row
 
 
-Command = Sequence[str] | Callable[[int], Sequence[str]]  # of every child, or of the child with this number, from 1
-
-
 class Supervisor:
-    """Keeps `count` children alive until a stop signal, or until one of them dies too often right after its start."""
+    """Keeps `count` children alive until a stop signal, or until one of them dies too often right after its start.
+    `command` gives the command line of the child with this number, from 1."""
 
-    def __init__(self, command: Command, count: int, *, first_delay: float = FIRST_DELAY) -> None:
+    def __init__(
+        self, command: Callable[[int], Sequence[str]], count: int, *, first_delay: float = FIRST_DELAY
+    ) -> None:
         self._command, self._count, self._first_delay = command, count, first_delay
         self._living: dict[int, Process] = {}
         self._stopping = asyncio.Event()
@@ -69,7 +70,7 @@ class Supervisor:
         return True
 
     async def _run_one(self, number: int) -> int:
-        child = await children.start(self._command if isinstance(self._command, Sequence) else self._command(number))
+        child = await children.start(self._command(number))
         self._living[number] = child
         log.info("worker process %d started, pid %d", number, child.pid)
         if self._stopping.is_set():  # the stop signal came while this child was starting
@@ -81,7 +82,5 @@ class Supervisor:
     async def _pause(self, number: int, code: int, quick: int) -> None:
         delay = min(LONGEST_DELAY, self._first_delay * 2 ** max(quick - 1, 0))
         log.warning("worker process %d ended with code %d; restarting it in %.1f s", number, code, delay)
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), delay)
-        except TimeoutError:
-            return

@@ -10,14 +10,16 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rowlock.cli.acting import actor
 from rowlock.cli.loop import run_async
 from rowlock.cli.options import AppOption, ConfigOption, DatabaseOption, JsonOption
+from rowlock.cli.output import printable, show, show_json
 from rowlock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,13 +41,29 @@ class Target:
         """Open the app, do the work, close the app."""
         return run_open(self.open(), work)
 
+    def look(self, work: Callable[[Rowlock], Awaitable[T]]) -> T:
+        """`run` for a verb that reads, or changes what is there: it does not create a SQLite file, because the name of
+        a missing one is likely mistyped."""
+        from rowlock.store.engines.engine import dialect_of, file_of
+
+        app = self.open()
+        if dialect_of(app.database).is_file and not file_of(app.database).exists():
+            raise ConfigError(f"{app.database}: this file does not exist; check the URL, or run rowlock migrate")
+        return run_open(app, work)
+
     def ask(self, question: Operation[T]) -> T:
         """Open the database, run one operation of the store, close the database."""
 
         async def work(app: Rowlock) -> T:
             return await (await app.store()).run(question)
 
-        return self.run(work)
+        return (self.look if question.read else self.run)(work)
+
+    def change(self, operation: Operation[T], action: str, what: str | None, **details: Any) -> T:
+        """Run one operation of the store and write it into the audit: both, or neither."""
+        from rowlock.store.audit import audited
+
+        return self.ask(audited(operation, actor(), action, what, details))
 
     def open(self, flags: Mapping[str, Any] | None = None) -> Rowlock:
         """Your app if one is named, else an app without tasks; configured with the settings of this command."""
@@ -80,9 +98,23 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class DataTarget(Target):
-    """The options of a verb that prints data: those of `Target`, and `--json`."""
+    """The options of a verb that prints data: the options of `Target`, and `--json`."""
 
     as_json: JsonOption = False
+
+    def show(self, rows: Sequence[Any], columns: Sequence[str], empty: str, limit: int | None = None) -> None:
+        """Print records as a table of these columns, or with --json all their fields. With a limit, one row more was
+        asked for: if it is there, a note on stderr says that rows are cut."""
+        if limit is not None and len(rows) > limit:
+            print(f"rowlock: only the first {limit:,} are shown; --limit shows more", file=sys.stderr)
+        show(rows[:limit], columns, as_json=self.as_json, empty=empty)
+
+    def say(self, data: Any, *lines: str) -> None:
+        """Print the data with --json, and without it these lines."""
+        if self.as_json:
+            show_json(data)
+        else:
+            print("\n".join(map(printable, lines)))
 
 
 def run_open(app: Rowlock, work: Callable[[Rowlock], Awaitable[T]]) -> T:

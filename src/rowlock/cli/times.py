@@ -16,12 +16,12 @@ def duration(text: str, option: str) -> float:
     return found
 
 
-def moment(text: str, option: str) -> datetime:
+def moment(text: str, option: str, expected: str = "a time such as 2026-03-01T09:00:00+01:00") -> datetime:
     """A moment, with its time zone."""
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise InvalidArguments(f"{option} {text!r}: expected a time such as 2026-03-01T09:00:00+01:00") from None
+        raise InvalidArguments(f"{option} {text!r}: expected {expected}") from None
     if found.tzinfo is None:
         raise InvalidArguments(f"{option} {text!r} has no time zone: write {text}Z for UTC, or {text}+01:00")
     return found
@@ -30,12 +30,6 @@ def moment(text: str, option: str) -> datetime:
 def since(text: str, option: str) -> datetime:
     """A moment, given as an ISO time or as a duration before now."""
     found = parse_duration(text)
-    if found is not None:
-        return datetime.now(UTC) - timedelta(seconds=found)
-    try:
-        datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InvalidArguments(
-            f"{option} {text!r}: expected a time ago such as 2h, or a moment such as 2026-03-01T09:00:00Z"
-        ) from None
-    return moment(text, option)
+    if found is None:
+        return moment(text, option, "a time ago such as 2h, or a moment such as 2026-03-01T09:00:00Z")
+    return datetime.now(UTC) - timedelta(seconds=found)

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rowlock.cli import times
+from rowlock.cli.acting import audited
 from rowlock.cli.failures import NOT_FOUND, complain
-from rowlock.cli.options import LimitOption, examples, grouped_options
-from rowlock.cli.output import show, show_json
+from rowlock.cli.options import LimitOption, Verbs
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
-verbs = typer.Typer(help="Create, list and revoke tokens of the job API.", no_args_is_help=True, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from rowlock.app import Rowlock
+
+verbs = Verbs(help="Create, list and revoke tokens of the job API.")
 
 COLUMNS = ("id", "kind", "hint", "owner", "scope", "created_at", "expires_at", "revoked_at")
-SCOPE = "jobs (those of one owner), operator (all jobs), or operator:read (all jobs, read-only)"
+SCOPE = "jobs (the jobs of one owner), operator (all jobs), or operator:read (all jobs, read-only)"
 
 
-@verbs.command(
+@verbs.verb(
     "create",
-    epilog=examples("rowlock tokens create --owner ana", "rowlock tokens create --scope operator:read --expires 30d"),
+    "rowlock tokens create --owner ana",
+    "rowlock tokens create --scope operator:read --expires 30d",
 )
-@grouped_options
 def create_token(
     target: DataTarget,
-    owner: Annotated[str | None, typer.Option("--owner", help="The owner whose jobs the token gives access to")] = None,
-    scope: Annotated[str, typer.Option("--scope", help=SCOPE)] = "jobs",
+    owner: Annotated[str | None, typer.Option(help="The owner whose jobs the token gives access to")] = None,
+    scope: Annotated[str, typer.Option(help=SCOPE)] = "jobs",
     expires: Annotated[
-        str | None,
-        typer.Option("--expires", metavar="TIME", help="How long the token is valid, such as 30d [default: forever]"),
+        str | None, typer.Option(metavar="TIME", help="How long the token is valid, such as 30d [default: forever]")
     ] = None,
 ) -> None:
     """Create a token and print it. It cannot be shown again: only its hash is stored."""
@@ -47,25 +51,24 @@ def create_token(
         name(owner, "--owner")
     ttl = None if expires is None else times.duration(expires, "--expires")
     secret = tokens.new_secret()
-    token_id = target.ask(tokens.create(secret, owner, known[scope], ttl))
-    if target.as_json:
-        show_json({"token": secret, "id": token_id, "owner": owner, "scope": scope})
-    else:
-        print(secret)
+
+    def create(app: Rowlock) -> Awaitable[str]:
+        made = app.perform(tokens.create(secret, owner, known[scope], ttl))
+        return audited(app, made, "tokens.create", str, owner=owner, scope=scope)
+
+    target.say({"token": secret, "id": target.run(create), "owner": owner, "scope": scope}, secret)
 
 
-@verbs.command("list")
-@grouped_options
+@verbs.verb("list")
 def list_tokens(target: DataTarget, limit: LimitOption = 1000) -> None:
     """List tokens and sessions of browsers, newest first. The tokens themselves cannot be shown again."""
     from rowlock.store import tokens
 
-    found = target.ask(tokens.tokens(limit))
-    show(found, COLUMNS, as_json=target.as_json, empty="no tokens")
+    found = target.ask(tokens.tokens(limit + 1))
+    target.show(found, COLUMNS, "no tokens", limit)
 
 
-@verbs.command("revoke")
-@grouped_options
+@verbs.verb("revoke")
 def revoke_token(
     target: DataTarget,
     which: Annotated[
@@ -76,11 +79,8 @@ def revoke_token(
     """Revoke a token or session. Requests with it are refused; open connections are closed within 5 seconds."""
     from rowlock.store import tokens
 
-    ended = target.ask(tokens.revoke(which))
+    ended = target.run(lambda app: audited(app, app.perform(tokens.revoke(which)), "tokens.revoke", ", ".join))
     if not ended:
         complain(f"no valid token or session has the id or hint {which[:20]!r}; see rowlock tokens list")
         raise typer.Exit(NOT_FOUND)
-    if target.as_json:
-        show_json({"revoked": ended})
-    else:
-        print(f"revoked {', '.join(ended)}")
+    target.say({"revoked": ended}, f"revoked {', '.join(ended)}")

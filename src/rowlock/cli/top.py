@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.options import grouped_options
 from rowlock.cli.output import on_terminal, record, show_json, show_table
 from rowlock.cli.target import DataTarget
 from rowlock.core.errors import InvalidArguments
@@ -16,11 +15,10 @@ if TYPE_CHECKING:
     from rowlock.store.overview import Overview
 
 
-@grouped_options
 def top(
     target: DataTarget,
     once: Annotated[bool, typer.Option("--once", help="Print one picture as plain text and exit")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two pictures")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.2, max=3600, help="Seconds between two pictures")] = 2.0,
 ) -> None:
     """Show queues, sources and workers live; q or Ctrl-C leaves. Off a terminal use --once or --json."""
     from rowlock.store.overview import overview
@@ -37,18 +35,14 @@ def top(
     from rowlock.cli.top_live import show
 
     with suppress(KeyboardInterrupt):
-        target.run(lambda app: show(app, every))
+        target.look(lambda app: show(app, every))
 
 
 def _print(found: Overview) -> None:
     from rowlock.cli import top_view as view
 
     print(view.header(found, *view.rates(found, None)))
-    for columns, rows in (
-        (view.QUEUES, view.queue_rows(found)),
-        (view.SOURCES, view.source_rows(found)),
-        (view.WORKERS, view.worker_rows(found)),
-    ):
+    for columns, rows in view.tables(found):
         if rows:
             print()
             show_table(rows, columns)

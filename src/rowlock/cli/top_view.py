@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rowlock.cli.output import printable
+from rowlock.core.durations import spell
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,12 +43,22 @@ def header(found: Overview, per_second: float, failing: float) -> str:
     )
 
 
-def queue_rows(found: Overview) -> list[tuple[str, ...]]:
-    """One row for each queue; what waits for its time is apart from what could start."""
-    return [_queue_row(queue) for queue in found.queues]
+def tables(found: Overview) -> list[tuple[Sequence[str], list[tuple[str, ...]]]]:
+    """The columns and rows of three tables: queues, sources that are closed or in use, and live workers."""
+    workers: list[tuple[str, ...]] = [
+        (
+            printable(worker.id),
+            f"{worker.running}/{worker.pool_size}",
+            printable(", ".join(worker.queues)),
+            span((found.at - worker.started_at).total_seconds()),
+        )
+        for worker in found.workers
+    ]
+    return [(QUEUES, [*map(_queue, found.queues)]), (SOURCES, [*map(_source, found.sources)]), (WORKERS, workers)]
 
 
-def _queue_row(queue: QueueOverview) -> tuple[str, ...]:
+def _queue(queue: QueueOverview) -> tuple[str, ...]:
+    """What waits for its time is apart from what could start."""
     live = queue.live
     ready = live.queued + live.retryable - live.waiting
     name = f"{printable(live.name)} (paused)" if live.paused else printable(live.name)
@@ -63,28 +74,10 @@ def _queue_row(queue: QueueOverview) -> tuple[str, ...]:
     )
 
 
-def source_rows(found: Overview) -> list[tuple[str, ...]]:
-    """One row for each source that is closed or in use."""
-    return [_source_row(source) for source in found.sources]
-
-
-def _source_row(source: BusySource) -> tuple[str, ...]:
+def _source(source: BusySource) -> tuple[str, ...]:
     running = str(source.running) if source.concurrency is None else f"{source.running}/{source.concurrency}"
     tokens = "-" if source.tokens is None else f"{int(max(source.tokens, 0))}/{source.burst}"
     return printable(source.name), source.state, running, tokens, span(source.paused_for)
-
-
-def worker_rows(found: Overview) -> list[tuple[str, ...]]:
-    """One row for each live worker."""
-    return [
-        (
-            printable(worker.id),
-            f"{worker.running}/{worker.pool_size}",
-            printable(", ".join(worker.queues)),
-            span((found.at - worker.started_at).total_seconds()),
-        )
-        for worker in found.workers
-    ]
 
 
 def picture(found: Overview, per_second: float, failing: float, height: int) -> RenderableType:
@@ -92,10 +85,10 @@ def picture(found: Overview, per_second: float, failing: float, height: int) -> 
     from rich.console import Group
     from rich.text import Text
 
-    tables = [(QUEUES, queue_rows(found)), (SOURCES, source_rows(found)), (WORKERS, worker_rows(found))]
-    room = shares([len(rows) for _, rows in tables], max(3, height - OTHER_LINES - len(tables)))
+    shown = tables(found)
+    room = shares([len(rows) for _, rows in shown], max(3, height - OTHER_LINES - len(shown)))
     parts: list[RenderableType] = [Text(header(found, per_second, failing), style="bold", no_wrap=True)]
-    for (columns, rows), most in zip(tables, room, strict=True):
+    for (columns, rows), most in zip(shown, room, strict=True):
         parts.append(_table(columns, rows[:most]))
         if len(rows) > most:
             parts.append(Text(f"  and {len(rows) - most} more", style="dim"))
@@ -142,19 +135,8 @@ def speed(per_second: float) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """0.9 s, 12 s, 4m12s, 2h05m, 3d."""
-    if seconds is None:
-        return "-"
-    if seconds < 10:
-        return f"{max(seconds, 0.0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    if whole < 86_400:
-        return f"{whole // 3600}h{whole // 60 % 60:02d}m"
-    return f"{whole // 86_400}d"
+    """A duration in words; a dash if it is not known."""
+    return "-" if seconds is None else spell(seconds)
 
 
 def sparkline(counts: Sequence[int]) -> str:

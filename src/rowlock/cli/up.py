@@ -12,7 +12,6 @@ import typer
 from rowlock.cli.bridge import bridging_beside
 from rowlock.cli.logs import configure_logs
 from rowlock.cli.loop import run_async
-from rowlock.cli.options import grouped_options
 from rowlock.cli.serve import ApiOptions, serving_beside
 from rowlock.cli.target import Target
 from rowlock.cli.worker import work
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
 
-@grouped_options
 def up(
     target: Target,
     pool: PoolOptions,
@@ -30,8 +28,7 @@ def up(
     logs: LogOptions,
     reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Restart when a .py file changes")] = False,
     reload_dir: Annotated[
-        list[Path] | None,
-        typer.Option("--reload-dir", metavar="FOLDER", help="Watch this folder instead of the current one"),
+        list[Path] | None, typer.Option(metavar="FOLDER", help="Watch this folder instead of the current one")
     ] = None,
     parent: Parent = None,
 ) -> None:
@@ -40,10 +37,13 @@ def up(
 
     configure_logs(logs)
     if reload:
-        raise typer.Exit(_reload(reload_dir or [Path.cwd()]))
+        from rowlock.cli.children import same_command
+        from rowlock.cli.reload import Reloader
+
+        raise typer.Exit(run_async(Reloader(same_command("--no-reload"), reload_dir or [Path.cwd()]).run()))
     app = target.open_code("up", pool.flags() | api.flags())
     asked = app.settings.api != ApiSettings()
-    work(app, parent=parent, beside=_beside(app, asked, api.login_link), everything=True)
+    work(app, parent, _beside(app, asked, api.login_link))
 
 
 @asynccontextmanager
@@ -51,10 +51,3 @@ async def _beside(app: Rowlock, asked: bool, login_link: bool | None) -> AsyncIt
     """Run the API, and a bridge if Redis is configured, while the block runs."""
     async with serving_beside(app, asked, login_link), bridging_beside(app):
         yield
-
-
-def _reload(folders: list[Path]) -> int:
-    from rowlock.cli.children import same_command
-    from rowlock.cli.reload import Reloader
-
-    return run_async(Reloader(same_command("--no-reload"), folders).run())

@@ -7,25 +7,22 @@ from typing import Annotated
 import typer
 
 from rowlock.cli import times
-from rowlock.cli.options import LimitOption, grouped_options
-from rowlock.cli.output import show, show_json
+from rowlock.cli.options import LimitOption, Verbs
 from rowlock.cli.target import DataTarget
 
-verbs = typer.Typer(help="Create and list the secrets that sign webhooks.", no_args_is_help=True, rich_markup_mode=None)
-secret_verbs = typer.Typer(help="Create and list secrets, one per owner.", no_args_is_help=True, rich_markup_mode=None)
+verbs = Verbs(help="Create and list the secrets that sign webhooks.")
+secret_verbs = Verbs(help="Create and list secrets, one per owner.")
 verbs.add_typer(secret_verbs, name="secret")
 
 COLUMNS = ("id", "owner", "hint", "created_at", "expires_at")
 
 
-@secret_verbs.command("rotate")
-@grouped_options
+@secret_verbs.verb("rotate")
 def rotate_secret(
     target: DataTarget,
-    owner: Annotated[str, typer.Option("--owner", help="The owner whose webhooks are signed with the secret")],
+    owner: Annotated[str, typer.Option(help="The owner whose webhooks are signed with the secret")],
     overlap: Annotated[
-        str,
-        typer.Option("--overlap", metavar="TIME", help="How long webhooks are also signed with the old secret; 0: not"),
+        str, typer.Option(metavar="TIME", help="How long webhooks are also signed with the old secret; 0: not")
     ] = "1d",
 ) -> None:
     """Create an owner's first or next secret and print it; it cannot be shown again. Until --overlap has passed, each
@@ -36,18 +33,14 @@ def rotate_secret(
     name(owner, "--owner")
     seconds = times.duration(overlap, "--overlap")
     secret = webhooks.new_secret()
-    secret_id = target.ask(webhooks.rotate(owner, secret, seconds))
-    if target.as_json:
-        show_json({"secret": secret, "id": secret_id, "owner": owner})
-    else:
-        print(secret)
+    secret_id = target.change(webhooks.rotate(owner, secret, seconds), "webhooks.rotate", owner)
+    target.say({"secret": secret, "id": secret_id, "owner": owner}, secret)
 
 
-@secret_verbs.command("list")
-@grouped_options
+@secret_verbs.verb("list")
 def list_secrets(target: DataTarget, limit: LimitOption = 1000) -> None:
     """List the secrets in use, by owner. The secrets themselves cannot be shown again."""
     from rowlock.store import webhooks
 
-    found = target.ask(webhooks.secrets(limit))
-    show(found, COLUMNS, as_json=target.as_json, empty="no secrets")
+    found = target.ask(webhooks.secrets(limit + 1))
+    target.show(found, COLUMNS, "no secrets", limit)

@@ -1,4 +1,4 @@
-"""`rowlock worker`: run jobs until a stop signal, in one process or in several."""
+"""`rowlock worker` runs jobs, in one process or in several, and `rowlock dispatch` fires ticks; both until a signal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import typer
 from rowlock.cli.failures import explain
 from rowlock.cli.logs import configure_logs, flush_logs
 from rowlock.cli.loop import run_async
-from rowlock.cli.options import grouped_options
 from rowlock.cli.target import Target
 from rowlock.cli.worker_options import LogOptions, Parent, WorkerOptions
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 PARENT_SECONDS = 1.0
 
 
-@grouped_options
 def worker(target: Target, options: WorkerOptions, logs: LogOptions, parent: Parent = None) -> None:
     """Run jobs. A first SIGTERM, SIGHUP or Ctrl-C lets running jobs finish, a second releases them, a third exits."""
     configure_logs(logs)
@@ -30,7 +28,13 @@ def worker(target: Target, options: WorkerOptions, logs: LogOptions, parent: Par
     wanted = app.settings.worker.processes
     if wanted > 1:
         raise typer.Exit(_supervise(wanted, app.settings.worker.metrics_port))
-    work(app, parent=parent)
+    work(app, parent)
+
+
+def dispatch(target: Target, logs: LogOptions) -> None:
+    """Create the jobs of schedules when they are due. Several dispatchers may run; each tick still fires once."""
+    configure_logs(logs)
+    target.run(lambda app: app.run_dispatcher())
 
 
 def _supervise(wanted: int, metrics_port: int | None) -> int:
@@ -44,20 +48,14 @@ def _supervise(wanted: int, metrics_port: int | None) -> int:
     return run_async(Supervisor(command, wanted).run())
 
 
-def work(
-    app: Rowlock,
-    *,
-    parent: int | None = None,
-    everything: bool = False,
-    beside: AbstractAsyncContextManager[None] | None = None,
-) -> NoReturn:
-    """Run one worker in this process, then end the process. `everything` adds migrations and a dispatcher; `beside` is
-    a context that is open while the worker runs (the API, a bridge)."""
+def work(app: Rowlock, parent: int | None, beside: AbstractAsyncContextManager[None] | None = None) -> NoReturn:
+    """Run one worker in this process, then end the process. With `beside`, a context that is open while the worker runs
+    (the API, a bridge), the process does everything: it also migrates first and runs a dispatcher."""
 
     async def until_it_ends() -> None:
         code = 0
         try:
-            await _work(app, parent, everything, beside or nullcontext())
+            await _work(app, parent, beside)
         except BaseException as error:
             code = explain(error)
         # Exit here: closing the event loop would wait for an asyncio task that swallows its cancellation, and for a
@@ -69,16 +67,16 @@ def work(
     raise AssertionError("unreachable")
 
 
-async def _work(app: Rowlock, parent: int | None, everything: bool, beside: AbstractAsyncContextManager[None]) -> None:
+async def _work(app: Rowlock, parent: int | None, beside: AbstractAsyncContextManager[None] | None) -> None:
     import asyncio
 
     from rowlock.worker.lifecycle import run_everything, run_worker
 
-    if everything:
+    if beside is not None:
         await app.migrate()
     watching = asyncio.ensure_future(_stop_with(parent)) if parent else None
-    async with app, beside:
-        await (run_everything if everything else run_worker)(app, processes=1)
+    async with app, beside or nullcontext():
+        await (run_worker if beside is None else run_everything)(app, processes=1)
     if watching:
         watching.cancel()
 

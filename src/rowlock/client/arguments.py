@@ -25,7 +25,7 @@ from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import MAX_ARGS_BYTES
 
 KINDS = inspect.Parameter
-PLAIN = (bool, int, float, str, NoneType)
+KEPT_BY_JSON = (bool, int, float, str, NoneType)
 
 
 ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -57,7 +57,7 @@ class Arguments:
         self._empty = not parameters
         self._defaults = {p.name: p.default for p in parameters if p.default is not KINDS.empty}
         # JSON does not change values of these types, so `pack` can skip the check that they survive it.
-        self._plain = not open_ended and all(hints.get(p.name) in PLAIN for p in parameters)
+        self._kept_by_json = not open_ended and all(hints.get(p.name) in KEPT_BY_JSON for p in parameters)
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(shape)
         except (PydanticSchemaGenerationError, PydanticUserError) as error:
@@ -86,7 +86,7 @@ class Arguments:
             checked = self._validate(kwargs if type(kwargs) is dict else dict(kwargs))
         except ValidationError as error:
             raise misfit(f"task {self._task!r}", error) from None
-        if self._plain and all(map(_plain, checked.values())):
+        if self._kept_by_json and all(map(_kept_by_json, checked.values())):
             text = _within(plain_json(checked).decode(), f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
             return text, checked
         text = to_json(checked, f"arguments of task {self._task!r}", MAX_ARGS_BYTES)
@@ -162,7 +162,7 @@ class RawArguments:
         return {"type": "object"}
 
 
-def _plain(value: Any) -> bool:
+def _kept_by_json(value: Any) -> bool:
     """Whether JSON surely keeps this value. Text only if it is ASCII: other text may contain a lone surrogate."""
     kind = type(value)
     if kind is str:
@@ -203,8 +203,8 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
 def to_json(value: Any, what: str, limit: int) -> str:
     """Strict JSON text of at most `limit` bytes, or an error that says what was wrong."""
     try:
-        plain = value if value is None else to_jsonable_python(value, inf_nan_mode="constants")
-        text = ENCODE(plain)
+        jsonable = value if value is None else to_jsonable_python(value, inf_nan_mode="constants")
+        text = ENCODE(jsonable)
     except MemoryError:
         raise
     except Exception as error:  # a model's own serialiser may raise anything

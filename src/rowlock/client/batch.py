@@ -12,7 +12,8 @@ from rowlock.client.transactions import parent_in
 from rowlock.core.errors import BatchNotFound, NotAllowed
 from rowlock.core.option_checks import name as checked_name
 from rowlock.core.option_checks import name_or_none
-from rowlock.store import batches, jobs
+from rowlock.store import audit, batches, cancels
+from rowlock.store.audit import Actor
 from rowlock.store.batches import BatchRow
 from rowlock.store.ids import new_id
 
@@ -81,8 +82,18 @@ class Batch:
             row = (await self.refresh()).record
             raise NotAllowed(f"batch {self.name!r} ({self.id}) is already {row.state}")
         while left := await write(batches.left(self.id, CHUNK)):
-            await write(jobs.cancel(left, self._app.keep))
+            await write(cancels.cancel(left, self._app.keep))
         await write(batches.end([self.id]))
+
+
+async def cancel_audited(batch: Batch, actor: Actor) -> BatchRow:
+    """Cancel a batch and write into the audit who did. Both are one transaction with the mark that the batch is
+    cancelled; its jobs follow, in parts."""
+    async with batch._app.transaction() as transaction:
+        if await transaction.run(batches.mark_cancelled(batch.id)):
+            await transaction.run(audit.write_alone(actor, "batches.cancel", batch.id, {"name": batch.name}))
+    await batch.cancel()
+    return (await batch.refresh()).record
 
 
 @asynccontextmanager

@@ -8,9 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from rowlock.client.attempt_transaction import AttemptTransaction, Opens
 from rowlock.client.handle import JobHandle
 from rowlock.client.results import Results
-from rowlock.client.transactions import AttemptTransaction, LeaseKey, Opens, joined
+from rowlock.client.transactions import LeaseKey, joined
 from rowlock.core.errors import InvalidArguments, LeaseLost
 from rowlock.core.job import Claimed
 from rowlock.store.engines.engine import Session

@@ -11,7 +11,8 @@ from typing import Any, Protocol, Self, TypeVar
 
 from rowlock.client.enqueued import Enqueued
 from rowlock.client.portal import Portal
-from rowlock.client.results import ResultFolder, Results
+from rowlock.client.result_folder import ResultFolder
+from rowlock.client.results import Results
 from rowlock.client.settings import read_settings
 from rowlock.client.stores import Stores
 from rowlock.client.transactions import joined, joining
@@ -23,7 +24,7 @@ from rowlock.core.policy import DAY
 from rowlock.store import jobs
 from rowlock.store.app_schema import Migrations, prepare
 from rowlock.store.engines import foreign
-from rowlock.store.engines.engine import Session, Store, StoreOptions, absolute, here
+from rowlock.store.engines.engine import Runs, Session, Store, StoreOptions, absolute, here
 from rowlock.store.engines.opening import open_store
 from rowlock.store.engines.operation import Operation
 
@@ -99,7 +100,7 @@ class Database:
 
     @property
     def result_folder(self) -> ResultFolder:
-        """The local folder of results, for what works with paths alone: programs that Redis streams connect."""
+        """The local folder of results, for workers behind Redis, which are given paths."""
         found = self.results
         if not isinstance(found, ResultFolder):
             raise ConfigError(
@@ -110,7 +111,7 @@ class Database:
 
     @property
     def traces(self) -> Sending | None:
-        """What makes a span of each enqueue; None while traces are off."""
+        """Makes a span of each enqueue; None if traces are off."""
         if not self.settings.traces.enabled:
             return None
         if self._traces is None:
@@ -177,21 +178,23 @@ class Database:
         await self.close()
 
     async def migrate(self) -> list[str]:
-        """Apply missing migrations, Rowlock's and the app's own; answers their names."""
+        """Apply missing migrations, Rowlock's and the app's own; returns their names."""
         store = await self._open(migrate=True)
         await store.close()
         return list(store.migrated)
 
     # --- operations and transactions
 
-    async def perform(self, op: Operation[T], connection: Any = None) -> T:
-        """Run an operation on the caller's `connection`, else in the transaction around it, else in one of its own."""
+    async def place(self, connection: Any = None) -> Runs:
+        """Where an operation of the running code is to run: on the caller's `connection`; else in the transaction that
+        the code is in; else in the store of this event loop, in a transaction of its own."""
         if connection is not None:
-            return await foreign.run_on(connection, op, self.clock)
-        around = joined(self)
-        if around is not None:
-            return await around.run(op)
-        return await (self._stores.opened() or await self._stores.get()).run(op)
+            return foreign.OnConnection(connection, self.clock)
+        return joined(self) or self._stores.opened() or await self._stores.get()
+
+    async def perform(self, op: Operation[T]) -> T:
+        """Run an operation in the transaction that the code is in, else in a transaction of its own."""
+        return await (await self.place()).run(op)
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of this app from sync code, with or without an event loop running in this thread."""

@@ -1,4 +1,5 @@
-"""What a job carries to enqueue its follow-up: the process that ends the job may have the code of neither task."""
+"""The stored form of a follow-up. A job carries it, because the process that ends the job may have the code of neither
+task."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def _packed(find: Find, task: FollowUp | str, argument: str, before: tuple[str, 
     if known is None:  # a task of another program
         return {"task": task}
     path = (*before, known.name)
-    if known.name in before:  # each gets the arguments of the one before within its own: they would grow for ever
+    if known.name in before:  # each job's arguments contain those of the job before it: they would grow for ever
         raise InvalidArguments(
             f"follow-ups must not form a cycle: {' → '.join(path)}; enqueue it in the handler instead"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +13,6 @@ from pydantic import TypeAdapter
 from rowlock.client.database import Database
 from rowlock.core.errors import JobCancelled, JobDead, JobNotFound
 from rowlock.core.job import Job, NewJob
-from rowlock.core.options import parameters
 from rowlock.core.states import State
 from rowlock.store import reads
 
@@ -24,9 +24,8 @@ Fresh = tuple[str, NewJob, str | None]  # the arguments, options and source of a
 class JobHandle(Generic[R]):
     """One job: `id`, `created`, every column of its row as an attribute, `wait()`, `refresh()`.
 
-    Made light, because a bulk enqueue makes many: the row is built when it is first looked at. If the
-    enqueue's id or key belongs to a job that has been pruned since, there is no row, and reading an attribute of it
-    raises JobNotFound.
+    The row is built when an attribute is first read, because a bulk enqueue makes many handles. If the id or key of the
+    enqueue belongs to a job that has been pruned, there is no row, and reading an attribute raises JobNotFound.
     """
 
     __slots__ = ("_app", "_result", "_row", "created", "id")
@@ -109,46 +108,21 @@ class JobHandle(Generic[R]):
 
 
 def _fresh_row(job_id: str, args: str, new: NewJob, source: str | None) -> Job:
-    """The row of a job that was just enqueued, as far as the client knows it."""
+    """The row of a job that was just enqueued, as far as the client knows it: the options that are columns, too."""
     now = datetime.now(UTC)
-    return Job(
-        id=job_id,
-        task=new.task,
-        queue=new.queue,
-        state=State.QUEUED,
-        priority=new.priority,
-        args=json.loads(args),
-        owner=new.owner,
-        source=source,
-        tags=new.tags,
-        batch_id=new.batch_id,
-        schedule_id=None,
-        tick=None,
-        attempt=0,
-        max_attempts=new.max_attempts,
-        releases=0,
-        losses=0,
-        backoff=json.loads(stored) if (stored := parameters(new)["backoff"]) else None,
-        timeout_seconds=new.timeout_seconds,
-        run_after=new.run_after or now,
-        expires_at=new.expires_at,
-        lease_token=None,
-        locked_by=None,
-        locked_at=None,
-        heartbeat_at=None,
-        lease_expires_at=None,
-        settled_token=None,
-        cancel_requested_at=None,
-        progress=None,
-        phase=None,
-        message=None,
-        result=None,
-        result_uri=None,
-        result_checksum=None,
-        error_code=None,
-        error_message=None,
-        created_at=now,
-        started_at=None,
-        finished_at=None,
-        updated_at=now,
-    )
+    row: dict[str, Any] = {field.name: getattr(new, field.name, None) for field in fields(Job)}
+    row |= {
+        "id": job_id,
+        "state": State.QUEUED,
+        "args": json.loads(args),
+        "source": source,
+        "attempt": 0,
+        "releases": 0,
+        "losses": 0,
+        "backoff": json.loads(stored) if (stored := new.parameters["backoff"]) else None,
+        "run_after": new.run_after or now,
+        "created_at": now,
+        "updated_at": now,
+        "unreadable": (),
+    }
+    return Job(**row)

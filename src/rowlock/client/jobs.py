@@ -12,9 +12,10 @@ from rowlock.client.registry import Registry
 from rowlock.core.errors import InvalidArguments, JobNotFound, NotAllowed, at_most
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import State
-from rowlock.store import jobs, reads
+from rowlock.store import cancels, reads, retries
 from rowlock.store.explain import Explanation, explain
 from rowlock.store.ids import valid_id
+from rowlock.store.stats import Stats, read_stats
 
 
 class Jobs(Database):
@@ -52,14 +53,14 @@ class Jobs(Database):
         rows = await self.perform(reads.list_jobs(wanted, at_most(limit), before))
         return [self._shown(row) for row in rows]
 
-    async def stats(self) -> reads.Stats:
+    async def stats(self) -> Stats:
         """Numbers of jobs for each queue, workers, and what finished in the last minutes."""
-        return await self.perform(reads.stats())
+        return await self.perform(read_stats())
 
     async def cancel(self, job_id: str) -> str:
         """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed.
         Inside of `transaction()`, the cancel is part of the transaction."""
-        answer = (await self.perform(jobs.cancel([job_id_of(job_id)], self.keep)))[job_id_of(job_id)]
+        answer = (await self.perform(cancels.cancel([job_id_of(job_id)], self.keep)))[job_id_of(job_id)]
         if answer == "missing":
             raise JobNotFound(str(job_id))
         if answer == "final":
@@ -68,7 +69,7 @@ class Jobs(Database):
 
     async def retry(self, job_id: str, *, tries: int = 1) -> JobHandle[Any]:
         """Put a dead or cancelled job back with `tries` more tries; its id, attempt and history stay."""
-        if not await self.perform(jobs.retry([job_id_of(job_id)], tries)):
+        if not await self.perform(retries.retry([job_id_of(job_id)], tries)):
             row = await self.perform(reads.get(job_id_of(job_id)))
             if row is None:
                 raise JobNotFound(str(job_id))

@@ -9,8 +9,7 @@ from rowlock.core.config import ApiSettings
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.option_checks import name
 from rowlock.store.engines.operation import Operation
-from rowlock.store.sessions import create_link
-from rowlock.store.tokens import Scope, new_secret
+from rowlock.store.tokens import Scope, create_link, new_secret
 
 LINK_SECONDS = 600.0
 EVERYWHERE = ("0.0.0.0", "::")  # not an address that a browser can open

@@ -1,4 +1,4 @@
-"""The tasks of one app by name: those that are declared in code, and the @handler classes of the process."""
+"""The tasks of one app by name: its decorated functions, and the @handler classes of the process."""
 
 from __future__ import annotations
 

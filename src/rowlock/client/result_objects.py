@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import mimetypes
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
-from rowlock.client.results import OutsideOfFolder, Published, Results, plain_parts
-from rowlock.core.errors import ConfigError, Permanent, ResultsUnavailable
+from rowlock.client.results import OutsideOfFolder, Results, plain_parts
+from rowlock.core.errors import ConfigError, ResultsUnavailable
 from rowlock.store.ids import valid_id
 
 if TYPE_CHECKING:
@@ -42,15 +43,9 @@ class ResultObjects(Results):
         super().__init__(path, most_bytes)
         self._store, self._signed_seconds = store, signed_seconds
 
-    def publish(self, job_id: str, attempt: int, token: str, name: str) -> Published:
-        written = self.partial(job_id, attempt, token, name)
-        checksum, found = self._digest(written)
-        uri = f"{job_id}/{attempt}/{name}"
+    def _put(self, written: Path, uri: str, checksum: str, found: os.stat_result) -> bool:
         with _reaching("upload"):
-            if not self._upload(written, uri, found.st_size) and self._checksum(uri) != checksum:
-                raise Permanent(f"the result {uri} exists already and is not overwritten", code="RESULT_EXISTS")
-        self.discard(job_id, attempt, token)
-        return Published(uri, checksum, found.st_size)
+            return self._upload(written, uri, found.st_size) or self._checksum(uri) == checksum
 
     def _upload(self, written: Path, uri: str, size: int) -> bool:
         """Whether the object was made; if not, there is one already."""
@@ -84,10 +79,6 @@ class ResultObjects(Results):
             digest.update(part)
         return f"sha256:{digest.hexdigest()}"
 
-    def withdraw(self, uri: str) -> None:
-        with _reaching("remove"):
-            self._delete([uri])
-
     @contextmanager
     def content(self, uri: str) -> Iterator[ObjectContent]:
         key = "/".join(plain_parts(uri))
@@ -118,15 +109,9 @@ class ResultObjects(Results):
             return [one["path"] for part in obstore.list(self._store, f"{job_id}/") for one in part]
 
     def remove(self, paths: Sequence[str]) -> None:
-        with _reaching("remove"):
-            self._delete(list(paths))
-
-    def _delete(self, paths: list[str]) -> None:
-        try:
+        with _reaching("remove"), suppress(FileNotFoundError):  # another worker was quicker
             if paths:
-                obstore.delete(self._store, paths)
-        except FileNotFoundError:
-            pass  # another worker was quicker
+                obstore.delete(self._store, list(paths))
 
 
 class ObjectContent:

@@ -42,13 +42,15 @@ def schedule_of(app: Jobs, wanted: str, task: Task[..., Any, Any] | str, given: 
 
 
 def _of_task(app: Jobs, task: Task[..., Any, Any] | None, text: str) -> dict[str, Any]:
-    """The options of a task's jobs, by field. A schedule has no place for some of those that `using` may give."""
+    """The options of a task's jobs, by field. Some options of `using` cannot be given to the jobs of a schedule."""
     if task is None:
         return TaskOptions().of_jobs()
     values = task.chosen(f"task {task.name!r}")
     for option in OPTIONS.values():
         if not option.scheduled and values[option.name] != option.default:
-            raise InvalidArguments(f"no option {option.given!r} for the jobs of a schedule, as task {task.name!r} has")
+            raise InvalidArguments(
+                f"the jobs of a schedule cannot have the option {option.given!r}, which task {task.name!r} has"
+            )
     follow_ups = {way: app.registry.packed(values[way], "finished") for way in FOLLOW_UPS if values[way] is not None}
     return values | follow_ups | {"source": task.source_for(text)}
 

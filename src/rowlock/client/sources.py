@@ -1,6 +1,6 @@
 """`app.sources`: read and change the limits of outside services while workers run.
 
-Policy is data in the database, so it is the same for every worker, whatever its version or config. A worker that
+Limits are data in the database, so they are equal for every worker, whatever its version or config. A worker that
 starts writes the settings of its config file there, unless an operator has set another value since. A setting that a
 config no longer has stays, and is logged: it may come from another app's config, and a limit that vanishes by itself
 can harm an outside service.
@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from rowlock.core.errors import InvalidArguments, at_most, seconds
-from rowlock.core.source import check_name, check_policy
+from rowlock.core.source_policy import check_name, check_policy
 from rowlock.store import sources
 from rowlock.store.engines.operation import Operation
 from rowlock.store.sources import Source
@@ -66,7 +66,7 @@ class Sources:
         return [name for name in names if name not in policies]
 
     async def list(self, limit: int = 1000, *, after: str = "", refused: int = 0) -> list[Source]:
-        """Sources and classes by name; with `refused`, only those with at least this many refusals in a row."""
+        """Sources and classes by name; with `refused`, only sources with at least this many refusals in a row."""
         return await self._perform(sources.sources(at_most(limit), after, None, refused))
 
     async def pause(self, name: str, duration: float | timedelta | None = None) -> Source:
@@ -87,7 +87,10 @@ class Sources:
             checked = check_policy(check_name(name), dict(policies[name]))
             if not await self._perform(sources.set_policy(name, checked, by="config", afresh=True)):
                 log.info(
-                    "source %s keeps what an operator has set; `rowlock sources set %s --reset` ends that", name, name
+                    "source %s keeps the limits that an operator set, not those of the config; to use the config's:"
+                    " rowlock sources set %s --reset",
+                    name,
+                    name,
                 )
         left = await self.left_over(policies)
         if left:

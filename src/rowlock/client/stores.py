@@ -15,15 +15,14 @@ class Stores:
     def __init__(self, open_: Callable[[], Awaitable[Store]]) -> None:
         self._open = open_
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Store]] = {}
-        self._ends: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
+        # Each open store, and what closes it when its loop ends.
+        self._opened: dict[asyncio.AbstractEventLoop, tuple[Store, AsyncGenerator[None, None]]] = {}
         forking.watch(self)
 
     def opened(self) -> Store | None:
         """This loop's store if it is already open, else None. Never awaits."""
-        opening = self._opening.get(asyncio.get_running_loop())
-        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
-            return None
-        return opening.result()
+        found = self._opened.get(asyncio.get_running_loop())
+        return None if found is None else found[0]
 
     async def get(self) -> Store:
         """The running loop's store."""
@@ -45,8 +44,8 @@ class Stores:
         finally:
             if self._opening.get(loop) is opening:
                 del self._opening[loop]
-            if (end := self._ends.pop(loop, None)) is not None:
-                await end.aclose()
+            if (opened := self._opened.pop(loop, None)) is not None:
+                await opened[1].aclose()
 
     async def close_everywhere(self) -> None:
         """Close every loop's store, from whichever loop this is."""
@@ -59,8 +58,9 @@ class Stores:
 
     async def _open_until_the_loop_ends(self, loop: asyncio.AbstractEventLoop) -> Store:
         store = await self._open()
-        end = self._ends[loop] = self._close_at_the_end(loop, store)
+        end = self._close_at_the_end(loop, store)
         await anext(end)
+        self._opened[loop] = store, end
         return store
 
     async def _close_at_the_end(self, loop: asyncio.AbstractEventLoop, store: Store) -> AsyncGenerator[None, None]:
@@ -69,16 +69,15 @@ class Stores:
             yield
         finally:
             self._opening.pop(loop, None)
-            self._ends.pop(loop, None)
+            self._opened.pop(loop, None)
             await store.close()
 
     def _abandon_ended(self) -> None:
         """Close the stores of loops that were closed without closing their async generators."""
         for loop in [loop for loop in list(self._opening) if loop.is_closed()]:
-            opening = self._opening.pop(loop, None)
-            self._ends.pop(loop, None)
-            if opening is not None and opening.done() and not opening.cancelled() and not opening.exception():
-                opening.result().abandon()
+            self._opening.pop(loop, None)
+            if (opened := self._opened.pop(loop, None)) is not None:
+                opened[0].abandon()
 
     def before_fork(self) -> None:
         """Nothing to do: each store has its own hook."""
@@ -86,8 +85,8 @@ class Stores:
     def after_fork(self, child: bool) -> None:
         """A child opens stores of its own. The inherited ones stay referenced: closing them would harm the parent."""
         if child:
-            _inherited.extend((self._opening, self._ends))
-            self._opening, self._ends = {}, {}
+            _inherited.extend((self._opening, self._opened))
+            self._opening, self._opened = {}, {}
 
 
 _inherited: list[object] = []

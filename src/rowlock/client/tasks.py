@@ -6,33 +6,29 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
-from types import NoneType
 from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar
 
-from pydantic import TypeAdapter
-
-from rowlock.client.arguments import Arguments, RawArguments, hints_of
+from rowlock.client.arguments import Arguments, RawArguments
 from rowlock.client.batch import Batch
-from rowlock.client.context import Context, loose_context
+from rowlock.client.chosen_options import check_redis, chosen, chosen_id
+from rowlock.client.context import loose_context
 from rowlock.client.database import Database
 from rowlock.client.enqueue import enqueue_many, enqueue_one, enqueue_one_sync
 from rowlock.client.handle import JobHandle, Result
+from rowlock.client.new_rows import derived_key, derived_source, rows_of_many
+from rowlock.client.signatures import place_to_run, result_type, takes_context
 from rowlock.client.transactions import LeaseKey, parent_in
-from rowlock.core.errors import ConfigError, InvalidArguments
+from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import NewJob
 from rowlock.core.option_checks import key_text
-from rowlock.core.options import FOLLOW_UPS, RunsIn, TaskOptions, Unique, checked
+from rowlock.core.options import FOLLOW_UPS, TaskOptions, Unique
 from rowlock.core.remote import check_arguments
-from rowlock.core.source import check_name
 from rowlock.store.adding import NewRow
-from rowlock.store.ids import valid_id
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")  # what calling the task as a function returns: R, or a coroutine of R
 Pack = Callable[[Any, str], str]  # a follow-up as text for a row; the second is the name of its one argument
-OF_ONE_CALL = ("key", "job_id", "connection")  # arguments of `using` that are for one enqueue only
 
 
 class Task(Generic[P, R, C]):
@@ -54,14 +50,10 @@ class Task(Generic[P, R, C]):
         self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", name)
         self.__module__, self.__wrapped__ = function.__module__, function
         self.is_async = inspect.iscoroutinefunction(function)
-        self.runs_in: RunsIn = options.runs_in or ("async" if self.is_async else "thread")
-        if self.runs_in == "async" and not self.is_async:
-            raise InvalidArguments(f"task {name!r} is a plain function; use runs_in='thread' or 'process'")
-        if self.runs_in == "thread" and self.is_async:
-            raise InvalidArguments(f"task {name!r} is async; use runs_in='async' or 'process'")
-        self.takes_context = _takes_context(function)
+        self.runs_in = place_to_run(name, function, options.runs_in)
+        self.takes_context = takes_context(function)
         self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
-        self.result_type: Result = None if raw else _result_type(function)
+        self.result_type: Result = None if raw else result_type(function)
         if options.request is not None and not raw:
             check_arguments(name, options.request, self.arguments.names)
         self._given: Mapping[str, Any] = {}  # options given with `using`
@@ -125,29 +117,12 @@ class Task(Generic[P, R, C]):
         """Create many jobs in one statement: all of them, or none if there is an error."""
         if self._given.get("job_id"):
             raise InvalidArguments("job_id= is the id of a single job; enqueue_many cannot use it")
-        self._check_it_can_run()
-        source, key = self._source, self._given.get("key")
-        if key is not None and not callable(key):
-            key_text(key)
-            raise InvalidArguments(
-                "enqueue_many needs key= as a function of the arguments:"
-                " one fixed key would make all jobs but the first duplicates"
-            )
-        new = _child(self.shared(), parent_in(self.app))
-        derives = callable(source) or key is not None
-        rows: list[NewRow] = []
-        for number, kwargs in enumerate(arguments):
-            try:
-                if not isinstance(kwargs, Mapping) or not _named(kwargs):
-                    raise InvalidArguments(f"must be a mapping of argument names, not {kwargs!r:.100}")
-                if not derives:
-                    rows.append(NewRow("", self.arguments.pack((), kwargs), None, new.source))
-                    continue
-                text, seen = self.arguments.pack_seen(kwargs)
-                own = None if key is None else key_text(self._derived(key, "key", seen))
-                rows.append(NewRow("", text, own, self._source_of(source, seen) if callable(source) else new.source))
-            except InvalidArguments as error:
-                raise InvalidArguments(f"item {number}: {error}") from None
+        if self.options.runs_on is not None:
+            check_redis(self.name, self.app.settings.redis.url, self._given)
+        new, source = _child(self.shared(), parent_in(self.app)), self._source
+        rows = rows_of_many(
+            self.name, arguments, self.arguments, self._given.get("key"), source if callable(source) else new.source
+        )
         return await enqueue_many(self.app, rows, new, self.result_type, self._given.get("connection"))
 
     # --- options
@@ -165,37 +140,24 @@ class Task(Generic[P, R, C]):
     def _job(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], parent: str | None = None
     ) -> tuple[NewRow, NewJob]:
-        """A new job: its own row (with an id only if `using` gave one), and the options that it shares with others."""
-        self._check_it_can_run()
-        text = self.arguments.pack(args, kwargs)
-        new, source = _child(self.shared(), parent or parent_in(self.app)), self._source
+        """A new job in two parts: what is its own (arguments, key, source, and an id if `using` gave one), and the
+        options that it shares with all jobs of the task."""
+        if self.options.runs_on is not None:
+            check_redis(self.name, self.app.settings.redis.url, self._given)
+        text, given = self.arguments.pack(args, kwargs), self._given
+        new = _child(self._shared or self.shared(), parent or parent_in(self.app))
+        source = given.get("source", self.options.source)
         if callable(source):
-            found = self._source_of(source, self.arguments.with_defaults(text))
+            found = derived_source(self.name, source, self.arguments.with_defaults(text))
             new = dataclasses.replace(new, source=found)
-        key = self._given.get("key")
+        if not given:
+            return NewRow("", text, None, new.source), new
+        key = given.get("key")
         if callable(key):
-            key = self._derived(key, "key", self.arguments.with_defaults(text))
-        return NewRow(self._job_id(), text, key_text(key) if "key" in self._given else None, new.source), new
-
-    def _check_it_can_run(self) -> None:
-        """Refuse to enqueue a job for Redis while no Redis is configured: no bridge would ever publish it."""
-        if self.options.runs_on is None:
-            return
-        if self.app.settings.redis.url is None:
-            raise ConfigError(
-                f"task {self.name!r} runs on Redis, and no Redis is configured: set redis.url in the config file"
-                " or ROWLOCK_REDIS__URL"
-            )
-        if self._given.get("timeout") is not None:
-            raise InvalidArguments(f"timeout= is not supported behind Redis: task {self.name!r} has runs_on='redis'")
-
-    def _job_id(self) -> str:
-        given = self._given.get("job_id")
-        if given is None:
-            return ""
-        if (job_id := valid_id(given)) is None:
-            raise InvalidArguments(f"job_id must be a UUID, not {given!r} (uuid.uuid5 makes one from any name)")
-        return job_id
+            key = derived_key(self.name, key, self.arguments.with_defaults(text))
+        elif key is not None:
+            key = key_text(key)
+        return NewRow(chosen_id(given), text, key, new.source), new
 
     def shared(self) -> NewJob:
         """The options that all jobs of this task share. A source that is derived from the arguments is None here."""
@@ -219,79 +181,19 @@ class Task(Generic[P, R, C]):
         `fixed_place` is given when the options are stored for later jobs (by a schedule, say), and names that place in
         errors; options that make sense for a single enqueue only, such as `job_id`, are then refused.
         """
-        given = dict(self._given)
-        of_one_call = {name: given.pop(name) for name in OF_ONE_CALL if name in given}
-        if fixed_place is not None:
-            for refused in ("batch", *OF_ONE_CALL):
-                if refused in self._given:
-                    raise InvalidArguments(f"{fixed_place}: using({refused}=…) is for one enqueue only")
-        if "unique" in given and "key" not in of_one_call:
-            raise InvalidArguments("unique= says how long a key is held: give key= as well")
-        values = self.options.of_jobs() | checked("using", given)
-        if "key" in of_one_call and values["unique"] is None:
-            values["unique"] = "until_done"
-        return values
-
-    def _source_of(self, function: Any, arguments: dict[str, Any]) -> str | None:
-        found = self._derived(function, "source", arguments)
-        return None if found is None else check_name(found)
-
-    def _derived(self, function: Any, what: str, arguments: dict[str, Any]) -> Any:
-        """Call a function that derives a key or source from a job's arguments; it gets the arguments that it names."""
-        try:
-            names = _names(function)
-        except (TypeError, ValueError):  # `str` has no signature; an object that cannot be hashed
-            must = "must be a function whose arguments have names"
-            raise InvalidArguments(f"task {self.name!r}: its {what} {must}, not {function!r:.100}") from None
-        if names is not None:
-            arguments = {name: arguments[name] for name in names if name in arguments}
-        try:
-            return function(**arguments)
-        except Exception as error:
-            raise InvalidArguments(
-                f"task {self.name!r}: its {what} cannot be derived from the arguments: {error!r}"
-            ) from error
+        return chosen(self.options, self._given, fixed_place)
 
     def source_for(self, text: str) -> str | None:
         """The source of a job whose arguments are this JSON text."""
         source = self._source
-        return self._source_of(source, self.arguments.with_defaults(text)) if callable(source) else source
+        if callable(source):
+            return derived_source(self.name, source, self.arguments.with_defaults(text))
+        return source  # type: ignore[no-any-return]
 
 
 def _child(new: NewJob, parent: str | None) -> NewJob:
-    """The options of a job that this parent makes, if there is one."""
+    """The options of a job, with the job whose handler creates it as its parent, if there is one."""
     return new if parent is None else dataclasses.replace(new, parent_id=parent)
 
 
 AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]
-
-
-def _named(arguments: Mapping[Any, Any]) -> bool:
-    return {str}.issuperset(map(type, arguments)) or all(isinstance(name, str) for name in arguments)
-
-
-@lru_cache(maxsize=1000)
-def _names(function: Callable[..., Any]) -> tuple[str, ...] | None:
-    """The parameter names of a function; None if it has **kwargs. Cached, because enqueue_many asks for every job."""
-    parameters = inspect.signature(function).parameters.values()
-    return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else tuple(p.name for p in parameters)
-
-
-def _takes_context(function: Callable[..., Any]) -> bool:
-    parameters = list(inspect.signature(function).parameters.values())
-    if not parameters:
-        return False
-    annotation = parameters[0].annotation
-    is_context = annotation is Context or (isinstance(annotation, str) and annotation.split(".")[-1] == "Context")
-    return is_context or (parameters[0].name == "ctx" and annotation is inspect.Parameter.empty)
-
-
-def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
-    """Converts a stored JSON result to the annotated return type; None if JSON values need no conversion."""
-    annotation = hints_of(function).get("return", Any)
-    if annotation in (Any, None, NoneType, dict, list, str, int, float, bool):
-        return None
-    try:
-        return TypeAdapter(annotation)
-    except Exception:  # not a type that pydantic knows: the JSON value is returned as it is
-        return None

@@ -1,32 +1,20 @@
-"""The transaction of the running code: `app.transaction()`, or an attempt's own, which commits with its success."""
+"""Where code runs: in which transaction, which its enqueues and reads join, and in the handler of which job.
+
+A transaction is a block of `app.transaction()`, or an attempt's own (attempt_transaction.py).
+"""
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from rowlock.core.error_text import clean, describe
-from rowlock.core.errors import InvalidArguments, NotAllowed, StoreError, StoreUnavailable
-from rowlock.core.job import Claimed
-from rowlock.core.outcome import Released
-from rowlock.store.engines.engine import Session, Store
-from rowlock.store.engines.operation import Operation
-from rowlock.store.engines.rows import UserRow
-from rowlock.store.engines.session import Block, take_turn
+from rowlock.core.running import running_job
+from rowlock.store.engines.engine import Session
+from rowlock.store.engines.session import Block
 
-T = TypeVar("T")
 LeaseKey = tuple[str, str]  # a job's id and the token of its lease
-MOST_GIVEN_BACK = 10  # releases of one job after which a lost database uses up tries, too
-
-
-class Opens(Protocol):
-    """The app whose transaction it is: it opens the store."""
-
-    async def store(self) -> Store: ...
 
 
 class Around:
@@ -50,46 +38,37 @@ class Around:
 
 # Set anew for each attempt and each block of `app.transaction()`. Tasks that are started inside have a copy, but of the
 # reference alone: they see what is opened and closed after their start.
-_around: ContextVar[Around | None] = ContextVar("rowlock_transaction", default=None)
+entered: ContextVar[Around | None] = ContextVar("rowlock_transaction", default=None)
 
 
 def joined(app: Any) -> Session | None:
     """The open transaction of `app` in this context, or None. A task that outlives the transaction has none."""
-    if _around.get() is None:  # most enqueues are not in a transaction
+    if entered.get() is None:  # most enqueues are not in a transaction
         return None
-    around = _nearest(app)
+    around = nearest(app)
     return around.joinable() if around is not None else None
 
 
 def joined_lease(app: Any) -> LeaseKey | None:
     """The lease of the attempt whose transaction `joined` returns, or None."""
-    around = _nearest(app)
+    around = nearest(app)
     return around.lease if around is not None else None
 
 
-# The job whose handler runs here, with its app: the jobs and batches that it makes are its children.
-_running: ContextVar[tuple[Any, str] | None] = ContextVar("rowlock_running", default=None)
-
-
-def runs(app: Any, job_id: str) -> None:
-    """From now on, the running asyncio task, and tasks and threads that it starts, run the handler of this job."""
-    _running.set((app, job_id))
-
-
 def parent_in(app: Any) -> str | None:
-    """The job of `app` whose handler runs here."""
-    running = _running.get()
-    return running[1] if running is not None and running[0] is app else None
+    """The id of the job of `app` whose handler runs here."""
+    return None if (job := running_job(app)) is None else job.id
 
 
 def leave() -> None:
     """Forget the transaction that this asyncio task inherited from the code that started it."""
-    if _around.get() is not None:
-        _around.set(None)
+    if entered.get() is not None:
+        entered.set(None)
 
 
-def _nearest(app: Any) -> Around | None:
-    around = _around.get()
+def nearest(app: Any) -> Around | None:
+    """The innermost open transaction of `app` in this context, or None."""
+    around = entered.get()
     while around is not None and (around.app is not app or around.joinable() is None):
         around = around.outer
     return around
@@ -99,208 +78,10 @@ def _nearest(app: Any) -> Around | None:
 async def joining(app: Any, session: Block) -> AsyncIterator[None]:
     """A block whose enqueues join `session`."""
     around = Around(app)
-    around.session, around.outer = session, _around.get()
-    _around.set(around)
+    around.session, around.outer = session, entered.get()
+    entered.set(around)
     try:
         yield
     finally:
         around.session = None
-        _around.set(around.outer)
-
-
-class AttemptTransaction(Around):
-    """What the blocks of one attempt write; it commits with the attempt's success, or not at all.
-
-    The first block begins it, and it stays open until the handler returns. Blocks of several asyncio tasks take turns.
-    Statements outside of a block wait until the open block has ended: if that raised, they would be undone with it.
-    """
-
-    # Values of the class, because one of these is made for every attempt, and most have no transaction.
-    _manager: AbstractAsyncContextManager[Block] | None = None
-    _turn: asyncio.Lock | None = None
-    _holds_work = _over = False
-    _unavailable = False  # the database could not be reached, or the connection broke
-
-    def __init__(self, app: Opens | None, job: Claimed) -> None:
-        self.app, self._job = app, job
-
-    @property
-    def lease(self) -> LeaseKey:
-        """Job id and token of the attempt whose transaction this is."""
-        return self._job.id, self._job.token
-
-    def enter(self) -> None:
-        """From now on, enqueues of the running asyncio task, and of tasks that it starts, join this transaction."""
-        _around.set(self)
-
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """As `enter`, until the block ends; then the transaction around it, if any, is joined again."""
-        self.outer = _around.get()
-        self.enter()
-        try:
-            yield
-        finally:
-            _around.set(self.outer)
-
-    # --- blocks
-
-    @asynccontextmanager
-    async def block(self) -> AsyncIterator[Session]:
-        """A savepoint of the transaction: if the block raises, only the block is undone. Inside another block, a
-        savepoint of that."""
-        self._check_place()
-        if self.session is not None and (inner := self.session.innermost()) is not self.session:
-            async with inner.savepoint() as part:
-                yield part
-            return
-        async with self._own_turn():
-            self._check_place()
-            async with self._first_block() if self.session is None else self.session.savepoint() as part:
-                yield part
-            self._holds_work = True
-
-    @asynccontextmanager
-    async def _first_block(self) -> AsyncIterator[Session]:
-        """The first block needs no savepoint: nothing was written before it that must stay."""
-        session = await self._begin()
-        try:
-            async with session.part() as part:
-                yield part
-        except BaseException as error:
-            await self.roll_back(error)
-            raise
-
-    async def _begin(self) -> Block:
-        manager = (await self.app.store()).transaction()
-        try:
-            session: Block = await manager.__aenter__()
-        except StoreUnavailable:
-            self._unavailable = True
-            raise
-        self._manager, self.session, self._unavailable = manager, session, False
-        if self._over:  # meanwhile the handler has returned
-            await self.roll_back(asyncio.CancelledError())
-            self._check_place()
-        return session
-
-    def _check_place(self) -> None:
-        if self._over:
-            raise NotAllowed(
-                f"the attempt of job {self._job.id} has ended: ctx.transaction() commits with its success, so a handler"
-                " must await the tasks that use it"
-            )
-        around = _nearest(self.app)
-        if around is not None and around is not self:
-            raise InvalidArguments(
-                "ctx.transaction() inside of app.transaction(): the one commits with the job, the other with its block;"
-                " open ctx.transaction() first, then app.transaction() is part of it"
-            )
-
-    # --- outside of the blocks
-
-    def joinable(self) -> Session | None:
-        """The innermost open block of this context, else the whole transaction."""
-        if self.session is not None:
-            inner = self.session.innermost()
-            return self if inner is self.session else inner
-        return self if self._turn is not None and self._turn.locked() and not self._over else None  # it is being opened
-
-    async def run(self, op: Operation[T]) -> T:
-        """Run an operation inside this transaction."""
-        if op.read and not self._holds_work:  # nothing to see in it: no need to wait for the first block
-            return await (await self.app.store()).run(op)  # type: ignore[no-any-return]
-        async with self._own_turn():
-            return await self._opened().run(op)
-
-    async def execute(self, sql: str, *args: Any) -> None:
-        """The user's own statement."""
-        async with self._own_turn():
-            await self._opened().execute(sql, *args)
-
-    async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """The user's own query."""
-        if not self._holds_work:
-            return await (await self.app.store()).fetch(sql, *args)  # type: ignore[no-any-return]
-        async with self._own_turn():
-            return await self._opened().fetch(sql, *args)
-
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[Session]:
-        """A part of it that can be undone alone."""
-        async with self._own_turn(), self._opened().savepoint() as part:
-            yield part
-
-    @asynccontextmanager
-    async def _own_turn(self) -> AsyncIterator[None]:
-        self._turn = turn = self._turn or asyncio.Lock()
-        await take_turn(turn, lambda: self.session)
-        try:
-            yield
-        finally:
-            turn.release()
-
-    def _opened(self) -> Block:
-        if self.session is None:
-            raise StoreError(
-                "the ctx.transaction() that this waited for was rolled back: its first block, in another task, raised"
-            )
-        return self.session
-
-    # --- the end
-
-    async def check(self) -> None:
-        """Wait for a block that is still open in another task, and raise if what is in it cannot be kept."""
-        async with self._own_turn():
-            session = self._opened()
-            if isinstance(session.failed, StoreUnavailable):
-                raise session.failed
-            if session.failed is not None:
-                raise session.undone()
-
-    def close(self) -> bool:
-        """The handler has returned: no block may begin any more. Answers whether there is something to commit."""
-        self._over = True
-        return self.session is not None
-
-    async def commit(self) -> None:
-        """Commit. Called after the success was written into it."""
-        manager = self._detach()
-        assert manager is not None
-        await manager.__aexit__(None, None, None)
-
-    async def roll_back(self, error: BaseException) -> None:
-        """Undo it, if it was begun; `error` is why."""
-        if self.session is not None and isinstance(self.session.failed, StoreUnavailable):
-            self._unavailable = True
-        manager = self._detach()
-        if manager is None:
-            return
-        try:
-            await manager.__aexit__(type(error), error, None)
-        except BaseException as raised:
-            if raised is not error and not isinstance(raised, (Exception, asyncio.CancelledError)):
-                raise
-
-    def _detach(self) -> AbstractAsyncContextManager[Block] | None:
-        manager, self._manager, self.session, self._holds_work = self._manager, None, None, False
-        return manager
-
-    def was_lost(self, error: BaseException) -> bool:
-        """Whether the handler failed only because the connection of this transaction was lost."""
-        return self._unavailable and _is_unavailable(error)
-
-
-def _is_unavailable(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_unavailable, error.exceptions))
-    return isinstance(error, StoreUnavailable)
-
-
-def given_back(job: Claimed, error: BaseException) -> Released:
-    """The end of an attempt whose transaction was rolled back because the database went away: nothing of it happened,
-    so no try is used up. Not for ever: it may be the job's own SQL that takes the server down."""
-    if job.releases >= MOST_GIVEN_BACK:
-        raise error
-    after = random.uniform(0.5, 1.0) * (1 + job.releases)
-    return Released(after, clean(f"its transaction was rolled back: {describe(error)}"))
+        entered.set(around.outer)

@@ -79,15 +79,15 @@ class AnswerCache:
     async def put(self, key: str, value: Any, ttl: float | timedelta | None = None) -> None:
         """Store an answer and remove the old one. An answer that is larger than `max_bytes` is not stored."""
         lifetime = self._ttl if ttl is None else _lifetime(ttl, "put(ttl=)")
-        await self._do(None, self._file.store, _checked(key), _json(value), lifetime)
+        await self._do(self._file.store, _checked(key), _json(value), lifetime)
 
     async def forget(self, key: str) -> None:
         """Drop one answer."""
-        await self._do(None, self._file.forget, _checked(key))
+        await self._do(self._file.forget, _checked(key))
 
     async def clear(self) -> None:
         """Drop all answers and give their space back."""
-        await self._do(None, self._file.clear)
+        await self._do(self._file.clear)
 
     async def get_or_call(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
         """The cached answer, or else the result of `function`, which is then cached.
@@ -106,7 +106,7 @@ class AnswerCache:
             text = await self._find(key)
             if text is None:
                 text = _json(await function())
-                await self._do(None, self._file.store, key, text, self._ttl)
+                await self._do(self._file.store, key, text, self._ttl)
             call.set_result(text)
             return json.loads(text)
         except Exception as error:
@@ -125,18 +125,17 @@ class AnswerCache:
         self._thread.shutdown(wait=False)
 
     async def _find(self, key: str) -> str | None:
-        text = await self._do(None, self._file.find, key)
+        text = await self._do(self._file.find, key)
         self._count(text is not None)
         return text
 
     def _count(self, hit: bool) -> None:
         self.hits, self.misses = self.hits + hit, self.misses + (not hit)
 
-    async def _do(self, otherwise: T, work: Callable[..., T], *args: object) -> T:
+    async def _do(self, work: Callable[..., T], *args: object) -> T | None:
         if not self.enabled:
-            return otherwise
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._file.safely, otherwise, work, *args)
+            return None
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._file.safely, work, *args)
 
 
 def _lifetime(ttl: float | timedelta, what: str) -> float:

@@ -67,10 +67,10 @@ class AnswerFile:
         self._resume_at = 0.0
         self._warned = self._recreated = False
 
-    def safely(self, otherwise: T, work: Callable[..., T], *args: object) -> T:
-        """The result of `work(connection, …)`; `otherwise` while the file cannot be used. Replaces a corrupt file."""
+    def safely(self, work: Callable[..., T], *args: object) -> T | None:
+        """The result of `work(connection, …)`; None while the file cannot be used. Replaces a corrupt file."""
         if self._clock() < self._resume_at:
-            return otherwise
+            return None
         try:
             try:
                 return work(self._connected(), *args)
@@ -85,7 +85,7 @@ class AnswerFile:
             if not self._warned:
                 self._warned = True
                 log.warning("The answer cache %s cannot be used and is off: %s", self._path, error)
-            return otherwise
+            return None
 
     def find(self, connection: sqlite3.Connection, key: str) -> str | None:
         row = connection.execute(FIND, (key, self._clock())).fetchone()

@@ -16,25 +16,24 @@ class Kind(NamedTuple):
     """What a rule may look at: the word for its subjects, and its limit if it has one."""
 
     subjects: str
-    about: str
     above: float | None  # the default limit; None: the rule has none
     seconds: bool = False  # the limit is a time
     hold: float = 0.0
 
 
 KINDS: dict[str, Kind] = {
-    "running_seconds": Kind("queues", "a job has been running for longer than `above`", 300.0, True),
-    "queued": Kind("queues", "more than `above` jobs are ready in a queue and wait for a slot", 10.0, False, 60.0),
-    "oldest_seconds": Kind("queues", "a ready job has been waiting for longer than `above`", 600.0, True),
-    "dead": Kind("tasks", "more than `above` jobs of a task became dead in the last `within`", 0.0),
-    "no_worker": Kind("queues", "no live worker serves a queue, or none lives at all", None, False, 60.0),
-    "breaker_open": Kind("sources", "the breaker of a source is open", None),
-    "missed_ticks": Kind("schedules", "a tick has been due for longer than `above` and was not fired", 60.0, True),
+    "running_seconds": Kind("queues", 300.0, seconds=True),  # a job has been running for longer than `above`
+    "queued": Kind("queues", 10.0, hold=60.0),  # more than `above` jobs are ready in a queue and wait for a slot
+    "oldest_seconds": Kind("queues", 600.0, seconds=True),  # a ready job has been waiting for longer than `above`
+    "dead": Kind("tasks", 0.0),  # more than `above` jobs of a task became dead in the last `within`
+    "no_worker": Kind("queues", None, hold=60.0),  # no live worker serves a queue, or none lives at all
+    "breaker_open": Kind("sources", None),  # the breaker of a source is open
+    "missed_ticks": Kind("schedules", 60.0, seconds=True),  # a tick is due for longer than `above` and was not fired
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AlertRule:
     """One rule, as the config has it."""
 
     name: str
@@ -47,14 +46,14 @@ class Rule:
     only: tuple[str, ...] = ()
 
 
-def parse_rules(given: object, repeat: float = 3600.0) -> tuple[Rule, ...]:
+def parse_rules(given: object, repeat: float = 3600.0) -> tuple[AlertRule, ...]:
     """Rules by name, as a config file has them. Raises InvalidArguments with the rule and the key."""
     if not isinstance(given, Mapping):
         raise InvalidArguments("must be a mapping of rules, such as hanging: {when: running_seconds, above: 5m}")
     return tuple(_rule(name, settings, repeat) for name, settings in given.items())
 
 
-def _rule(name: object, given: object, repeat: float) -> Rule:
+def _rule(name: object, given: object, repeat: float) -> AlertRule:
     if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
         raise InvalidArguments(f"rule {name!r}: a name must be text of 1 to 100 printable characters")
     if not isinstance(given, Mapping):
@@ -80,7 +79,7 @@ def _rule(name: object, given: object, repeat: float) -> Rule:
     above = kind.above or 0.0
     if "above" in given:
         above = _seconds(name, "above", given["above"], 0.0) if kind.seconds else _number(name, given["above"])
-    return Rule(
+    return AlertRule(
         name,
         when,
         above,

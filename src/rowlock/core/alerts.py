@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from rowlock.core.alert_rules import Rule
+from rowlock.core.alert_rules import AlertRule
+from rowlock.core.durations import spell
 
-MOST_SUBJECTS = 20  # of one rule, the worst first: a thousand broken sources are one trouble, not a thousand messages
+MOST_SUBJECTS = 20  # of one rule, the worst first: a thousand open breakers must not send a thousand messages
 
 Told = Literal["alert.firing", "alert.repeated", "alert.resolved"]
 
@@ -53,7 +54,7 @@ class Seen(NamedTuple):
     text: str
 
 
-def see(rule: Rule, facts: Facts) -> dict[str, Seen]:
+def see(rule: AlertRule, facts: Facts) -> dict[str, Seen]:
     """The subjects for which the rule's condition holds now: the worst MOST_SUBJECTS of them."""
     found = dict(_LOOKS[rule.when](rule, facts))
     if rule.only:
@@ -65,7 +66,7 @@ def see(rule: Rule, facts: Facts) -> dict[str, Seen]:
 _Looks = Iterable[tuple[str, Seen]]
 
 
-def _running(rule: Rule, facts: Facts) -> _Looks:
+def _running(rule: AlertRule, facts: Facts) -> _Looks:
     queues: dict[str, list[RunningJob]] = {}
     for job in facts.running:
         if job.seconds > rule.above:
@@ -79,14 +80,14 @@ def _running(rule: Rule, facts: Facts) -> _Looks:
         yield queue, Seen(first.seconds, text)
 
 
-def _queued(rule: Rule, facts: Facts) -> _Looks:
+def _queued(rule: AlertRule, facts: Facts) -> _Looks:
     for queue, number in facts.ready.items():
         if number > rule.above:
             text = f"{_jobs(number)} ready in queue {queue!r}, more than {rule.above:g}; more workers are needed"
             yield queue, Seen(number, text)
 
 
-def _oldest(rule: Rule, facts: Facts) -> _Looks:
+def _oldest(rule: AlertRule, facts: Facts) -> _Looks:
     for queue, age in facts.oldest.items():
         if age > rule.above:
             text = (
@@ -95,14 +96,14 @@ def _oldest(rule: Rule, facts: Facts) -> _Looks:
             yield queue, Seen(age, text)
 
 
-def _dead(rule: Rule, facts: Facts) -> _Looks:
+def _dead(rule: AlertRule, facts: Facts) -> _Looks:
     for task, number in facts.dead.get(rule.within, {}).items():
         if number > rule.above:
             text = f"{_jobs(number)} of task {task!r} became dead in the last {spell(rule.within)}"
             yield task, Seen(number, f"{text}; see: rowlock jobs list --state dead")
 
 
-def _no_worker(rule: Rule, facts: Facts) -> _Looks:
+def _no_worker(rule: AlertRule, facts: Facts) -> _Looks:
     if not rule.only and not facts.workers:
         yield "", Seen(0, "no worker is alive; jobs wait until one is started")
     for queue in rule.only:
@@ -110,20 +111,20 @@ def _no_worker(rule: Rule, facts: Facts) -> _Looks:
             yield queue, Seen(0, f"no live worker serves queue {queue!r}; its jobs wait until one is started")
 
 
-def _broken(rule: Rule, facts: Facts) -> _Looks:
+def _broken(rule: AlertRule, facts: Facts) -> _Looks:
     for source, (seconds, error) in facts.broken.items():
         because = f": {_one_line(error)}" if error else ""
         yield source, Seen(seconds, f"the breaker of source {source!r} has been open for {spell(seconds)}{because}")
 
 
-def _missed(rule: Rule, facts: Facts) -> _Looks:
+def _missed(rule: AlertRule, facts: Facts) -> _Looks:
     for schedule, late in facts.late.items():
         if late > rule.above:
             text = f"a tick of schedule {schedule!r} has been due for {spell(late)}; is a dispatcher running?"
             yield schedule, Seen(late, text)
 
 
-_LOOKS: dict[str, Callable[[Rule, Facts], _Looks]] = {
+_LOOKS: dict[str, Callable[[AlertRule, Facts], _Looks]] = {
     "running_seconds": _running,
     "queued": _queued,
     "oldest_seconds": _oldest,
@@ -141,18 +142,6 @@ def _one_line(text: str) -> str:
 
 def _jobs(number: int) -> str:
     return f"{number:,} job is" if number == 1 else f"{number:,} jobs are"
-
-
-def spell(seconds: float) -> str:
-    """A time for people: 45 s, 5 min, 2 h 10 min."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    if whole < 7200:
-        minutes, rest = divmod(whole, 60)
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, rest = divmod(whole // 60, 60)
-    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
 # --- what follows
@@ -187,7 +176,7 @@ class Decision(NamedTuple):
     told: Told | None = None
 
 
-def decide(rule: Rule, subject: str, alert: Alert | None, seen: Seen | None, now: datetime) -> Decision:
+def decide(rule: AlertRule, subject: str, alert: Alert | None, seen: Seen | None, now: datetime) -> Decision:
     """The next state of an alert, from whether the rule's condition holds. A stored time in the future was written by a
     clock that was ahead, and counts as now."""
     if seen is None:
@@ -203,7 +192,7 @@ def decide(rule: Rule, subject: str, alert: Alert | None, seen: Seen | None, now
     return Decision(alert)
 
 
-def _gone(rule: Rule, alert: Alert | None, now: datetime) -> Decision:
+def _gone(rule: AlertRule, alert: Alert | None, now: datetime) -> Decision:
     if alert is None or alert.fired_at is None:
         return Decision(None)
     since = min(alert.false_since or now, now)

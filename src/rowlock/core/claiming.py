@@ -13,71 +13,18 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
 
+from rowlock.core.claim_actions import Action, Claim, ClaimSourced, Fill, Look, Promote, SetIdle, Sleep, Tasks
+from rowlock.core.heads import ClaimResult, Head
 from rowlock.core.job import MAX_PRIORITY, Claimed
 from rowlock.core.lanes import Lane, Lanes
-from rowlock.core.seen_sources import JOBS_A_TURN, MANY_SLOTS, Head, Range, SeenSources, Taken
+from rowlock.core.seen_sources import JOBS_A_TURN, MANY_SLOTS, SeenSources
 
-PREFETCH_SECONDS = 0.1
-PROMOTE_SECONDS = 0.2
+PREFETCH_SECONDS = 0.1  # as many jobs are prefetched as returned in this time; slower jobs are not prefetched
+PROMOTE_SECONDS = 0.2  # between promotions of a busy worker
 REPOLLS = (0.0, 0.05, 0.5)  # after announcing that it is idle; the enqueue's transaction may take a while to commit
 FULL_SECONDS = 1.0  # a worker that had no room for this long stops asking to be woken
-NO_PLAIN_SECONDS = 0.1  # before jobs without a source are asked for again in a claim of jobs with one
-
-
-class Fill(NamedTuple):
-    """How full the worker is."""
-
-    free: int  # slots without an attempt
-    waiting: int  # jobs claimed and waiting for a slot
-    unsettled: int  # outcomes on their way to the database
-
-
-class Claim(NamedTuple):
-    """Claim jobs without a source."""
-
-    book: Literal["every", "prompt", "slow"]
-    ranges: list[Lane]
-    n: int
-    front: bool  # from the front of the index, not from the low-water marks
-    began: float
-
-
-class Look(NamedTuple):
-    """Look which sources have ready jobs."""
-
-    ranges: list[Range]
-    began: float
-
-
-class ClaimSourced(NamedTuple):
-    """Claim jobs with a source, and jobs without one in their turn. Several parts are claimed side by side."""
-
-    parts: list[tuple[list[Head], int]]  # sources, and for how many slots
-    order: list[str]
-    plain: list[Lane]
-    rest: int
-    began: float
-
-
-class Promote(NamedTuple):
-    """Make due jobs claimable."""
-
-
-class SetIdle(NamedTuple):
-    """Announce that this worker wants to be woken, or no longer wants to be."""
-
-    idle: bool
-
-
-class Sleep(NamedTuple):
-    """There is nothing to do before `until`, unless the worker is told something."""
-
-    until: float
-
-
-Action = Claim | Look | ClaimSourced | Promote | SetIdle | Sleep
+NO_PLAIN_SECONDS = 0.1  # a claim with sources that found no jobs without one does not ask for such jobs for this long
 
 
 @dataclass(slots=True)
@@ -92,42 +39,47 @@ class Plan:
     can_be_woken: bool
     parallel: bool  # the database runs several writes side by side
     jitter: Callable[[], float]  # from 0 to 1
-    idle: bool = False  # nothing was left to claim, and the worker has asked to be woken
+    idle: bool = False  # the database says that this worker is idle, so that an enqueue wakes it
     sources: SeenSources = field(init=False)
-    books: dict[str, Lanes] = field(init=False)
+    lanes: dict[Tasks, Lanes] = field(init=False)
     prefetch: int = 0
-    drained: bool = False  # nothing is left to claim, and a wake-up will tell when there is
-    repolls: list[float] = field(default_factory=list)
+    drained: bool = False  # nothing is left to claim, and a wake-up will come when there is
+    repolls: list[float] = field(default_factory=list)  # delays of the polls that follow the announcement
     _poll_at: float = -math.inf  # when jobs without a source are asked for
     _front_at: float = math.inf  # when they must be asked for from the front of the index
     _then_prompt: bool = False  # process tasks were asked for; next the others
-    _passed_over: bool = False  # process tasks were not asked for, for want of a free slot
-    _slow_at: float = -math.inf  # when they were last asked for
+    _passed_over: bool = False  # process tasks were not asked for, because there was no free slot
+    _slow_at: float = -math.inf  # when process tasks were last asked for
     _promote_at: float = -math.inf
     _promoted: float = -math.inf
-    _due_again: bool = True  # something has happened that may have made a job due soon
+    _due_again: bool = True  # a job may have become due soon: promote without waiting for `_promote_at`
     _full_since: float | None = None
-    _no_plain: tuple[float, int] = (-math.inf, MAX_PRIORITY)  # until then, none up to this priority
+    # (until when, priority): there were no jobs without a source up to this priority, and none are asked for until then
+    _no_plain: tuple[float, int] = (-math.inf, MAX_PRIORITY)
     _looked_last: bool = False  # the last claim or look was a look
     _returned: int = 0  # attempts that have returned, ever
     _marks: deque[tuple[float, int]] = field(default_factory=deque)  # (when, how many had returned), at each decision
-    _seconds: float = 1.0  # mean run time of late; slow until shown otherwise
+    _seconds: float = 1.0  # moving average of the run time; counts as slow until attempts have returned
 
     def __post_init__(self) -> None:
-        names = {"every": [*self.prompt, *self.slow], "prompt": self.prompt, "slow": self.slow}
-        self.books = {name: Lanes(self.queues, tasks) for name, tasks in names.items()}
-        self.sources = SeenSources(self.books["every"].names, self.poll_seconds)
+        names: dict[Tasks, Sequence[str]] = {
+            "every": [*self.prompt, *self.slow],
+            "prompt": self.prompt,
+            "slow": self.slow,
+        }
+        self.lanes = {tasks: Lanes(self.queues, listed) for tasks, listed in names.items()}
+        self.sources = SeenSources(self.lanes["every"].names, self.poll_seconds)
 
     # --- what the worker is told
 
     def woken(self, now: float) -> None:
-        """Something may have become due or claimable."""
+        """Jobs may have become due or claimable."""
         self.drained, self._due_again = False, True
         self._poll_now()
         self.sources.woken(now)
 
     def returned(self, seconds: float, waiting: int) -> bool:
-        """An attempt has returned after `seconds`. Answers whether to claim: less waits here than will soon be done."""
+        """An attempt has returned after `seconds`. Returns whether to claim: at most half of the prefetch waits."""
         self._returned += 1
         self._seconds += 0.1 * (seconds - self._seconds)
         claim = waiting * 2 <= self.prefetch and not self.drained
@@ -136,7 +88,7 @@ class Plan:
         return claim
 
     def settled(self) -> bool:
-        """Outcomes were written. Answers whether to claim: that may have waited for them."""
+        """Outcomes were written. Returns whether to claim: a claim may have waited for that."""
         if not self.drained:
             self._poll_at = -math.inf
         return not self.drained
@@ -170,9 +122,9 @@ class Plan:
         return Sleep(min(self._poll_at, self._front_at, promote_at, self.sources.next_at(now)))
 
     def _next_claim(self, slots: Fill, room: int, now: float) -> Action | None:
-        """Jobs with a source come first where some are known to wait, because they may be of a better priority; else
-        last, so that no job waits for the look. The looks of a survey and claims of jobs without a source alternate: a
-        survey of thousands of sources takes a while."""
+        """The next claim or look. Jobs with a source come first if some are known, because they may have a better
+        priority; else last, so that no job waits for a look. The looks of a long survey alternate with claims of jobs
+        without a source."""
         free = min(slots.free - slots.waiting, self.batch)
         sourced_first = self.sources.waiting and not (self.sources.surveying and self._looked_last)
         if sourced_first and (action := self._next_sourced(free, now)) is not None:
@@ -185,58 +137,59 @@ class Plan:
 
     def _claim(self, free: int, room: int, now: float) -> Action:
         self._passed_over = False
-        book: Literal["every", "prompt", "slow"] = "every"
+        tasks: Tasks = "every"
         if self.prefetch and self.slow:
             self._passed_over = free <= 0
-            book = "prompt" if self._then_prompt or free <= 0 else "slow"
-        self._then_prompt = book == "slow"
-        n = min(free, room) if book == "slow" else room
-        if book != "prompt":
+            tasks = "prompt" if self._then_prompt or free <= 0 else "slow"
+        self._then_prompt = tasks == "slow"
+        n = min(free, room) if tasks == "slow" else room
+        if tasks != "prompt":
             self._slow_at = now
         if not self._then_prompt:
             self._poll_at = self._front_at = math.inf
-        lanes = self.books[book]
+        lanes = self.lanes[tasks]
         front = now >= lanes.front_at
-        return Claim(book, lanes.ranges(n, front), n, front, now)
+        return Claim(tasks, lanes.ranges(n, front), n, front, now)
 
     def _next_sourced(self, free: int, now: float) -> Action | None:
         if free <= 0 and not self.prefetch:
             return None
         if now >= self.sources.look_at:
-            # Also with all slots taken by jobs that were claimed ahead: it shows whether claiming ahead must end.
+            # Also if prefetched jobs occupy all slots: the look shows whether prefetching must end.
             return Look(self.sources.ranges(), now)
-        turns = self.sources.turns(free, now) if free > 0 else None
-        if turns is None:
+        found = self.sources.next_heads(free, now) if free > 0 else None
+        if found is None:
             return None
-        heads, n = turns.heads, free
-        plain = self._plain_up_to(turns.rest, now)
-        # Most of a claim is waiting for its statements. Where priorities differ, or plain jobs have a turn, one claim
-        # must decide who comes first.
+        (heads, chosen), n = found, free
+        plain = self._plain_up_to(chosen.rest, now)
+        # Two claims side by side, because a claim mostly waits for its statements. But where priorities differ, or jobs
+        # without a source have a turn, one claim must decide the order.
         alike = not plain and heads[0].priority == heads[-1].priority
         if not self.parallel or n < MANY_SLOTS or len(heads) * JOBS_A_TURN < n or not alike:
-            return ClaimSourced([(heads, n)], turns.order, plain, turns.rest, now)
+            return ClaimSourced([(heads, n)], chosen.order, plain, chosen.rest, now)
         half = len(heads) // 2
         parts = [(heads[:half], n - n // 2), (heads[half:], n // 2)]
-        return ClaimSourced(parts, turns.order, plain, turns.rest, now)
+        return ClaimSourced(parts, chosen.order, plain, chosen.rest, now)
 
     def _plain_up_to(self, rest: int, now: float) -> list[Lane]:
-        """Where to ask for jobs without a source: those of a worse priority than `rest` are not yet next."""
+        """The ranges in which to ask for jobs without a source: up to the priority `rest`, because jobs of a worse one
+        are not next yet."""
         until, none_up_to = self._no_plain
         if now < until and rest <= none_up_to:
             return []
-        return [Lane(*name, high_priority=rest + 1) for name in self.books["every"].names]
+        return [Lane(*name, high_priority=rest + 1) for name in self.lanes["every"].names]
 
     def _room(self, slots: Fill, now: float) -> int:
-        """How many to claim: free slots plus prefetch, less what waits here already."""
-        # Slow work is not claimed ahead: it would wait here while another worker has a slot. Nor is any while jobs
-        # that are never claimed ahead wait for a free slot: there would never be one.
+        """How many jobs to claim: free slots plus prefetch, minus the jobs that wait here."""
+        # Slow jobs are not prefetched: they would wait here while another worker has a free slot. No job is, while jobs
+        # that are never prefetched wait for a free slot: prefetched jobs would always occupy it first.
         starved = self.sources.has_open(now) or (self.slow and now > self._slow_at + PREFETCH_SECONDS)
         lately = self._returned_lately(now)
         self.prefetch = 0 if starved or self._seconds > PREFETCH_SECONDS else lately
         if self.prefetch and slots.waiting > self.prefetch // 2:
-            return 0  # enough for now; many small claims would cost more than they bring
+            return 0  # one claim for many jobs costs less than many small claims
         if slots.unsettled > 4 * self.batch:
-            return 0  # the database takes outcomes more slowly than they come
+            return 0  # the database writes outcomes more slowly than attempts end
         return min(slots.free + self.prefetch - slots.waiting, self.batch)
 
     def _returned_lately(self, now: float) -> int:
@@ -253,7 +206,8 @@ class Plan:
         return min(self._promote_at, self._promoted + PROMOTE_SECONDS) if soon else self._promote_at
 
     def _when_full(self, promote_at: float, now: float) -> Action:
-        """Full for a while: enqueues need not bear the cost of waking this worker."""
+        """The next action of a worker without room. After a second it is no longer announced as idle, so that enqueues
+        do not pay for waking it."""
         if self.idle and self._full_since is None:
             self._full_since = now
         elif self.idle and now - (self._full_since or now) > FULL_SECONDS:
@@ -263,8 +217,8 @@ class Plan:
     # --- what was done
 
     def claimed(self, claim: Claim, jobs: Sequence[Claimed], now: float, wall: float) -> None:
-        """A claim has brought these jobs."""
-        more = self.books[claim.book].learn(
+        """Note the jobs that a claim has returned."""
+        more = self.lanes[claim.tasks].learn(
             jobs, claim.n, front=claim.front, seconds=now - claim.began, now=now, wall=wall
         )
         if jobs:
@@ -275,16 +229,16 @@ class Plan:
         else:
             self._full_since = None
             if not claim.front:  # a job with an old id may wait for a claim from the front
-                self._front_at = min(self._front_at, self.books[claim.book].front_due)
+                self._front_at = min(self._front_at, self.lanes[claim.tasks].front_due)
 
     def saw(self, look: Look, heads: Sequence[Head], now: float) -> None:
-        """A look has shown these."""
+        """Note what a look has shown."""
         self.sources.saw(look.ranges, heads, look.began, now)
 
-    def took(self, claim: ClaimSourced, taken: Sequence[Taken], now: float) -> None:
-        """A claim of jobs with a source has brought this, part by part."""
-        for (heads, _), one in zip(claim.parts, taken, strict=True):
-            self.sources.took(heads, one, claim.began, now)
+    def claimed_sourced(self, claim: ClaimSourced, results: Sequence[ClaimResult], now: float) -> None:
+        """Note the results of a claim of jobs with a source, part by part."""
+        for (heads, _), one in zip(claim.parts, results, strict=True):
+            self.sources.claimed(heads, one, claim.began, now)
             if one.jobs:
                 self._due_again, self._poll_at = True, -math.inf
             if claim.plain and not one.plain:
@@ -296,11 +250,11 @@ class Plan:
         self._promote_at = math.inf if due is None else now + due
         if count:
             self._poll_now()
-            for book in self.books.values():
-                book.forget()  # their ids may be old
+            for lanes in self.lanes.values():
+                lanes.forget()  # their ids may be old
             self.sources.woken(now)
 
     def set_idle(self, idle: bool) -> None:
-        """Announced."""
+        """Note that the worker was announced as idle, or as not idle."""
         self.idle, self._full_since = idle, None
         self.repolls = list(REPOLLS) if idle else []

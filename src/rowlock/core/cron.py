@@ -1,14 +1,15 @@
 """When a schedule is due: cron rules, intervals and single moments in any IANA zone. Pure: no clock is read.
 
-A cron rule speaks of the wall clock, and a tick is an instant. They part where a zone changes its offset:
+A cron rule is about the wall clock, and a tick is an instant. The two differ where a zone changes its offset:
 
 - A rule with fixed hours fires when the wall clock first reaches its time or jumps over it: a time in the gap of spring
   once, at the end of the gap; a time that comes twice in autumn at its first pass. Several in one gap are one tick.
 - A rule for every hour (`*`, `0-23`) or every n-th (`*/n`) fires whenever the wall clock shows its time: both passes.
 
-cronsim reads the rules, knows their days and words them, but the ticks are our own. Those of cronsim 2.8 go back to the
-first pass when asked within the second; are lost in spring and double in autumn for `*/30 2 * * *` and all rules with
-seconds; are lost too around Lord Howe's half hour; and are walked through one by one.
+cronsim parses the rules, matches their days and puts them into words, but the ticks are computed here. cronsim 2.8 goes
+back to the first pass of an hour when it is asked within the second pass; it loses ticks in spring and repeats them in
+autumn for `*/30 2 * * *` and all rules with seconds; it loses ticks around Lord Howe's half hour; and it can only step
+from one tick to the next.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ EPOCH_DAY = EPOCH.toordinal()
 SECOND = timedelta(seconds=1)
 LAST = (datetime(2200, 1, 1, tzinfo=UTC) - EPOCH) // SECOND - 1  # no tick is later, or before 1970: every search ends
 DAY = 86_400
-REACH = 2 * DAY  # no two offsets are further apart, not even where a zone crossed the date line
+REACH = 2 * DAY  # two offsets of a zone never differ by more, even where it crossed the date line
 CHUNK = 200 * DAY
 
 Span = tuple[int, int, int]  # first second, end, offset; all in seconds since 1970, wall clocks as if they were UTC
@@ -52,7 +53,7 @@ class Rule:
         return None if tick is None else EPOCH + tick * SECOND
 
     def ticks(self, after: datetime, until: datetime, most: int) -> tuple[list[datetime], bool]:
-        """The first `most` ticks after one moment and not after the other, and whether there are more."""
+        """The first `most` ticks after `after` and not after `until`, and whether there are more."""
         timeline, at, end = _timeline(self), _second(after), _second(until)
         found: list[datetime] = []
         while (tick := timeline.find(at + 1, end, 1)) is not None:
@@ -63,7 +64,7 @@ class Rule:
         return found, False
 
     def latest(self, after: datetime, until: datetime) -> datetime | None:
-        """The last tick after one moment and not after the other, found without walking through those before it."""
+        """The last tick after `after` and not after `until`, found without computing the ticks before it."""
         tick = _timeline(self).find(_second(until), _second(after) + 1, -1)
         return None if tick is None else EPOCH + tick * SECOND
 
@@ -95,7 +96,7 @@ def parse_rule(text: str, zone: str = "UTC", *, seconds: bool = False) -> Rule:
 def _second(moment: datetime) -> int:
     """The second since 1970 in which a moment lies, kept to the years that have ticks."""
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise InvalidArguments(f"{moment!r:.60} is no moment: give a datetime with a zone, as datetime.now(UTC) has")
+        raise InvalidArguments(f"{moment!r:.60} is not a datetime with a time zone; give one such as datetime.now(UTC)")
     return min(max((moment - EPOCH) // SECOND, -1), LAST)
 
 
@@ -174,11 +175,6 @@ class _Cron:
         return None
 
 
-def _cron(text: str, zone: str) -> _Cron:
-    words.check_cron(text, text.split(), True, _dated)
-    return _dated(text, zone)
-
-
 def _dated(text: str, zone: str = "UTC") -> _Cron:
     """A cron rule whose fields are right, refused if no date fits it."""
     try:
@@ -193,17 +189,20 @@ def _dated(text: str, zone: str = "UTC") -> _Cron:
     return cron
 
 
-@lru_cache(maxsize=16_384)  # more than one dispatcher's schedules, else each round would read every rule again
+@lru_cache(maxsize=16_384)  # larger than the number of one dispatcher's schedules, else each round parses every rule
 def _timeline(rule: Rule) -> _Once | _Every | _Cron:
     words.check_zone(rule.zone)
     text = words.tidy(rule.text)
     if rule.kind == "once":
         return _Once(_instant(text, rule.zone))
-    return _Every(words.interval(text)) if rule.kind == "every" else _cron(text, rule.zone)
+    if rule.kind == "every":
+        return _Every(words.interval(text))
+    words.check_cron(text, text.split(), True, _dated)
+    return _dated(text, rule.zone)
 
 
 def _first(clock: tuple[tuple[int, ...], ...], at: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The first choice of one value of each that is not before `at`."""
+    """The smallest (hour, minute, second) of the allowed values that is not before `at`; None if there is none."""
     values, rest = clock[0], clock[1:]
     here = bisect_left(values, at[0])
     if here < len(values) and values[here] == at[0]:
@@ -226,7 +225,7 @@ def _first_pass(zone: str, wall: int) -> int:
 
 
 def _spans(zone: str, since: int, until: int, step: int = 1) -> Iterator[Span]:
-    """The stretches of one offset that touch the time from one instant to the other."""
+    """The spans of constant offset that overlap the time from `since` to `until`."""
     for index in range(since // CHUNK, until // CHUNK + 1)[::step]:
         for span in _chunk(zone, index)[::step]:
             if span[0] <= until and span[1] > since:

@@ -55,11 +55,11 @@ def tidy(text: object) -> str:
 
 @lru_cache(maxsize=1)
 def _zones() -> frozenset[str]:
-    return frozenset(available_timezones() - {"localtime"})  # which is another zone on each machine
+    return frozenset(available_timezones() - {"localtime"})  # `localtime` is a different zone on each machine
 
 
 def check_zone(zone: object) -> None:
-    """Refuse what is no IANA zone."""
+    """Raise InvalidArguments unless `zone` is an IANA time zone."""
     if not isinstance(zone, str):
         raise InvalidArguments(f"a zone must be an IANA name such as 'Asia/Seoul', not {type(zone).__name__}")
     if zone == "UTC" or zone in _zones():
@@ -67,7 +67,7 @@ def check_zone(zone: object) -> None:
     # Never suggest Etc/GMT+9: it is nine hours *behind* UTC, and somebody who writes GMT+9 means nine hours ahead.
     known = {name.lower(): name for name in _zones() if not re.search(r"\d$", name)}
     near = get_close_matches(zone[:60].lower(), known, 3, 0.5)
-    hint = f"did you mean {' or '.join(known[name] for name in near)}?" if near else "give an IANA name as Asia/Seoul"
+    hint = f"did you mean {' or '.join(known[name] for name in near)}?" if near else "give an IANA name like Asia/Seoul"
     raise InvalidArguments(f"unknown zone {zone[:60]!r}; {hint}")
 
 
@@ -117,7 +117,7 @@ def check_cron(text: str, parts: list[str], seconds: bool, check_dates: Callable
 
 
 class Never(InvalidArguments):
-    """A rule without any date, which would have some with another day-of-month."""
+    """A rule that no date fits; `nearest` is the rule with a day-of-month that does."""
 
     def __init__(self, text: str, why: str, day: str) -> None:
         parts = text.split()
@@ -126,7 +126,7 @@ class Never(InvalidArguments):
 
 
 def _with_a_date(mended: str, check_dates: Callable[[str], object]) -> str:
-    """The rule, or the nearest one that has a date: what is suggested must not be refused in turn."""
+    """The suggested rule, or the nearest one that fires: a suggestion must not be refused when it is used."""
     try:
         if mended and not mended.startswith("@"):
             check_dates(mended)
@@ -136,7 +136,7 @@ def _with_a_date(mended: str, check_dates: Callable[[str], object]) -> str:
 
 
 def _mend(parts: list[str]) -> tuple[str, str]:
-    """The first fault of a rule, and the rule with all of them mended; "" if there is none, or no idea."""
+    """The first fault of a rule ("" if none), and the rule with all faults corrected ("" if that cannot be guessed)."""
     faults: list[str] = []
     mended: list[str] = []
     for field, part in zip(FIELDS[-len(parts) :], parts, strict=False):

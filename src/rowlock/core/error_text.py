@@ -48,8 +48,8 @@ def said(error: BaseException) -> str:
 
 
 def describe(error: BaseException, others: Sequence[BaseException] = ()) -> str:
-    """The message (`error_code` holds the class), the other exceptions of its group, and where it was raised. Without
-    the place for Permanent, Retry, Snooze and SourceError: the handler raised them on purpose."""
+    """The message (`error_code` holds the class), the other exceptions of its group, and where it was raised. The place
+    is left out for Permanent, Retry, Snooze and SourceError, which a handler raises on purpose."""
     beside = _beside(others) if others else ""
     room = LIMIT - len(beside.encode())
     if isinstance(error, (Permanent, Retry, Snooze, SourceError)):

@@ -13,8 +13,10 @@ RowlockError
 ├── KeyConflict                 a key or batch was changed by a transaction that this one cannot see
 ├── LeaseLost                   this attempt no longer holds its job
 ├── JobDead, JobCancelled       raised by `job.wait()`
-└── StoreError
+├── ResultsUnavailable          the object storage of results cannot be reached, or refuses
+└── StoreError                  the database refused or failed
     ├── StoreUnavailable        the database cannot be reached now; nothing is known to be lost
+    ├── TooSlow                 a read took longer than its time limit, and was ended
     ├── StorageFull             the disk is full; reads still work
     ├── SchemaError             migrations are missing, or newer than this code can use
     ├── UnsupportedFilesystem   SQLite on a network filesystem
@@ -38,8 +40,8 @@ class ConfigError(RowlockError):
 
 
 class InvalidArguments(RowlockError, ValueError):
-    """Arguments or options cannot be stored, or do not fit the task. `fields` are the arguments that are wrong, each
-    with what is wrong about it, where single ones are."""
+    """Arguments or options cannot be stored, or do not fit the task. `fields` lists the wrong arguments, each with its
+    reason; it is empty if the error is not about single arguments."""
 
     fields: tuple[tuple[str, str], ...] = ()
 
@@ -136,7 +138,7 @@ class StoreUnavailable(StoreError):
 
 
 class TooSlow(StoreError):
-    """A read took longer than it may, and was ended."""
+    """A read took longer than its time limit, and was ended."""
 
 
 class StorageFull(StoreError):
@@ -167,7 +169,7 @@ def seconds(value: float | timedelta, what: str) -> float:
 
 
 def at_most(limit: int) -> int:
-    """A checked `limit=`: how many rows are read at most. Zero and less mean different things to the two engines."""
+    """Check `limit=`, the most rows that are read. LIMIT 0 and below mean different things on the two engines."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
         raise InvalidArguments(f"limit must be a whole number from 1, not {limit!r}")
     return limit

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
 from rowlock.core.option_checks import MAX_PRIORITY as MAX_PRIORITY
 from rowlock.core.option_checks import MIN_PRIORITY as MIN_PRIORITY
-from rowlock.core.options import JobOptions
+from rowlock.core.options import JobOptions, parameters
 from rowlock.core.policy import Transition
 from rowlock.core.states import FINAL, State
 
@@ -18,11 +19,16 @@ MAX_ARGS_BYTES = 256 * 1024
 MAX_RESULT_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NewJob(JobOptions):
     """A task and the options of its jobs: everything about a new job but its id, arguments and key."""
 
     task: str
+
+    @cached_property  # a task has one NewJob for all of its jobs
+    def parameters(self) -> dict[str, Any]:
+        """The task and the options by column, for the statements that insert jobs."""
+        return {"task": self.task, **parameters(self)}
 
 
 class Claimed(NamedTuple):
@@ -120,8 +126,8 @@ class Job:
     started_at: datetime | None
     finished_at: datetime | None
     updated_at: datetime
-    # Columns that hold what cannot be read, such as a time after the year 9999. They are shown as they are stored, but
-    # times as the nearest one that there is.
+    # Columns whose values cannot be read, such as a time after the year 9999. They are shown as they are stored; a time
+    # is shown as the nearest one that Python has.
     unreadable: tuple[str, ...] = ()
 
     @property

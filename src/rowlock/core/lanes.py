@@ -20,23 +20,23 @@ from rowlock.core.job import MAX_PRIORITY, MIN_PRIORITY, Claimed
 
 NO_ID = "00000000-0000-0000-0000-000000000000"
 FRONT_SECONDS = 1.0  # longest time between two claims from the front
-FRONT_SHARE = 0.05  # of the time that claims from the front may take, where they could be made more often
+FRONT_SHARE = 0.05  # claims from the front may take this share of the time; cheap ones are made more often than needed
 BACK_MS = 2000  # how far behind the newest job a claim starts once everything was claimed
 MARKS = 8  # priorities of one queue that have a mark; each is one more range to ask for
-FEW_LANES = 4  # up to this number, each lane is asked for all that is wanted
-START = 16
+FEW_LANES = 4  # with no more lanes than this, each is asked for all the jobs that are wanted
+START = 16  # jobs that a lane is asked for at first, if there are more lanes
 
 
 class Lane(NamedTuple):
     """A range of the claim index: one task in one queue, from (low_priority, low_id) exclusive up to high_priority.
-    A claim looks at the first `take` of it; if it brings that many, there may be more."""
+    A claim reads the first `most` jobs of it; if it finds that many, there may be more."""
 
     queue: str
     task: str
     low_priority: int = MIN_PRIORITY - 1
     low_id: str = NO_ID
     high_priority: int = MAX_PRIORITY + 1
-    take: int = 1_000_000
+    most: int = 1_000_000
 
 
 class Lanes:
@@ -44,11 +44,11 @@ class Lanes:
 
     def __init__(self, queues: Sequence[str], tasks: Iterable[str]) -> None:
         self.names = [(queue, task) for queue in queues for task in sorted(tasks)]
-        self._takes = dict.fromkeys(self.names, START) if len(self.names) > FEW_LANES else {}
+        self._most = dict.fromkeys(self.names, START) if len(self.names) > FEW_LANES else {}
         self._marks: dict[str, dict[int, str]] = {}
         self._newest = 0  # the time of the newest job claimed, in ms
-        self.front_at = 0.0  # from then on a claim starts from the front
-        self.front_due = 0.0  # and then there must be one
+        self.front_at = 0.0  # the first claim after this time starts from the front
+        self.front_due = 0.0  # at this time there must be such a claim, even if nothing else asks for one
 
     def forget(self) -> None:
         """Jobs with old ids may have become claimable: start the next claim from the front."""
@@ -56,30 +56,31 @@ class Lanes:
 
     def ranges(self, n: int, front: bool) -> list[Lane]:
         """What to claim `n` jobs from."""
-        takes = self._takes
+        most = self._most
         if front or not self._marks:
-            return [Lane(*name, take=takes.get(name, n)) for name in self.names]
-        return [cut for name in self.names for cut in self._cut(*name, takes.get(name, n))]
+            return [Lane(*name, most=most.get(name, n)) for name in self.names]
+        return [cut for name in self.names for cut in self._cut(*name, most.get(name, n))]
 
-    def _cut(self, queue: str, task: str, take: int) -> Iterable[Lane]:
+    def _cut(self, queue: str, task: str, most: int) -> Iterable[Lane]:
         """One lane as ranges: before the first mark, from each mark to the next, from the last on."""
         low_priority, low_id = MIN_PRIORITY - 1, NO_ID
         for priority, job_id in sorted(self._marks.get(queue, {}).items()):
             if priority > MIN_PRIORITY:
-                yield Lane(queue, task, low_priority, low_id, priority, take)
+                yield Lane(queue, task, low_priority, low_id, priority, most)
             low_priority, low_id = priority, job_id
-        yield Lane(queue, task, low_priority, low_id, MAX_PRIORITY + 1, take)
+        yield Lane(queue, task, low_priority, low_id, MAX_PRIORITY + 1, most)
 
     def learn(
         self, claimed: Sequence[Claimed], asked: int, *, front: bool, seconds: float, now: float, wall: float
     ) -> bool:
-        """Set marks and takes by what a claim brought in `seconds`; answers whether there may be more."""
+        """Set the marks, and how many jobs to ask each lane for, by the result of a claim that took `seconds`. Returns
+        whether there may be more jobs."""
         if front:
             self.front_due = now + FRONT_SECONDS
             self.front_at = min(self.front_due, now + seconds / FRONT_SHARE)
         more = len(claimed) >= asked
-        if self._takes:
-            more = self._learn_takes(claimed, asked) or more
+        if self._most:
+            more = self._learn_most(claimed, asked) or more
         # In claim order the last of each (queue, priority) has the largest id.
         last = {(job.queue, job.priority): job.id for job in claimed}
         for (queue, priority), job_id in last.items():
@@ -96,24 +97,24 @@ class Lanes:
             del marks[next(iter(marks))]
 
     def _mark_all_claimed(self, ids: Iterable[str], wall: float) -> None:
-        """Nothing is left. Start a little behind the newest job, for transactions that commit a little late. A producer
-        whose clock is ahead must not hide the jobs of the others: its ids count as made now."""
+        """All ready jobs were claimed. The next claims start a little behind the newest job, because transactions with
+        older ids may commit late. An id from a clock that is ahead counts as made now: it must not hide other jobs."""
         self._newest = min(max([self._newest, *map(_time_of, ids)]), round(wall * 1000))
         floor = _id_at(self._newest - BACK_MS)
         for marks in self._marks.values():
             for priority in marks:
                 marks[priority] = floor
 
-    def _learn_takes(self, claimed: Sequence[Claimed], asked: int) -> bool:
-        """Answers whether some lane gave all that it was asked for."""
+    def _learn_most(self, claimed: Sequence[Claimed], asked: int) -> bool:
+        """Adapt how many jobs each lane is asked for; returns whether some lane gave all that it was asked for."""
         gave = Counter([(job.queue, job.task) for job in claimed])
         more = False
-        for lane, take in self._takes.items():
-            if gave[lane] >= min(take, asked):
+        for lane, most in self._most.items():
+            if gave[lane] >= min(most, asked):
                 more = True
-                self._takes[lane] = take * 2 if take < asked else take
-            elif gave[lane] < take // 4:
-                self._takes[lane] = max(START, take // 2)
+                self._most[lane] = most * 2 if most < asked else most
+            elif gave[lane] < most // 4:
+                self._most[lane] = max(START, most // 2)
         return more
 
 

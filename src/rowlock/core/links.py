@@ -1,5 +1,5 @@
-"""Web addresses in one spelling. What is canonical is stored in keys, so every rule here must not change. Where two
-spellings might mean different things they stay different: a duplicate costs less than a page that is taken for another.
+"""Web addresses in one spelling. Canonical addresses are stored in keys, so these rules must never change. Two
+spellings that might mean different pages stay different: a duplicate costs less than a page mistaken for another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rowlock.core.errors import InvalidArguments
 
 MAX_URL = 8192
 DEFAULT_PORTS = {"http": "80", "https": "443"}
-# Parameters that say how the visitor came, and never which page it is; utm_… too.
+# Query parameters that say how the visitor came, not which page it is. Names that begin with utm_ are removed, too.
 TRACKING = frozenset(
     b"gclid gclsrc dclid gbraid wbraid gad_source gad_campaignid _ga _gl srsltid fbclid igshid igsh msclkid mc_cid "
     b"mc_eid twclid ttclid li_fat_id yclid ysclid _openstat epik mkt_tok _hsenc _hsmi __hstc __hssc __hsfp "
@@ -83,7 +83,7 @@ def _host(host: str) -> str:
     labels = name.removesuffix(".").split(".")  # with and without the last dot it is the same name in the DNS
     if not all(labels):
         raise ValueError("has no host, or an empty part in it; write it as in https://example.com/page")
-    # Cut, because punycode takes long for what is too long anyway.
+    # Cut at 64 characters: punycode is slow for long labels, and a label of 64 is refused below.
     name = ".".join(label if label.isascii() else f"xn--{label[:64].encode('punycode').decode()}" for label in labels)
     if len(name) > 253 or max(map(len, name.split("."))) > 63:
         raise ValueError("has a host that is too long for a name; at most 253 characters, 63 between two dots")
@@ -95,7 +95,7 @@ def _host(host: str) -> str:
 def _fits_host(char: str) -> bool:
     if char.isascii():
         return char.isalnum() or char in "-_."
-    # Unassigned ones are refused too: a later Unicode may map them, and the key would change.
+    # Unassigned characters are refused: a later version of Unicode may map them, and the key would change.
     return char in _JOINERS or (unicodedata.category(char)[0] not in "CZ" and char != "\ufffd")
 
 

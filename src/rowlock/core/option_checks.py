@@ -1,4 +1,4 @@
-"""Checks of options: each gets what a program gave and the option's name, and answers what is stored."""
+"""Checks of options: each gets the value that a program gave and the option's name, and returns the value to store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from rowlock.core.errors import InvalidArguments, seconds
 from rowlock.core.policy import Backoff
-from rowlock.core.source import check_name
+from rowlock.core.source_policy import check_name
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 MAX_ATTEMPTS = 1_000_000
@@ -43,7 +43,7 @@ def priority(value: Any, what: str) -> int:
 
 def attempts(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
-        raise InvalidArguments(f"{what} must be a whole number from 1, not {value!r}")
+        raise InvalidArguments(f"{what} must be a whole number from 1 to {MAX_ATTEMPTS:,}, not {value!r}")
     return value
 
 

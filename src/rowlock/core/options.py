@@ -47,7 +47,7 @@ class Option(NamedTuple):
     default: Any
     check: Callable[[Any, str], Any]
     places: tuple[Place, ...]
-    plain: bool  # the column is filled with the value as it is; else the statements name the option themselves
+    copied: bool  # the statements copy the value to its column; else they name the option and compute something
 
     @property
     def scheduled(self) -> bool:
@@ -59,14 +59,10 @@ EVERYWHERE: tuple[Place, ...] = ("task", "using", "schedule")
 
 
 def _about(
-    check: Callable[[Any, str], Any],
-    kind: str,
-    *places: Place,
-    given: str | None = None,
-    column: str | None = None,
-    plain: bool = True,
+    check: Callable[[Any, str], Any], kind: str, *places: Place, copied: bool = True, **names: str
 ) -> dict[str, Any]:
-    return {"check": check, "kind": kind, "places": places, "given": given, "column": column, "plain": plain}
+    """What the list has about a field; `names` are `given` and `column` where they differ from the field's name."""
+    return {"check": check, "kind": kind, "places": places, "copied": copied, **names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +72,14 @@ class JobOptions:
     queue: str = field(default="default", metadata=_about(check.name, "text", *EVERYWHERE))
     priority: int = field(default=0, metadata=_about(check.priority, "int", *EVERYWHERE))
     max_attempts: int = field(default=5, metadata=_about(check.attempts, "int", *EVERYWHERE))
-    # Text is the stored form.
+    # A text is the stored form (JSON), as follow-ups and schedules carry it.
     backoff: Backoff | str | None = field(default=None, metadata=_about(check.backoff, "json", "task"))
     timeout_seconds: float | None = field(
         default=None, metadata=_about(check.seconds_or_none, "float", *EVERYWHERE, given="timeout")
     )
-    # Of a task also a function. Not plain: jobs that are enqueued together may have different sources.
-    source: Any = field(default=None, metadata=_about(check.source, "text", *EVERYWHERE, plain=False))
-    # Of a task: a task or its name. Of a job: the follow-up as JSON text.
+    # A task may derive it by a function. Not copied: jobs that are enqueued together may have different sources.
+    source: Any = field(default=None, metadata=_about(check.source, "text", *EVERYWHERE, copied=False))
+    # Given as a task or its name; stored with each job as JSON text.
     on_success: Any = field(default=None, metadata=_about(check.as_given, "json", "task"))
     on_dead: Any = field(default=None, metadata=_about(check.as_given, "json", "task"))
     on_lost: str | None = field(default=None, metadata=_about(check.on_lost, "text", "task"))
@@ -95,9 +91,9 @@ class JobOptions:
     batch_id: str | None = field(default=None, metadata=_about(check.batch, "uuid", "using", given="batch"))
     # How long a key holds; `window` is the number of seconds where `unique` is "window".
     unique: str | None = field(default=None, metadata=_about(check.unique, "text", "using", column="unique_mode"))
-    window: float | None = field(default=None, metadata=_about(check.seconds_or_none, "float", plain=False))
-    delay: float = field(default=0.0, metadata=_about(seconds, "float", "using", plain=False))
-    run_after: datetime | None = field(default=None, metadata=_about(check.moment, "time", "using", plain=False))
+    window: float | None = field(default=None, metadata=_about(check.seconds_or_none, "float", copied=False))
+    delay: float = field(default=0.0, metadata=_about(seconds, "float", "using", copied=False))
+    run_after: datetime | None = field(default=None, metadata=_about(check.moment, "time", "using", copied=False))
     expires_at: datetime | None = field(default=None, metadata=_about(check.moment, "time", "using"))
     # The span that creates the job, as W3C Trace Context writes it.
     traceparent: str | None = field(default=None, metadata=_about(check.traceparent, "text", "using"))
@@ -105,19 +101,12 @@ class JobOptions:
     parent_id: str | None = field(default=None, metadata=_about(check.as_given, "uuid"))
 
 
-def _list() -> dict[str, Option]:
-    found = {}
-    for each in dataclasses.fields(JobOptions):
-        about: Any = each.metadata
-        given, column = about["given"] or each.name, about["column"] or each.name
-        found[each.name] = Option(
-            each.name, given, column, about["kind"], each.default, about["check"], about["places"], about["plain"]
-        )
-    return found
-
-
-OPTIONS: dict[str, Option] = _list()
+OPTIONS: dict[str, Option] = {
+    each.name: Option(each.name, **{"given": each.name, "column": each.name, "default": each.default, **each.metadata})
+    for each in dataclasses.fields(JobOptions)
+}
 FOLLOW_UPS = ("on_success", "on_dead")
+RENEWED = ("max_attempts", "expires_at")  # an operator's retry does not keep these, but all other options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +120,14 @@ class TaskOptions(JobOptions):
     keep_logs: bool = False  # what handlers write to ctx.log is kept with the job
     rules: Mapping[type[BaseException], FailureRule] = field(default_factory=dict)
     runs_on: RunsOn | None = None  # "redis": published to workers in other processes, and not run here
-    request: Request | None = None  # the fields of what is published; None: those of core/remote.py
+    request: Request | None = None  # the fields of the published request; None: the default of core/remote.py
 
     def of_jobs(self) -> dict[str, Any]:
         """The options alone, by field."""
         return dict(zip(OPTIONS, _values(self), strict=True))
+
+
+RUNNING = tuple(each.name for each in dataclasses.fields(TaskOptions) if each.name not in OPTIONS)  # how a worker runs
 
 
 # --- what is given
@@ -147,7 +139,7 @@ def names_in(place: Place) -> dict[str, Option]:
 
 
 def checked(place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given in one place, by field and as it is stored. Other names than those of that place are refused."""
+    """What was given in one place, by field and as it is stored. An option that cannot be given there is refused."""
     known = names_in(place)
     found: dict[str, Any] = {}
     for key, value in given.items():
@@ -162,53 +154,38 @@ def checked(place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def task_options(
-    *,
-    runs_in: RunsIn | None = None,
-    memory_mb: int | None = None,
-    counted: bool = True,
-    public: bool = False,
-    keep_logs: bool = False,
-    rules: Mapping[type[BaseException], FailureRule] | None = None,
-    runs_on: RunsOn | None = None,
-    request: Mapping[str, Any] | None = None,
-    **given: Any,
-) -> TaskOptions:
+def task_options(**given: Any) -> TaskOptions:
     """Checked options of a task."""
-    if runs_on is None and request is not None:
+    own: dict[str, Any] = {name: given.pop(name) for name in RUNNING if name in given}
+    if own.get("runs_on") is None and own.get("request") is not None:
         raise InvalidArguments("request says what is published of a job; it needs runs_on='redis'")
-    if runs_on is not None:
-        _check_remote(runs_on, runs_in, memory_mb, rules, given)
+    if own.get("runs_on") is not None:
+        _check_remote(own, given)
         # Workers behind Redis have their own rules for another try: what they report as failed has failed.
         given.setdefault("max_attempts", 1)
-    if runs_in not in (None, "async", "thread", "process"):
-        raise InvalidArguments(f"runs_in must be 'async', 'thread' or 'process', not {runs_in!r}")
-    for what, flag in (("counted", counted), ("public", public), ("keep_logs", keep_logs)):
-        if not isinstance(flag, bool):
-            raise InvalidArguments(f"{what} must be True or False, not {flag!r}")
-    if memory_mb is not None and (not isinstance(memory_mb, int) or memory_mb < 16 or runs_in != "process"):
+    if own.get("runs_in") not in (None, "async", "thread", "process"):
+        raise InvalidArguments(f"runs_in must be 'async', 'thread' or 'process', not {own['runs_in']!r}")
+    for flag in ("counted", "public", "keep_logs"):
+        if not isinstance(own.get(flag, False), bool):
+            raise InvalidArguments(f"{flag} must be True or False, not {own[flag]!r}")
+    memory = own.get("memory_mb")
+    if memory is not None and (not isinstance(memory, int) or memory < 16 or own.get("runs_in") != "process"):
         raise InvalidArguments("memory_mb must be a whole number from 16, on a task with runs_in='process'")
-    return TaskOptions(
-        runs_in=runs_in,
-        memory_mb=memory_mb,
-        counted=counted,
-        public=public,
-        keep_logs=keep_logs,
-        rules=_checked_rules({} if rules is None else rules),
-        runs_on=runs_on,
-        request=None if request is None else checked_request(request),
-        **checked("task", given),
-    )
+    if own.get("request") is not None:
+        own["request"] = checked_request(own["request"])
+    own["rules"] = _checked_rules({} if own.get("rules") is None else own["rules"])
+    return TaskOptions(**own, **checked("task", given))
 
 
-def _check_remote(runs_on: Any, runs_in: Any, memory_mb: Any, rules: Any, given: Mapping[str, Any]) -> None:
-    """Refuse what a task that runs elsewhere cannot have."""
-    if runs_on != "redis":
-        raise InvalidArguments(f"runs_on must be 'redis', not {runs_on!r}")
-    chosen = {"runs_in": runs_in, "memory_mb": memory_mb, "rules": rules, "timeout": given.get("timeout")}
-    for what, value in chosen.items():
-        if value is not None:
-            raise InvalidArguments(f"{what} is for tasks that run here; one with runs_on='redis' cannot have it")
+def _check_remote(own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse options that a task with `runs_on` cannot have."""
+    if own["runs_on"] != "redis":
+        raise InvalidArguments(f"runs_on must be 'redis', not {own['runs_on']!r}")
+    for what in ("runs_in", "memory_mb", "rules", "timeout"):
+        if (value := own.get(what, given.get(what))) is not None:
+            raise InvalidArguments(
+                f"{what}={value!r:.100} is for tasks that a Rowlock worker runs; with runs_on='redis' leave it out"
+            )
 
 
 def _checked_rules(given: Any) -> dict[type[BaseException], FailureRule]:
@@ -248,10 +225,12 @@ def scheduled(options: JobOptions) -> list[Any]:
     return [found[option.column] for option in OPTIONS.values() if option.scheduled]
 
 
-def columns(only_scheduled: bool) -> Iterable[tuple[str, str]]:
-    """The columns that are filled with options as they are, with their kinds: of a new job, or of a schedule."""
+def columns(of: Literal["new job", "kept job", "schedule"]) -> Iterable[tuple[str, str]]:
+    """The columns that are filled with options as they are, with their kinds: of a job that is inserted, of one that
+    ends or is retried, or of a schedule."""
     for option in OPTIONS.values():
-        if option.scheduled if only_scheduled else option.plain:
+        kept = option.copied and option.name not in RENEWED
+        if {"new job": option.copied, "kept job": kept, "schedule": option.scheduled}[of]:
             yield option.column, option.kind
 
 

@@ -1,5 +1,5 @@
-"""What follows an attempt. `decide` is the only place that knows about tries, backoff, poison and cancelling; it makes
-no step that the table in `core.states` does not have."""
+"""What follows the end of an attempt. `decide` is the only place that knows about tries, backoff, poison and cancels.
+It allows only the state changes of the table in `core.states`."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class Decidable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The end of an attempt: the job's next state and what is written with it. NotAllowed if the table of states has no
-    such step."""
+    """What is written at the end of an attempt: the job's next state, delay, error and counters. Raises NotAllowed if
+    the table of states does not have this change."""
 
     state: State
     outcome: Outcome
@@ -130,7 +130,7 @@ class Transition:
             raise NotAllowed(f"a running job whose attempt ended {self.outcome!s} cannot become {self.state!s}")
 
 
-SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # without a result, as most jobs end; made once
+SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # without a result; most jobs end so, and share this value
 CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
 
 

@@ -1,8 +1,9 @@
 """Jobs that run behind Redis, in a worker of another program: who holds their lease, and what a request contains.
 
-A job that was published is claimed like any other: it has a lease, and counts for its source. Its holder is not a
-process but the stream, and its lease does not run out before somebody has answered: a request that nobody has read is
-not silence. Readers are shown such a job as queued. The first answer gives the lease to the worker and an end to it.
+A published job is claimed like any other: it has a lease, and counts for the limits of its source. At first the stream
+holds the lease (UNREAD), which does not run out: a request that waits in the stream is not the silence of a worker.
+Readers are shown such a job as queued. With the first message of its worker the lease becomes READ, and runs out
+`redis.lease_seconds` after the last message.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Any
 
 from rowlock.core.errors import InvalidArguments
 
-UNREAD = "redis-unread"  # the holder of a job that is published and of which nothing was heard
-READ = "redis-read"  # the holder of a job whose worker has answered
+UNREAD = "redis-unread"  # holder of a published job whose worker has sent no message yet
+READ = "redis-read"  # holder of a job whose worker has sent a message
 REMOTE = (UNREAD, READ)
 WHILE_UNREAD = 3_000_000_000.0  # seconds; the lease of an unread request
 
-Request = Mapping[str, str | Mapping[str, str]]  # field -> source, or field -> JSON object of such
+# Field -> where its value comes from (args.NAME, job.owner …), or field -> a JSON object of such.
+Request = Mapping[str, str | Mapping[str, str]]
 
 # The request of the replay exports, which is the default for all tasks. An argument that it does not name is sent in
 # `options` under its own name.
@@ -31,7 +33,7 @@ REPLAYS: Request = {
         "createdAt": "job.createdAt",
     },
 }
-RESERVED = ("jobId", "jobType", "attempt")  # fields that every request has by itself
+RESERVED = ("jobId", "jobType", "attempt")  # fields that every request has, and that cannot be chosen
 OF_JOB = ("job.owner", "job.createdAt", "job.attempt", "job.priority", "job.outputPath")
 OUTPUT = "job.outputPath"
 OUTPUT_NAME = "result"  # the file's name in outputPath, unless the request says job.outputPath/NAME
@@ -82,12 +84,12 @@ def output_name(request: Request) -> str | None:
 
 
 def check_arguments(task: str, request: Request, names: tuple[str, ...]) -> None:
-    """Each argument of the task must be sent, and only these can be: nothing is lost on the way."""
+    """Refuse a request that leaves out an argument of the task, or names one that the task does not have."""
     sent = {source.removeprefix("args.") for source in sources_of(request) if source.startswith("args.")}
     if missing := sorted(set(names) - sent):
         raise InvalidArguments(f"task {task!r}: its request has no field for the argument {missing[0]!r}")
     if unknown := sorted(sent - set(names)):
-        raise InvalidArguments(f"task {task!r}: its request names {unknown[0]!r}, which is no argument of it")
+        raise InvalidArguments(f"task {task!r}: its request names {unknown[0]!r}, but the task has no such argument")
 
 
 def folder_name(attempt: int, token: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rowlock.core import option_checks as check
 from rowlock.core.durations import parse_duration
 from rowlock.core.errors import InvalidArguments, seconds
-from rowlock.core.option_checks import END, FIRST
 from rowlock.core.options import JobOptions, checked, names_in
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ RULE_OPTIONS = (
     *("rule", "cron", "every", "at", "zone", "seconds", "missed", "missed_most", "missed_window", "overlap", "jitter"),
     *("start", "end", "args"),
 )
-# Other names for three options, of which a schedule has only one each: those of the cronjobs system's config file.
+# Other names for three options, which the config file of the cronjobs system uses. Give one name of each pair.
 SYNONYMS = {"max_retry": "max_attempts", "timeout_seconds": "timeout", "handler_params": "args"}
 MOST_MISSED = 10_000
 SECOND = timedelta(seconds=1)
@@ -56,8 +56,8 @@ class Schedule(JobOptions):
 def chosen(
     rule: Rule, first: datetime, until: datetime, now: datetime, missed: Missed, on_time: timedelta
 ) -> list[datetime]:
-    """The ticks from `first` up to `until` that fire now, oldest first. Those that are less than `on_time` late were
-    not missed: each of them fires, whatever becomes of missed ones."""
+    """The ticks from `first` up to `until` that fire now, oldest first. A tick that is less than `on_time` late is not
+    missed: it fires, whatever `missed` says about older ones."""
     window = max(on_time, timedelta(seconds=missed.window))
     due = _last(rule, max(first, now - on_time) - SECOND, until, MOST_MISSED)
     punctual = [tick for tick in due if now - tick < on_time]
@@ -77,6 +77,13 @@ def _last(rule: Rule, after: datetime, until: datetime, most: int) -> list[datet
         found.append(tick)
         end = tick - SECOND
     return found[::-1]
+
+
+def first_tick(rule: Rule, starts_at: datetime | None, ends_at: datetime | None, now: datetime) -> datetime | None:
+    """The first tick after now, within the schedule's life."""
+    after = now if starts_at is None else max(now, starts_at - timedelta(seconds=1))
+    tick = rule.next(after)
+    return None if tick is None or (ends_at is not None and tick > ends_at) else tick
 
 
 # --- what people write
@@ -141,7 +148,7 @@ def life(given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
 
 
 def _edge(value: Any, what: str) -> datetime | None:
-    """A moment, also as text: JSON has nothing else."""
+    """A moment, as a datetime or as ISO text: JSON has no times."""
     if value is None:
         return None
     try:
@@ -150,14 +157,12 @@ def _edge(value: Any, what: str) -> datetime | None:
         moment = None
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise InvalidArguments(f"{what} must be a time with its zone, as 2026-03-01T09:00:00+01:00, not {value!r:.60}")
-    if not FIRST <= moment < END:
-        raise InvalidArguments(f"{what} must be in the years from 1970 to 2199, not {moment.isoformat()}")
-    return moment.astimezone(UTC)
+    return check.moment(moment, what)
 
 
 def _rule(given: Mapping[str, Any]) -> Rule:
     """Exactly one of `rule`, `cron`, `every` and `at`."""
-    from rowlock.core.cron import parse_rule  # here, because only those who have schedules need it
+    from rowlock.core.cron import parse_rule  # here, because it is slow to import, and most programs have no schedules
 
     ways = [key for key in ("rule", "cron", "every", "at") if given.get(key) is not None]
     if len(ways) != 1:

@@ -1,5 +1,5 @@
-"""The state machine, as one table. `core.policy.Transition` refuses a step that is not in it; the drawing in the docs
-is generated from it."""
+"""The state machine, as one table. `core.policy.Transition` refuses a change that is not in it, and the drawing in the
+docs is generated from it."""
 
 from __future__ import annotations
 
@@ -56,12 +56,3 @@ EVENTS = ("claim", *Outcome, "cancel", "expire", "retry")
 def allowed(state: State, event: str) -> frozenset[State]:
     """The states that may follow `event` in `state`; empty when it is refused."""
     return TRANSITIONS.get((state, event), frozenset())
-
-
-def diagram() -> str:
-    """The state machine as a Mermaid drawing."""
-    lines = ["stateDiagram-v2", "    [*] --> queued : enqueue"]
-    for (before, event), after in TRANSITIONS.items():
-        lines += [f"    {before} --> {state} : {event}" for state in sorted(after)]
-    lines += [f"    {state} --> [*]" for state in sorted(FINAL)]
-    return "\n".join(lines) + "\n"

@@ -6,7 +6,9 @@ exception keeps the frames of a handler, with its arguments, alive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 Trace: TypeAlias = Sequence[Sequence[Any]]  # the fields of each Raised; lists, where it came as JSON
@@ -68,16 +70,16 @@ def _lines(one: Raised, kept: int | None) -> list[str]:
     """One exception. `kept` is how many frames of libraries may stand before and after each stretch of them."""
     inside = "  " * one.depth
     lines = [f"{inside}  Traceback (most recent call last):"] if one.frames else []
-    for frame, left_out in _shortened([Frame(*fields) for fields in one.frames], kept):
-        if left_out:
-            lines.append(f"{inside}    … {left_out} frames of libraries")
-        if frame is not None:
-            where = f'File "{frame.file}", line {frame.line}, in {frame.function}'
-            lines.append(f"{inside}    {printable(where)}")
-            if frame.code:
-                lines.append(f"{inside}      {printable(frame.code)}")
-            if frame.repeated:
-                lines.append(f"{inside}      … repeated {frame.repeated} more times")
+    for frame in _shortened([Frame(*fields) for fields in one.frames], kept):
+        if isinstance(frame, int):
+            lines.append(f"{inside}    … {frame} frames of libraries")
+            continue
+        where = f'File "{frame.file}", line {frame.line}, in {frame.function}'
+        lines.append(f"{inside}    {printable(where)}")
+        if frame.code:
+            lines.append(f"{inside}      {printable(frame.code)}")
+        if frame.repeated:
+            lines.append(f"{inside}      … repeated {frame.repeated} more times")
     said = [printable(line) for line in one.said.split("\n")] if one.said else []
     first, *more = said or [""]
     lines.append(f"{inside}  {printable(one.kind)}: {first}" if said else f"{inside}  {printable(one.kind)}")
@@ -88,29 +90,16 @@ def _lines(one: Raised, kept: int | None) -> list[str]:
     return lines
 
 
-def _shortened(frames: list[Frame], kept: int | None) -> list[tuple[Frame | None, int]]:
-    """The frames, and before each how many of libraries are left out."""
-    found: list[tuple[Frame | None, int]] = []
-    stretch: list[Frame] = []
-
-    def end_stretch() -> None:
-        if kept is None or len(stretch) <= 2 * kept:
-            found.extend((frame, 0) for frame in stretch)
+def _shortened(frames: list[Frame], kept: int | None) -> Iterator[Frame | int]:
+    """The frames, with a number where as many frames of libraries are left out."""
+    for own, group in groupby(frames, key=attrgetter("own")):
+        stretch = list(group)
+        if own or kept is None or len(stretch) <= 2 * kept:
+            yield from stretch
         else:
-            last = stretch[len(stretch) - kept :]
-            found.extend((frame, 0) for frame in stretch[:kept])
-            found.append((None, len(stretch) - 2 * kept))
-            found.extend((frame, 0) for frame in last)
-        stretch.clear()
-
-    for frame in frames:
-        if frame.own:
-            end_stretch()
-            found.append((frame, 0))
-        else:
-            stretch.append(frame)
-    end_stretch()
-    return found
+            yield from stretch[:kept]
+            yield len(stretch) - 2 * kept
+            yield from stretch[len(stretch) - kept :]
 
 
 def printable(text: str) -> str:

@@ -8,7 +8,6 @@ loopback unless `worker.metrics_host` says otherwise.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import socket
 import threading
@@ -17,28 +16,31 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from rowlock.core.errors import ConfigError
+from rowlock.core.hosts import LOOPBACK, is_loopback, without_port
 
 log = logging.getLogger("rowlock.metrics")
 
 REQUEST_SECONDS = 5.0  # for one request to arrive
 REQUESTS = 8  # that are answered at the same time; more are refused
 TRY_AGAIN_SECONDS = 2.0  # while another process, such as one that is being replaced, still has the port
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
-class Answers(NamedTuple):
-    """What a process says of itself. Each function is called from another thread than the worker's."""
+Probe = Callable[[], str | None]  # what is wrong; None if nothing is
+
+
+class Pages(NamedTuple):
+    """What a process says of itself on each path. The functions are called from other threads than the worker's."""
 
     metrics: Callable[[str], tuple[bytes, str]]  # by the Accept header: the text and its type
-    live: Callable[[], str | None]  # what is wrong; None if nothing is
-    ready: Callable[[], str | None]
+    live: Probe
+    ready: Probe
 
 
 class Endpoint:
-    """Serves the answers of one process on one port, until it is closed."""
+    """Serves the pages of one process on one port, until it is closed."""
 
-    def __init__(self, host: str, port: int, answers: Answers) -> None:
-        self._host, self._port, self._answers = host, port, answers
+    def __init__(self, host: str, port: int, pages: Pages) -> None:
+        self._host, self._port, self._pages = host, port, pages
         self._over = threading.Event()
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -47,7 +49,7 @@ class Endpoint:
         """Listen. A port that is in use is tried again in the background: jobs matter more than metrics, and a process
         that is being replaced may still have it. ConfigError if this process may never have it."""
         try:
-            self._server = _Server(self._host, self._port, self._answers)
+            self._server = _Server(self._host, self._port, self._pages)
         except OSError as error:
             where = f"{self._host}:{self._port}"
             if error.errno != errno.EADDRINUSE:
@@ -69,31 +71,31 @@ class Endpoint:
             if self._over.wait(TRY_AGAIN_SECONDS):
                 return
             try:
-                self._server = _Server(self._host, self._port, self._answers)
+                self._server = _Server(self._host, self._port, self._pages)
             except OSError:
                 continue
         log.info("Metrics at http://%s:%d/metrics", *self._server.server_address[:2])
-        if not self._over.is_set():
-            self._server.serve_forever(poll_interval=0.2)
+        with self._server:
+            while not self._over.is_set():
+                self._server.handle_request()  # returns after `timeout`, also without a request
 
     def close(self) -> None:
         """Answer no more."""
         self._over.set()
-        if self._server is not None:
-            self._server.shutdown_if_serving()
-            self._server.server_close()
+        if self._thread is not None:
+            self._thread.join()
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 16
+    timeout = 0.2
 
-    def __init__(self, host: str, port: int, answers: Answers) -> None:
+    def __init__(self, host: str, port: int, pages: Pages) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.answers, self.local_only = answers, _is_loopback(host)
+        self.pages, self.local_only = pages, is_loopback(host)
         self._free = threading.BoundedSemaphore(REQUESTS)
-        self._serving = False
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
@@ -101,16 +103,6 @@ class _Server(ThreadingHTTPServer):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
-
-    def serve_forever(self, poll_interval: float = 0.2) -> None:
-        """Serve until shut down."""
-        self._serving = True
-        super().serve_forever(poll_interval)
-
-    def shutdown_if_serving(self) -> None:
-        """Shut down; the base class would wait for ever for a loop that has not begun."""
-        if self._serving:
-            self.shutdown()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """One thread for each of a bounded number of requests."""
@@ -139,16 +131,16 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer one of the three paths."""
         host = self.headers.get("Host", "localhost")
-        if self.server.local_only and _without_port(host).lower() not in LOOPBACK:
+        if self.server.local_only and without_port(host).lower() not in LOOPBACK:
             # A page in a browser on this machine may reach the loopback under a name of its own (DNS rebinding).
             self._answer(421, b"unknown host\n")
             return
-        path, answers = self.path.partition("?")[0], self.server.answers
+        path, pages = self.path.partition("?")[0], self.server.pages
         if path == "/metrics":
-            body, kind = answers.metrics(self.headers.get("Accept", ""))
+            body, kind = pages.metrics(self.headers.get("Accept", ""))
             self._answer(200, body, kind)
         elif path in ("/livez", "/readyz"):
-            wrong = answers.live() if path == "/livez" else answers.ready()
+            wrong = pages.live() if path == "/livez" else pages.ready()
             self._answer(200 if wrong is None else 503, f"{wrong or 'ok'}\n".encode())
         else:
             self._answer(404, b"there are /metrics, /livez and /readyz\n")
@@ -167,14 +159,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """A line for each scrape would say nothing."""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _without_port(host: str) -> str:
-    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from contextvars import ContextVar
 from typing import Any
 
 from rowlock.core.job import Claimed
-
-running_job: ContextVar[Claimed | None] = ContextVar("rowlock_running_job", default=None)
+from rowlock.core.running import running_job
 
 
 def job_fields(job: Claimed) -> dict[str, Any]:
@@ -22,7 +20,7 @@ class JobFields(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the fields that the record does not have. No record is dropped."""
-        job = running_job.get()
+        job = running_job()
         if job is not None:
             for name, value in job_fields(job).items():
                 record.__dict__.setdefault(name, value)

@@ -1,8 +1,8 @@
-"""The worker's log lines. Library code never configures logging; it only speaks to the `rowlock` loggers.
+"""The worker's log lines. Library code never configures logging; it only uses the `rowlock` loggers.
 
-A line per job is what people want to read at ten jobs a second and what drowns them at ten thousand, so job lines are
-written up to a budget per second and beyond that only the summary remains. A failure always has its line; beyond the
-budget, it has no traceback.
+A line per job is useful at ten jobs a second and useless at ten thousand. So lines about single jobs are written up to
+a budget per second; beyond it there is only a summary. A failure always has its line, but no traceback beyond the
+budget.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class JobLog(Watcher):
         return self._lines <= LINES_PER_SECOND
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
-        """A claim came back with these jobs."""
         self._claimed += sum(job.task not in self._uncounted for job in jobs) if self._uncounted else len(jobs)
         for job in jobs:
             if not self._may_speak():
@@ -55,7 +54,6 @@ class JobLog(Watcher):
             log.info("Job %s claimed by %s", job.id, self._worker, extra=job_fields(job))
 
     def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
-        """These attempts succeeded."""
         counted = [seconds for job, seconds in done if job.task not in self._uncounted]
         self._succeeded += len(counted)
         self._seconds += sum(counted)
@@ -65,7 +63,6 @@ class JobLog(Watcher):
             log.info("Job %s completed in %.1fs", job.id, seconds, extra=_timed(job, seconds))
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
-        """An attempt ended in another way."""
         if transition.state in (State.DEAD, State.RETRYABLE) and job.task not in self._uncounted:
             self._failed += 1
             self._seconds += seconds
@@ -96,15 +93,12 @@ class JobLog(Watcher):
         log.handle(record)
 
     def refused(self, job: Claimed, outcome: Outcome) -> None:
-        """An outcome came after the lease was lost."""
         log.warning("Job %s: a late %s was refused; the lease was lost", job.id, outcome, extra=job_fields(job))
 
     def lost(self, job: Claimed) -> None:
-        """An attempt that runs has lost its lease."""
         log.warning("Job %s: the lease was lost; its attempt is stopped", job.id, extra=job_fields(job))
 
     def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
-        """Leases of other workers ran out."""
         for job, transition in lost:
             log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state, extra=job_fields(job))
         log.warning("Reset %d stuck jobs", len(lost))

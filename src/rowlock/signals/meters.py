@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from rowlock.core.errors import ConfigError
+from rowlock.core.extras import needs
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.core.states import Outcome
-from rowlock.signals.families import Bounded, Histogram, Sample, Samples, number
+from rowlock.signals.endpoint import Endpoint, Pages, Probe
+from rowlock.signals.families import Bounded, Histogram, Sample, Samples
 from rowlock.signals.watchers import Watcher
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Operation
@@ -68,7 +69,6 @@ class WorkerMeter(Watcher):
             series.wait.observe_all(waits)
 
     def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
-        """These attempts succeeded."""
         for series, runs in self._grouped(done):
             series.succeeded += len(runs)
             series.run.observe_all(runs)
@@ -80,22 +80,18 @@ class WorkerMeter(Watcher):
         return [(self._of(*key), group) for key, group in groups.items()]
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
-        """An attempt ended in another way."""
         series = self._of(job.queue, job.task)
         series.others[str(transition.outcome)] += 1
         if transition.outcome in RAN:
             series.run.observe(seconds)
 
     def refused(self, job: Claimed, outcome: Outcome) -> None:
-        """An outcome was refused."""
         self._refused += 1
 
     def lost(self, job: Claimed) -> None:
-        """A lease was lost."""
         self._lost += 1
 
     def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
-        """Leases of other workers were ended here."""
         self._reclaimed += len(lost)
 
     def query(self, name: str, seconds: float) -> None:
@@ -119,14 +115,10 @@ class WorkerMeter(Watcher):
             "rowlock_job_run_seconds": [Sample(key, each.run) for key, each in series],
             "rowlock_job_wait_seconds": [Sample(key, each.wait) for key, each in series],
             "rowlock_db_query_seconds": [Sample((name,), each) for name, each in sorted(self._queries.copy().items())],
+            "rowlock_leases_lost_total": [Sample((), self._lost)],
+            "rowlock_stale_writes_refused_total": [Sample((), self._refused)],
+            "rowlock_reclaims_total": [Sample((), self._reclaimed)],
         }
-        found |= dict(
-            [
-                number("rowlock_leases_lost_total", self._lost),
-                number("rowlock_stale_writes_refused_total", self._refused),
-                number("rowlock_reclaims_total", self._reclaimed),
-            ]
-        )
         if self.gauges is not None:
             busy, free = self.gauges.slots()
             found["rowlock_slots"] = [Sample(("busy",), busy), Sample(("free",), free)]
@@ -136,21 +128,20 @@ class WorkerMeter(Watcher):
 
 
 def shown(meters: Sequence[Callable[[], Any]], accept: str) -> tuple[bytes, str]:
-    """The numbers of these meters as Prometheus reads them, and the type of that text."""
-    return _exposed()(list(meters), accept)
-
-
-def _exposed() -> Callable[[list[Callable[[], Any]], str], tuple[bytes, str]]:
-    try:
+    """The numbers of these meters as Prometheus reads them, and the type of that text. ConfigError if the library for
+    metrics is not installed."""
+    with needs("metrics", "metrics need a library"):
         from rowlock.signals.exposition import exposed
-    except ImportError as error:
-        raise ConfigError('metrics need a library: pip install "rowlock[metrics]"') from error
-    return exposed
+    return exposed(list(meters), accept)
 
 
-def check_installed() -> None:
-    """ConfigError, with the command that helps, if the library for metrics is not installed."""
-    _exposed()
+def serve_meters(host: str, port: int, meters: Sequence[Callable[[], Any]], live: Probe, ready: Probe) -> Endpoint:
+    """An endpoint that shows the numbers of these meters, and answers the probes. ConfigError if the library for
+    metrics is not installed."""
+    shown([], "")  # that it is not installed must be told now, not to the first scraper
+    endpoint = Endpoint(host, port, Pages(lambda accept: shown(meters, accept), live, ready))
+    endpoint.start()
+    return endpoint
 
 
 class TimedStore:

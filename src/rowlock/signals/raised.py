@@ -1,7 +1,7 @@
 """Reads what an attempt raised: the whole chain of exceptions, without local variables, arguments and secrets.
 
-The classes of exceptions are user code, and so are their attributes: those that Python itself defines are read past the
-class, and whatever still fails gives no trace instead of another error.
+The classes of exceptions are user code, and may override attributes. So Python's own attributes are read from
+BaseException and not from the class; if reading still fails, there is no trace, and no second error.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rowlock.core.error_text import clean, kind, said
 from rowlock.core.scrubbing import scrub
 from rowlock.core.tracebacks import Frame, Raised, Trace
 
-CHAIN = 20  # exceptions of one chain of causes, those nearest to the end of the attempt
+CHAIN = 20  # exceptions of one chain of causes; the last ones raised are kept
 MEMBERS = 20  # exceptions of one group
 EXCEPTIONS = 40  # in all
 FRAMES = 100  # of one exception
-STEPS = 20_000  # frames that are looked at: a recursion may have as many
-REPEATS = 3  # of one frame that are kept
+STEPS = 20_000  # frames that are read: a deep recursion has very many
+REPEATS = 3  # how often a repeated frame is kept
 NOTES, NOTE_BYTES = 20, 2048
 CODE_LENGTH = 300
 

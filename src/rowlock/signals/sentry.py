@@ -27,9 +27,9 @@ from rowlock.signals.watchers import Watcher
 
 FAILURES = (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST)
 FLUSH_SECONDS = 2.0
-BREADCRUMBS = 20  # of the last jobs that turned dead, with each event
-SHORTEST_SECRET = 4  # characters of an argument's value that is taken out of messages
-MOST_VALUES = 1_000  # of one job's arguments that are looked for
+BREADCRUMBS = 20  # an event carries the last jobs that became dead, at most this many
+SHORTEST_SECRET = 4  # shorter values of arguments are not removed from messages
+MOST_VALUES = 1_000  # values of one job's arguments that are removed from messages
 
 
 class Sentry(Watcher):

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from typing import Protocol, TypeVar
 
-from rowlock.signals.families import MOST, OTHER, Bounded, Sample, Samples, number
-from rowlock.store import metrics, reads, schedules, tallies
+from rowlock.signals.families import MOST, OTHER, Bounded, Sample, Samples
+from rowlock.store import firing, sources, tallies
 from rowlock.store.engines.operation import Operation
-from rowlock.store.metrics import SourceLevel
-from rowlock.store.reads import QueueStats, Stats
+from rowlock.store.sources import SourceLevel
+from rowlock.store.stats import QueueStats, Stats, read_stats
 from rowlock.store.tallies import Total
 
 T = TypeVar("T")
@@ -42,16 +42,16 @@ class DatabaseMeter:
             return self._found
 
     async def _read(self) -> dict[str, Sequence[Sample]]:
-        stats = await self._run(reads.stats())
-        levels = await self._run(metrics.source_levels())
-        due = await self._run(schedules.next_due())
+        stats = await self._run(read_stats())
+        levels = await self._run(sources.levels())
+        due = await self._run(firing.next_due())
         totals = await self._run(tallies.totals())
         late = 0.0 if due is None else max(0.0, -due)
         return {
             **of_queues(stats),
             **of_sources(levels),
             **of_totals(totals),
-            **dict([number("rowlock_schedule_late_seconds", late)]),
+            "rowlock_schedule_late_seconds": [Sample((), late)],
         }
 
 
@@ -71,7 +71,8 @@ def of_queues(stats: Stats) -> dict[str, Sequence[Sample]]:
         "rowlock_queue_ready": ready,
         "rowlock_queue_oldest_age_seconds": age,
         "rowlock_queue_longest_run_seconds": longest,
-        **dict([number("rowlock_workers", stats.workers), number("rowlock_workers_slots", stats.slots)]),
+        "rowlock_workers": [Sample((), stats.workers)],
+        "rowlock_workers_slots": [Sample((), stats.slots)],
     }
 
 

@@ -2,13 +2,13 @@
 
 An enqueue is a span `send <queue>`, and the job's row keeps its `traceparent`. The first attempt is a span
 `process <queue>` below it, in the same trace. Later attempts may come hours later: each is the root of a trace of its
-own, with a link to the span that created the job. Spans hold no arguments; exceptions are told as the log tells them.
+own, with a link to the span that created the job. Spans hold no arguments; exceptions have the text that the log has.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ from rowlock.core.tracebacks import STORED_BYTES, exceptions_of, traceback_text
 from rowlock.signals.watchers import Watcher
 
 SECOND = 1_000_000_000  # in the nanoseconds of spans
-NOWHERE = Context()  # of spans that are the root of their trace
+NOWHERE = Context()  # the parent context of spans that are the root of their trace
 
 
 class Traces:
@@ -35,8 +35,9 @@ class Traces:
 
     @staticmethod
     def name(span: Span) -> str | None:
-        """The traceparent of a span; None where nobody collects spans."""
-        return traceparent_of(span)
+        """The W3C traceparent of a span; None where nobody collects spans."""
+        found = span.get_span_context()
+        return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}" if found.is_valid else None
 
     @contextmanager
     def sending(self, new: NewJob, count: int) -> Iterator[NewJob]:
@@ -54,7 +55,7 @@ class Traces:
             set_status_on_exception=False,
         ) as span:
             try:
-                yield new if new.traceparent is not None else replace(new, traceparent=traceparent_of(span))
+                yield new if new.traceparent is not None else replace(new, traceparent=self.name(span))
             except Exception as error:
                 span.set_attribute("error.type", type(error).__name__)
                 span.set_status(Status(StatusCode.ERROR))
@@ -96,27 +97,15 @@ class BatchSpans(Watcher):
 
     def __init__(self, traces: Traces) -> None:
         self._tracer = traces.tracer
-        self._began, self._count = 0, 0
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
         """A claim came back with jobs: it is told now, as if its span had begun when it was sent."""
         took = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - sent
         self._span("claim", time.time_ns() - int(took * SECOND), len(jobs))
 
-    def settling(
-        self, before: Callable[[list[str]], Awaitable[None]], flushed: Callable[[], None]
-    ) -> tuple[Callable[[list[str]], Awaitable[None]], Callable[[], None]]:
-        """Two callbacks of the settler, before and after a batch of outcomes is written, with a span around it."""
-
-        async def begin(ids: list[str]) -> None:
-            self._began, self._count = time.time_ns(), len(ids)
-            await before(ids)
-
-        def end() -> None:
-            self._span("settle", self._began, self._count)
-            flushed()
-
-        return begin, end
+    def written(self, count: int, began: float) -> None:
+        """A batch of outcomes is written: its span began when the settler began to write it."""
+        self._span("settle", time.time_ns() - int((time.monotonic() - began) * SECOND), count)
 
     def _span(self, name: str, began: int, count: int) -> None:
         about: dict[str, Any] = {
@@ -128,17 +117,10 @@ class BatchSpans(Watcher):
 
 
 def continue_trace(traceparent: str | None) -> None:
-    """In a child process: spans of the handler belong to the span of its attempt, which the parent process made."""
+    """In a child process: make the span of the attempt, which the parent process started, the parent of the
+    handler's."""
     if (span := span_context_of(traceparent)) is not None:
         context.attach(trace.set_span_in_context(trace.NonRecordingSpan(span)))
-
-
-def traceparent_of(span: Span) -> str | None:
-    """The W3C traceparent of a span; None where nobody collects spans."""
-    found = span.get_span_context()
-    if not found.is_valid:
-        return None
-    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
 
 
 def span_context_of(traceparent: str | None) -> SpanContext | None:

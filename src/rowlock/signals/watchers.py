@@ -1,7 +1,7 @@
-"""What a worker tells about its jobs, and who listens: the log, metrics, Sentry.
+"""Events of a worker (`Watcher`) and those that listen to them: the log, metrics, Sentry.
 
-A worker calls the few methods of `Watcher` and knows no listener. Listeners are chosen when it starts; a method that no
-listener has costs a call that does nothing.
+A worker calls the methods of `Watcher` and does not know the listeners, which are chosen when it starts. An event that
+no listener implements costs one empty call.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ log = logging.getLogger("rowlock.worker")
 
 
 class Watcher:
-    """Hears what happens to the jobs of one worker. Each method may be left as it is here, where it does nothing."""
+    """Base class of listeners: one method for each event of a worker. The methods here do nothing."""
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
         """A claim, sent at this moment (of `boottime`), came back with these jobs."""
+
+    def written(self, count: int, began: float) -> None:
+        """A batch of this many outcomes, begun at this moment (of `time.monotonic`), is written."""
 
     def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
         """These attempts succeeded after the seconds beside each, and their outcomes are written."""
@@ -46,7 +49,7 @@ class Watcher:
         """The worker has stopped: tell what is not told yet."""
 
 
-EVENTS = ("claimed", "succeeded", "ended", "refused", "lost", "reclaimed", "rested", "stopped")
+EVENTS = ("claimed", "written", "succeeded", "ended", "refused", "lost", "reclaimed", "rested", "stopped")
 
 
 class Watchers(Watcher):
@@ -63,7 +66,7 @@ class Watchers(Watcher):
 
 
 def _to_each(heard: list[Callable[..., None]]) -> Callable[..., None]:
-    """A listener that raises keeps the others from nothing."""
+    """Call the method of each listener; one that raises is logged, and the others are still called."""
 
     def tell(*about: Any) -> None:
         for each in heard:

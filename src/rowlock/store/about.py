@@ -18,4 +18,4 @@ class About(NamedTuple):
 def about() -> Steps[About]:
     """What the database is."""
     (row,) = yield Call("about")
-    return About(row.server, int(row.schema or 0))
+    return About(row.server, row.schema or 0)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rowlock.core.alert_rules import Rule
+from rowlock.core.alert_rules import AlertRule
 from rowlock.core.alerts import Alert, Decision, Facts, RunningJob, decide, see
+from rowlock.store import clocks
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.ids import new_id
-from rowlock.store.reads import COUNT_LIMIT, ready_queues
-from rowlock.store.stored_json import names, parsed
-from rowlock.store.times import moment
+from rowlock.store.reads import COUNT_LIMIT
+from rowlock.store.records import names, parsed, record
+from rowlock.store.stats import ready_queues
 
 MOST_FOUND = 1_000  # running jobs, sources and schedules that one look reads
 
@@ -55,7 +56,7 @@ def leave(token: str) -> Steps[None]:
 
 
 @operation(read=True)
-def facts(rules: Sequence[Rule]) -> Steps[Facts]:
+def facts(rules: Sequence[AlertRule]) -> Steps[Facts]:
     """The facts that these rules need. The cost does not grow with the size of the tables."""
     kinds = {rule.when for rule in rules}
     found: dict[str, Any] = {}
@@ -65,9 +66,7 @@ def facts(rules: Sequence[Rule]) -> Steps[Facts]:
     if "running_seconds" in kinds:
         least = min(rule.above for rule in rules if rule.when == "running_seconds")
         rows = yield Call("long_running", ago=-least, n=MOST_FOUND)
-        found["running"] = tuple(
-            RunningJob(row.id, row.queue, row.task, row.locked_by, float(row.seconds)) for row in rows
-        )
+        found["running"] = tuple(record(RunningJob, row) for row in rows)
     if "dead" in kinds:
         found["dead"] = dead = {}
         for within in sorted({rule.within for rule in rules if rule.when == "dead"}):
@@ -88,18 +87,17 @@ def facts(rules: Sequence[Rule]) -> Steps[Facts]:
 
 
 @operation()
-def evaluate(token: str, rules: Sequence[Rule], seen_facts: Facts) -> Steps[bool]:
+def evaluate(token: str, rules: Sequence[AlertRule], seen_facts: Facts) -> Steps[bool]:
     """Write what follows from the facts, with the messages that tell of it. False, and nothing is changed, if `token`
     does not have the lease any more."""
     if not (yield Call("hold_alert_lease", token=token)):
         return False
-    (clock,) = yield Call("clock")
-    now = moment(clock.now)
-    before = {(alert.rule, alert.subject): alert for alert in (yield from _alerts())}
+    now = yield from clocks.now().start()
+    before = {(alert.rule, alert.subject): alert for alert in (yield from alerts().start())}
     decided = _decisions(rules, seen_facts, before, now)
     changed = [d.alert for key, d in decided.items() if d.alert is not None and d.alert != before.get(key)]
     if changed:
-        yield Call("write_alerts", found=[_row(alert) for alert in changed])
+        yield Call("write_alerts", found=[astuple(alert) for alert in changed])
     for key, decision in decided.items():
         if decision.alert is None and key in before:
             yield Call("drop_alert", rule=key[0], subject=key[1])
@@ -116,7 +114,7 @@ def evaluate(token: str, rules: Sequence[Rule], seen_facts: Facts) -> Steps[bool
 
 
 def _decisions(
-    rules: Sequence[Rule], seen_facts: Facts, before: dict[tuple[str, str], Alert], now: datetime
+    rules: Sequence[AlertRule], seen_facts: Facts, before: dict[tuple[str, str], Alert], now: datetime
 ) -> dict[tuple[str, str], Decision]:
     decided: dict[tuple[str, str], Decision] = {}
     for rule in rules:
@@ -149,57 +147,24 @@ def _iso(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _row(alert: Alert) -> tuple[Any, ...]:
-    return tuple(asdict(alert).values())
-
-
 @operation(read=True)
 def alerts() -> Steps[list[Alert]]:
     """All alerts that are not over."""
-    return (yield from _alerts())
-
-
-def _alerts() -> Steps[list[Alert]]:
-    return [_alert(row) for row in (yield Call("read_alerts"))]
-
-
-def _alert(row: Row) -> Alert:
-    return Alert(
-        row.rule,
-        row.subject,
-        float(row.value),
-        row.text,
-        true_since=moment(row.true_since),
-        false_since=moment(row.false_since),
-        fired_at=moment(row.fired_at),
-        told_at=moment(row.told_at),
-        repeats=row.repeats,
-    )
+    return [record(Alert, row) for row in (yield Call("read_alerts"))]
 
 
 # --- messages
 
 
 @operation(read=True)
-def first_message() -> Steps[Message | None]:
-    """The oldest message that has not arrived."""
-    rows = yield Call("first_alert_message")
-    if not rows:
-        return None
-    row = rows[0]
-    return Message(row.id, row.type, _data(row.body), row.attempts, wait=float(row.wait), age=float(row.age))
-
-
-@operation(read=True)
 def unsent(n: int) -> Steps[list[Message]]:
     """Messages that have not arrived, oldest first."""
-    rows = yield Call("unsent_alert_messages", n=n)
-    return [Message(row.id, row.type, _data(row.body), row.attempts, last_error=row.last_error) for row in rows]
+    return [_message(row) for row in (yield Call("alert_messages", n=n))]
 
 
-def _data(body: Any) -> dict[str, Any]:
-    found, _ = parsed(body)
-    return found if isinstance(found, dict) else {}
+def _message(row: Row) -> Message:
+    body, _ = parsed(row.body)
+    return record(Message, row, body=body if isinstance(body, dict) else {})
 
 
 @operation(single=True, repeatable=True)

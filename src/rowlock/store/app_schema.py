@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rowlock.core.errors import ConfigError, SchemaError
+from rowlock.store.engines.dialects import Dialect
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Call, Steps, dialect, operation
 
@@ -59,7 +60,7 @@ async def prepare(store: Store, migrations: Migrations, migrate: bool | None) ->
     missing = await pending(store, migrations)
     if not missing:
         return []
-    if migrate or (migrate is None and store.engine == "sqlite"):
+    if migrate or (migrate is None and store.dialect.is_file):
         return await _apply(store, migrations)
     raise SchemaError(
         f"the database lacks {missing[0].name} of the app {migrations.app!r}; "
@@ -76,14 +77,12 @@ def _not_in(applied: set[int], files: tuple[File, ...]) -> list[File]:
     return [file for file in files if file.number not in applied]
 
 
-def script(engine: str, migrations: Migrations, missing: list[File]) -> str:
+def script(target: Dialect, migrations: Migrations, missing: list[File]) -> str:
     """The missing migrations as SQL for a DBA to run: `rowlock migrate --sql`."""
-    table = "rowlock.app_migrations" if engine == "postgres" else "rowlock_app_migrations"
-    now = "now()" if engine == "postgres" else "unixepoch('subsec')"
     app = migrations.app.replace("'", "''")
     return "\n".join(
-        f"BEGIN;\nINSERT INTO {table} (app, number, name, applied_at) "
-        f"VALUES ('{app}', {file.number}, '{file.name}', {now});\n{file.sql.strip()}\nCOMMIT;\n"
+        f"BEGIN;\nINSERT INTO {target.prefix}app_migrations (app, number, name, applied_at) "
+        f"VALUES ('{app}', {file.number}, '{file.name}', {target.clock});\n{file.sql.strip()}\nCOMMIT;\n"
         for file in missing
     )
 

@@ -18,8 +18,8 @@ from typing import TypeVar
 from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable
 from rowlock.store.claim import Undone, ready_ids, try_claim
 from rowlock.store.engines.engine import Store
-from rowlock.store.engines.operation import Call, Operation, Row, Steps, operation
-from rowlock.store.times import moment
+from rowlock.store.engines.operation import Call, Operation, Steps, operation
+from rowlock.store.records import record
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
@@ -64,7 +64,7 @@ async def all_or_each(
 
 
 async def put_unclaimable(store: Store, lanes: Sequence[tuple[str, str]], page: int = 1000) -> int:
-    """Set aside jobs of these (queue, task) whose rows make a claim fail; answers how many. Reads page by page, because
+    """Set aside jobs of these (queue, task) whose rows make a claim fail; returns how many. Reads page by page, because
     thousands of good rows, such as those of a paused source, may lie before the bad one."""
     count, ids = 0, await store.run(ready_ids(lanes, page))
     while ids and not count:
@@ -115,7 +115,7 @@ def _put(row_id: str, doing: str, error: str, again: float | None) -> Steps[int]
 @operation(read=True)
 def listed(n: int) -> Steps[list[Aside]]:
     """Rows that are set aside, newest first."""
-    return (yield from newest(n))
+    return [record(Aside, row) for row in (yield Call("list_aside", n=n))]
 
 
 @operation(repeatable=True)
@@ -124,16 +124,7 @@ def forget() -> Steps[None]:
     yield Call("forget_aside")
 
 
-def newest(n: int) -> Steps[list[Aside]]:
-    """Rows that are set aside, newest first, as part of another operation."""
-    return [_aside(row) for row in (yield Call("list_aside", n=n))]
-
-
 def found(row_id: str) -> Steps[Aside | None]:
     """The row of one job or batch that is set aside, or None, as part of another operation."""
     rows = yield Call("one_aside", job_id=row_id)
-    return _aside(rows[0]) if rows else None
-
-
-def _aside(row: Row) -> Aside:
-    return Aside(row.id, row.doing, row.error, int(row.times), moment(row.since), moment(row.again_at))
+    return record(Aside, rows[0]) if rows else None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rowlock.core.policy import DAY
 from rowlock.store.engines.operation import Call, Operation, Steps, operation
-from rowlock.store.times import moment
+from rowlock.store.records import record
 
 T = TypeVar("T")
 KEEP_SECONDS = 365 * DAY
@@ -44,7 +44,7 @@ class Entry:
 def write(
     actor: Actor, action: str, target: str | None, number: int = 1, details: Mapping[str, Any] | None = None
 ) -> Steps[int]:
-    """Write down an action, as a part of the operation that does it; answers the entry's id."""
+    """Write down an action, as a part of the operation that does it; returns the entry's id."""
     (row,) = yield Call(
         "write_audit",
         **{name: value and _storable(value) for name, value in actor._asdict().items()},
@@ -80,16 +80,4 @@ def write_alone(actor: Actor, action: str, target: str | None, details: Mapping[
 def entries(limit: int, before: int = NEWEST) -> Steps[list[Entry]]:
     """What was done, newest first; for the next page give the last entry's id as `before`."""
     rows = yield Call("list_audit", n=limit, before=before)
-    return [
-        Entry(
-            *(int(row.id), moment(row.at), row.who, row.via, row.address, row.action, row.target, int(row.number)),
-            None if row.details is None else json.loads(row.details),
-        )
-        for row in rows
-    ]
-
-
-@operation(single=True, repeatable=True)
-def prune(n: int) -> Steps[int]:
-    """Forget up to `n` actions of more than a year ago."""
-    return len((yield Call("prune_audit", ago=-KEEP_SECONDS, n=n)))
+    return [record(Entry, row, details=None if row.details is None else json.loads(row.details)) for row in rows]

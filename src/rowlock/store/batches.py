@@ -11,12 +11,13 @@ Lock order: jobs, then batches.
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, NotRequired
+from typing import Any, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -29,7 +30,7 @@ from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.follow_ups import follow_up
 from rowlock.store.ids import valid_id
-from rowlock.store.times import moment
+from rowlock.store.records import record
 
 log = logging.getLogger("rowlock.store")
 
@@ -130,25 +131,20 @@ def count(changes: Sequence[Count]) -> Steps[None]:
     sums: dict[str, Count] = {}
     for change in changes:
         so_far = sums.get(change.batch_id, Count(change.batch_id))
-        sums[change.batch_id] = Count(
-            change.batch_id,
-            so_far.total + change.total,
-            so_far.processed + change.processed,
-            so_far.failed + change.failed,
-            so_far.cancelled + change.cancelled,
-            so_far.expired + change.expired,
-            change.last_error or so_far.last_error,
-        )
+        total, processed, failed, cancelled, expired = map(operator.add, so_far[1:6], change[1:6])
+        error = change.last_error or so_far.last_error
+        sums[change.batch_id] = Count(change.batch_id, total, processed, failed, cancelled, expired, error)
     if sums:
         yield Call("count_batches", counted=[sums[key] for key in sorted(sums)], shard=os.getpid() % SHARDS)
 
 
-def ended(batch_id: str, state: State, code: str | None = None, error: str | None = None) -> Count:
+def ended(batch_id: str, state: State, code: str | None = None, message: str | None = None) -> Count:
     """The change when a job gets its final state. A job that was not started in time is cancelled, by its code."""
     expired = state is State.CANCELLED and code == EXPIRED
     failed = expired or state is State.DEAD
     cancelled = state is State.CANCELLED and not expired
-    return Count(batch_id, 0, 1, int(failed), int(cancelled), int(expired), error if failed else None)
+    error = ": ".join(filter(None, (code, message))) or None if failed else None
+    return Count(batch_id, 0, 1, int(failed), int(cancelled), int(expired), error)
 
 
 def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]:
@@ -219,13 +215,8 @@ async def end_each(store: Store, ids: Collection[str]) -> None:
 
 
 @operation(repeatable=True)
-def end(ids: Sequence[str]) -> Steps[list[str]]:
-    """End the complete ones among these batches; answers which."""
-    return (yield from end_complete(ids))
-
-
-def end_complete(ids: Collection[str]) -> Steps[list[str]]:
-    """End the complete ones among these batches, as part of another operation; answers which."""
+def end(ids: Collection[str]) -> Steps[list[str]]:
+    """End the complete ones among these batches; returns which."""
     if not ids:
         return []
     asked = [(batch_id,) for batch_id in sorted(set(ids))]
@@ -233,14 +224,14 @@ def end_complete(ids: Collection[str]) -> Steps[list[str]]:
     if not rows:
         return []
     # Check once more under the lock: a retry, or a job that was added, may have come in between.
-    rows = yield Call("lock_batches", asked=[(row.id,) for row in rows])
+    rows = yield Call("hold_batches", asked=[(row.id,) for row in rows])
     rows = (yield Call("complete_batches", asked=[(row.id,) for row in rows])) if rows else []
     if not rows:
         return []
     complete = [(row.id,) for row in rows]
-    fresh = {row.id for row in (yield Call("fresh_ends", asked=complete))}
+    first_time = {row.id for row in rows if row.first_time}  # only the first end of a batch makes its `on_end` job
     for batch_id, on_end in (yield Call("end_batches", asked=complete)):
-        if on_end is not None and batch_id in fresh:
+        if on_end is not None and batch_id in first_time:
             batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
             for job_id, args, new in _on_end(on_end, batch):
                 yield from add([(job_id, args)], new)
@@ -257,21 +248,9 @@ def _on_end(stored: str, batch: BatchRow) -> list[tuple[str, str, NewJob]]:
         return []
 
 
-def _told(batch: BatchRow) -> EndedBatch:
-    return {
-        "batch_id": batch.id,
-        "name": batch.name,
-        "owner": batch.owner,
-        "state": batch.state,
-        "total": batch.total,
-        "processed": batch.processed,
-        "failed": batch.failed,
-        "succeeded": batch.succeeded,
-        "dead": batch.dead,
-        "cancelled": batch.cancelled,
-        "expired": batch.expired,
-        "last_error": batch.last_error,
-    }
+def _told(batch: BatchRow) -> dict[str, Any]:
+    """The batch as an EndedBatch."""
+    return {name: batch.id if name == "batch_id" else getattr(batch, name) for name in EndedBatch.__annotations__}
 
 
 @operation(repeatable=True)
@@ -308,32 +287,7 @@ def newest(n: int, before: str, owner: str | None = None, state: str | None = No
     return [batch_of(row) for row in rows]
 
 
-@operation(single=True, repeatable=True)
-def prune(ago: float, n: int) -> Steps[int]:
-    """Delete up to `n` batches that ended more than `ago` seconds ago."""
-    return len((yield Call("prune_batches", ago=-ago, n=n)))
-
-
 def batch_of(row: Row) -> BatchRow:
     """A row of `read_batch` as a record."""
-    processed, failed, cancelled, expired = map(int, (row.processed, row.failed, row.cancelled, row.expired))
-    return BatchRow(
-        id=row.id,
-        name=row.name,
-        owner=row.owner,
-        state=row.state,
-        sealed=bool(row.sealed),
-        created_at=moment(row.created_at),
-        started_at=moment(row.started_at),
-        finished_at=moment(row.finished_at),
-        total=int(row.total),
-        processed=processed,
-        failed=failed,
-        succeeded=processed - failed - cancelled,
-        dead=failed - expired,
-        cancelled=cancelled,
-        expired=expired,
-        last_error=row.last_error,
-        parent_id=row.parent_id,
-        end_job=row.end_job,
-    )
+    succeeded, dead = row.processed - row.failed - row.cancelled, row.failed - row.expired
+    return record(BatchRow, row, succeeded=int(succeeded), dead=int(dead))

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.states import FINAL, State
-from rowlock.store import audit, jobs, look, reads
+from rowlock.store import audit, cancels, clocks, look, reads, retries
 from rowlock.store.audit import Actor
 from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.jobs import Keep
 from rowlock.store.look import Counted, Ids
 from rowlock.store.reads import JobFilter
-from rowlock.store.times import moment
+from rowlock.store.records import moment
+from rowlock.store.transitions import Keep
 from rowlock.store.wake import wake_idle
 
 AT_ONCE = 500  # jobs that one call of `act` changes
@@ -92,15 +92,14 @@ def prepare(
     looks: int = look.LOOKS,
 ) -> Steps[Prepared]:
     """Which jobs a change would change: those of `ids`, or all that fit."""
-    (clock,) = yield Call("clock")
-    now, fitting = moment(clock.now), with_states(action, wanted)
+    now, fitting = (yield from clocks.now().start()), with_states(action, wanted)
     if ids is not None:
         found = [job for job in (yield from reads.by_ids(ids).start()) if job.state in VERBS[action].possible]
         states = {state: Counted(sum(job.state is state for job in found), True) for state in VERBS[action].possible}
         chosen = [job.id for job in found]
         return Prepared(now, fitting, states, chosen, chosen[:5])
     states = yield from look.count(fitting, within, limit, looks).start()
-    first = yield from look.look_for(fitting, REMEMBERED + 1, None, within or Ids())
+    first = yield from look.page(fitting, REMEMBERED + 1, None, within).start()
     few = first.next is None and len(first.ids) <= REMEMBERED
     return Prepared(now, fitting, states, first.ids if few else None, first.ids[:5])
 
@@ -133,7 +132,7 @@ def act(token_hash: str, actor: Actor, keep: Keep, tries: int = 1) -> Steps[Done
     made_at = moment(row.made_at) + timedelta(milliseconds=1)  # SQLite tells whole milliseconds
     if chosen is None:
         fitting = replace(wanted, unchanged_since=made_at)
-        page = yield from look.look_for(fitting, AT_ONCE, row.next_id, within)
+        page = yield from look.page(fitting, AT_ONCE, row.next_id, within).start()
         ids, next_id, looked = page.ids, page.next, len(page.ids)
     else:
         part = chosen[int(row.looked) : int(row.looked) + AT_ONCE]
@@ -166,7 +165,7 @@ def act(token_hash: str, actor: Actor, keep: Keep, tries: int = 1) -> Steps[Done
 
 @operation()
 def change_some(action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries: int = 1) -> Steps[dict[str, str]]:
-    """Change the jobs with these ids, and write down who did; answers what became of each that was changed."""
+    """Change the jobs with these ids, and write down who did; returns what became of each that was changed."""
     changed = yield from change(action, ids, keep, tries)
     if changed:
         target = ids[0] if len(ids) == 1 else None
@@ -177,12 +176,12 @@ def change_some(action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries
 def change(action: str, ids: Sequence[str], keep: Keep, tries: int = 1) -> Steps[dict[str, str]]:
     """What became of each job that was changed, by id."""
     if action == "retry":
-        return dict.fromkeys((yield from jobs.retry(ids, tries).start()), "retried")
+        return dict.fromkeys((yield from retries.retry(ids, tries).start()), "retried")
     asked = [(job_id,) for job_id in sorted(set(ids))]
     if action == "cancel":
         # A job that is already cancelled is answered as cancelled, too, but somebody else did that.
         live = [row.id for row in (yield Call("lock_jobs", asked=asked))]
-        answers = (yield from jobs.cancel(live, keep).start()) if live else {}
+        answers = (yield from cancels.cancel(live, keep).start()) if live else {}
         return {job_id: answer for job_id, answer in answers.items() if answer in ("cancelled", "cancelling")}
     if action == "runNow":
         changed = [row.id for row in (yield Call("run_now", asked=asked))]
@@ -195,12 +194,6 @@ def change(action: str, ids: Sequence[str], keep: Keep, tries: int = 1) -> Steps
         yield Call("delete_attempts", asked=asked)
         yield Call("delete_logs", asked=asked)
     return dict.fromkeys(gone, "deleted")
-
-
-@operation(single=True, repeatable=True)
-def prune(n: int) -> Steps[int]:
-    """Forget up to `n` previews that nobody has confirmed in time."""
-    return len((yield Call("prune_previews", n=n)))
 
 
 def _to_json(wanted: JobFilter, within: Ids) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from rowlock.core.states import LIVE, State
 from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.times import LATEST, moment
+from rowlock.store.records import LATEST, moment, record
 
 LANES = 1_000  # most (queue, task, priority) combinations with ready jobs that are read
 ENTRIES = 20_000  # most index entries that one call of `queues` counts
@@ -76,9 +76,7 @@ def recent(known: Collection[str]) -> Steps[dict[str, Change]]:
     found: dict[str, Change] = {}
     for row in rows:
         if row.state in STATES:  # skip a row with an unknown state instead of failing
-            at = moment(row.at) or LATEST
-            details = (row.owner, row.attempt, row.progress, row.error_code, at)
-            found[row.id] = Change(row.id, row.task, row.queue, State(row.state), *details)
+            found[row.id] = record(Change, row, at=moment(row.at) or LATEST)
     return found
 
 

@@ -13,9 +13,8 @@ from rowlock.core.errors import RowlockError
 from rowlock.core.job import Claimed
 from rowlock.core.lanes import NO_ID as NO_ID
 from rowlock.core.lanes import Lane as Lane
-from rowlock.store import keys
+from rowlock.store import clocks, keys
 from rowlock.store.engines.operation import Call, Row, Steps, dialect, operation
-from rowlock.store.times import moment
 
 _PRIORITY_AND_ID = attrgetter("priority", "id")
 
@@ -23,21 +22,31 @@ _PRIORITY_AND_ID = attrgetter("priority", "id")
 @operation(single=True, hot=True, size=lambda worker, token, lanes, n, lease: n)
 def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) -> Steps[list[Claimed]]:
     """Claim up to `n` ready jobs under `token`, best priority first, oldest first within a priority. Fewer than `n`
-    mean that no more are ready only if each lane returned fewer than its `take`."""
+    mean that no more are ready only if each lane returned fewer than its `most`."""
     if n <= 0 or not lanes:
         return []
     if (yield from dialect()).moves_in_one_statement:
         rows = yield Call("claim", worker=worker, token=token, lane=lanes, n=n, lease=lease)
         return in_claim_order(rows, token, worker)
-    whole = all(lane.take >= n for lane in lanes)
+    whole = all(lane.most >= n for lane in lanes)
     front = yield Call("front" if whole else "front_merged", lane=lanes, n=n)
+    claimed = yield from claim_front(front, "claim", worker=worker, token=token, lease=lease)
+    yield from let_go(claimed)
+    return claimed
+
+
+def claim_front(front: Sequence[Row], statement: str, *, worker: str, token: str, **under: Any) -> Steps[list[Claimed]]:
+    """SQLite: claim the rows that `front` has read, the columns `{claiming}` and the rowid of each, in its order."""
     if not front:
         return []
-    yield Call("claim", worker=worker, token=token, lease=lease, front=[row[-1] for row in front])
+    yield Call(statement, worker=worker, token=token, front=[row[-1] for row in front], **under)
     holder = (token, worker)
-    claimed = [Claimed._make(row[:-1] + holder) for row in front]  # `front` has them in order
+    return [Claimed._make(row[:-1] + holder) for row in front]
+
+
+def let_go(claimed: Sequence[Claimed]) -> Steps[None]:
+    """Let go of the keys that hold only while their job is queued."""
     yield from keys.let_go([job.id for job in claimed if job.unique_mode == "while_queued"])
-    return claimed
 
 
 @operation()
@@ -48,19 +57,19 @@ def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claim
     if not found:
         return None
     under = {"worker": worker, "token": token, "lease": lease, "epoch": 0, "at": found[0].at}
-    rows = yield from take_picked([(job_id,)], **under)
+    rows = yield from claim_picked([(job_id,)], **under)
     (claimed,) = in_claim_order(rows, token, worker)
-    yield from keys.let_go([claimed.id] if claimed.unique_mode == "while_queued" else [])
+    yield from let_go([claimed])
     if claimed.batch_id is not None:
         yield Call("start_batches", asked=[(claimed.batch_id,)])
     return claimed
 
 
-def take_picked(picked: Sequence[tuple[str]], **under: Any) -> Steps[list[Row]]:
+def claim_picked(picked: Sequence[tuple[str]], **under: Any) -> Steps[list[Row]]:
     """Claim these jobs, which the caller has locked; returns the columns `{claimed}` of each."""
-    rows = yield Call("take", picked=picked, **under)
+    rows = yield Call("claim_picked", picked=picked, **under)
     if not (yield from dialect()).moves_in_one_statement:
-        rows = yield Call("taken", picked=picked)
+        rows = yield Call("read_picked", picked=picked)
     return rows
 
 
@@ -119,8 +128,8 @@ def try_claim(ids: Sequence[str]) -> Steps[None]:
     if not picked:
         raise Undone
     under = {"worker": "nobody", "token": NO_ID, "lease": 0.0, "epoch": 0}
-    (clock,) = yield Call("clock")
-    rows = yield from take_picked([(row.id,) for row in picked], at=moment(clock.now), **under)
+    at = yield from clocks.now().start()
+    rows = yield from claim_picked([(row.id,) for row in picked], at=at, **under)
     in_claim_order(rows, NO_ID, "nobody")
     raise Undone
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.stored_json import names
+from rowlock.store.records import names
 
 Names = set[tuple[str]]
 
 
 @operation(repeatable=True)
-def register(dispatcher: str, declares: Sequence[str], lease: float, bell: str | None = None) -> Steps[Any]:
+def register(dispatcher: str, declares: Sequence[str], lease: float, wake_address: str | None = None) -> Steps[Any]:
     """Write a dispatcher's row; returns when it started, by the database's clock."""
     listed = json.dumps(sorted(declares))
-    rows = yield Call("register_dispatcher", id=dispatcher, declares=listed, lease=lease, bell=bell)
+    rows = yield Call("register_dispatcher", id=dispatcher, declares=listed, lease=lease, address=wake_address)
     return rows[0].started_at
 
 

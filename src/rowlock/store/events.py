@@ -8,13 +8,13 @@ which transactions are still running, so that its reader knows when a missing id
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from rowlock.core.states import State
-from rowlock.store.engines.operation import Call, Row, Steps, operation
-from rowlock.store.times import moment
+from rowlock.store.engines.operation import Call, Steps, operation
+from rowlock.store.records import record
 
 KEPT_SECONDS = 3600.0  # how long a client may be away and still go on without a gap
 
@@ -40,9 +40,6 @@ class Event:
     at: datetime
 
 
-_FIELDS = tuple(field.name for field in fields(Event))
-
-
 class News(NamedTuple):
     """Events that were not there before, and which transactions had begun and not ended when they were read."""
 
@@ -63,14 +60,14 @@ def news(newest: int, missing: Sequence[int], limit: int) -> Steps[News]:
     """Events after the id `newest`, and those of the missing ids that are there by now; in one snapshot with the
     numbers of the transactions that run."""
     rows = yield Call("new_events", id=newest, n=limit, missing=[(str(event_id),) for event_id in missing])
-    return News([_event(row) for row in rows if row.id is not None], rows[0].running_from, rows[0].running_to)
+    return News([record(Event, row) for row in rows if row.id is not None], rows[0].running_from, rows[0].running_to)
 
 
 @operation(read=True)
 def after(event_id: int, limit: int, owner: str | None = None) -> Steps[list[Event]]:
     """Events after an id, oldest first; with `owner`, of that owner alone."""
     name = "events_after" if owner is None else "events_of_owner"
-    return [_event(row) for row in (yield Call(name, id=event_id, n=limit, owner=owner))]
+    return [record(Event, row) for row in (yield Call(name, id=event_id, n=limit, owner=owner))]
 
 
 @operation(single=True, repeatable=True)
@@ -83,14 +80,3 @@ def listen(server: str, seconds: float) -> Steps[None]:
 def stop_listening(server: str) -> Steps[None]:
     """Be woken no more."""
     yield Call("stop_listening_for_events", id=server)
-
-
-@operation(single=True, repeatable=True)
-def prune(n: int, kept: float = KEPT_SECONDS) -> Steps[int]:
-    """Remove up to `n` events that are older than they are kept; answers how many."""
-    return len((yield Call("prune_events", ago=-kept, n=n)))
-
-
-def _event(row: Row) -> Event:
-    values = {name: getattr(row, name) for name in _FIELDS}
-    return Event(**values | {"state": State(row.state), "at": moment(row.at)})

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Any
 
 from rowlock.core.job import Job
 from rowlock.core.remote import UNREAD
 from rowlock.core.states import State
-from rowlock.store import aside
+from rowlock.store import aside, clocks
 from rowlock.store.batches import BatchRow, batch_of
 from rowlock.store.engines.operation import Call, Row, Steps, operation
-from rowlock.store.explain_source import held_up_by_source
+from rowlock.store.explain_source import held_up_by_source, when
 from rowlock.store.ids import valid_id
-from rowlock.store.reads import COUNT_LIMIT, LANES, job_of
-from rowlock.store.stored_json import names
-from rowlock.store.times import moment
+from rowlock.store.reads import COUNT_LIMIT, job_of
+from rowlock.store.records import moment, names
+from rowlock.store.stats import LANES
 
 PLACES = 1_000  # places in line that are counted exactly
 BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that only an operator may be able to end
@@ -84,13 +85,12 @@ def explain(job_id: str) -> Steps[Explanation | None]:
         return _finished(job)
     if (left_alone := (yield from aside.found(job.id))) is not None:
         return _set_aside(job, left_alone)
-    (clock,) = yield Call("clock")
-    now = moment(clock.now)
+    now = yield from clocks.now().start()
     if job.locked_by == UNREAD:
         return _published(job)
     if job.state is State.RUNNING:
         return _running(job, now)
-    paused = yield Call("queue_paused", queue=job.queue)
+    paused = [row for row in (yield Call("paused_queues")) if row.name == job.queue]
     serving = [row for row in (yield Call("live_workers")) if job.queue in (names(row.queues) or ())]
     knowing = [row for row in serving if job.task in (names(row.tasks) or ())]
     if job.run_after > now and (yield Call("is_ready", job_id=job.id)):
@@ -102,18 +102,9 @@ def explain(job_id: str) -> Steps[Explanation | None]:
         others = [*found[1:], *([(held_up.reason, held_up.text)] if held_up else [])]
         also = tuple(other for other, _ in others)
         text = " ".join([text, *(more for other, more in others if other in BY_HAND)])
-        until = job.run_after if job.run_after > now else None
-        return Explanation(job.id, job.state, reason, text, also, waits_until=until, error=_error(job))
+        return _said(job, reason, text, also=also, waits_until=job.run_after if job.run_after > now else None)
     if held_up is not None:
-        return Explanation(
-            job.id,
-            job.state,
-            held_up.reason,
-            held_up.text,
-            waits_until=held_up.until,
-            busy_with=held_up.busy_with,
-            error=_error(job),
-        )
+        return _said(job, held_up.reason, held_up.text, waits_until=held_up.until, busy_with=held_up.busy_with)
     served = _served(knowing)
     place = {"lane": sorted(served), "priority": job.priority, "id": job.id, "n": PLACES + 1}
     line = Call("line", **place) if job.source is None else Call("line_of_source", source=job.source, **place)
@@ -121,10 +112,15 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     return _in_line(job, knowing, int(ahead.same_line), int(ahead.other_lines), bool(ahead.turns))
 
 
+def _said(job: Job, reason: str, text: str, **more: Any) -> Explanation:
+    """An explanation with what went wrong in the job's last attempt."""
+    return Explanation(job.id, job.state, reason, text, **{"error": _error(job), **more})
+
+
 def _published(job: Job) -> Explanation:
     since = f" since {job.locked_at.isoformat(timespec='seconds')}" if job.locked_at else ""
     text = f"Its request is in the stream job.requests{since}, and no worker has answered it."
-    return Explanation(job.id, job.state, "published", text, held_since=job.locked_at, error=_error(job))
+    return _said(job, "published", text, held_since=job.locked_at)
 
 
 def explain_batch(batch_id: str) -> Steps[Explanation | None]:
@@ -136,7 +132,7 @@ def explain_batch(batch_id: str) -> Steps[Explanation | None]:
     left = batch.total - batch.processed
     if batch.over:
         was = "was cancelled" if batch.state == "cancelled" else batch.state
-        text = f"Batch {batch.name!r} {was} at {_when(batch.finished_at or batch.created_at)}: {_ends(batch)}."
+        text = f"Batch {batch.name!r} {was} at {when(batch.finished_at or batch.created_at)}: {_ends(batch)}."
         return Explanation(batch.id, BATCH_STATES[batch.state], "finished", text, error=batch.last_error)
     are = f"{_many(left, 'job')} of {batch.total} {'is' if left == 1 else 'are'} not final"
     parts = [are if left else "all of its jobs are final"]
@@ -154,55 +150,45 @@ def _ends(batch: BatchRow) -> str:
 
 
 def _set_aside(job: Job, aside_: aside.Aside) -> Explanation:
-    again = f"it is tried again at {_when(aside_.again_at)}" if aside_.again_at else "it is not tried again by itself"
+    again = f"it is tried again at {when(aside_.again_at)}" if aside_.again_at else "it is not tried again by itself"
     text = (
-        f"It is set aside since {_when(aside_.since)}, because {aside_.doing} failed for it: {aside_.error}."
+        f"It is set aside since {when(aside_.since)}, because {aside_.doing} failed for it: {aside_.error}."
         f" Mend its row, then delete its row in set_aside; {again}."
     )
-    return Explanation(job.id, job.state, "aside", text, waits_until=aside_.again_at, error=aside_.error)
+    return _said(job, "aside", text, waits_until=aside_.again_at, error=aside_.error)
 
 
 def _finished(job: Job) -> Explanation:
-    at = _when(job.finished_at or job.updated_at)
-    error = _error(job)
-    because = f": {error}" if error else ""
+    at = when(job.finished_at or job.updated_at)
+    because = f": {error}" if (error := _error(job)) else ""
     text = {
         State.SUCCEEDED: f"It succeeded at {at}.",
         State.DEAD: f"It died at {at} in attempt {job.attempt}{because}; a retry puts it back.",
         State.CANCELLED: f"It was cancelled at {at}{because}; a retry puts it back.",
     }[job.state]
-    return Explanation(job.id, job.state, "finished", text, error=error)
+    return _said(job, "finished", text)
 
 
 def _running(job: Job, now: datetime) -> Explanation:
     since, until = job.locked_at or now, job.lease_expires_at or now
-    has_it = f"Worker {job.locked_by} has run attempt {job.attempt} since {_when(since)}"
+    has_it = f"Worker {job.locked_by} has run attempt {job.attempt} since {when(since)}"
     if until < now:
         reason = "lost"
-        text = f"{has_it} but beats no more: its lease ran out at {_when(until)} and the next sweep ends it."
+        text = f"{has_it} but beats no more: its lease ran out at {when(until)} and the next sweep ends it."
     elif job.cancel_requested_at is not None:
         reason = "cancelling"
-        text = f"{has_it} and was asked at {_when(job.cancel_requested_at)} to stop."
+        text = f"{has_it} and was asked at {when(job.cancel_requested_at)} to stop."
     else:
         reason = "running"
-        text = f"{has_it}; its lease holds until {_when(until)} and grows with each beat."
-    return Explanation(
-        job.id,
-        job.state,
-        reason,
-        text,
-        waits_until=until,
-        held_by=job.locked_by,
-        held_since=since,
-        error=_error(job),
-    )
+        text = f"{has_it}; its lease holds until {when(until)} and grows with each beat."
+    return _said(job, reason, text, waits_until=until, held_by=job.locked_by, held_since=since)
 
 
 def _too_early_or_late(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     if job.expires_at is not None and job.expires_at <= now:
-        yield "expired", f"It had to start before {_when(job.expires_at)}; the next sweep cancels it."
+        yield "expired", f"It had to start before {when(job.expires_at)}; the next sweep cancels it."
     if job.run_after > now:
-        at = _when(job.run_after)
+        at = when(job.run_after)
         if job.state is State.RETRYABLE:
             ended = f"Attempt {job.attempt} ended with {_error(job) or 'no message'}"
             yield "time", f"{ended}; it is tried again at {at}."
@@ -216,7 +202,7 @@ def _nobody(
     job: Job, paused: Sequence[datetime], serving: Sequence[Row], knowing: Sequence[Row]
 ) -> Iterator[tuple[str, str]]:
     for since in paused:
-        yield "paused", f"Its queue {job.queue!r} has been paused since {_when(since)}; resume it to go on."
+        yield "paused", f"Its queue {job.queue!r} has been paused since {when(since)}; resume it to go on."
     if not serving:
         yield "unserved", f"No live worker serves its queue {job.queue!r}; start one that does."
     elif not knowing:
@@ -243,7 +229,7 @@ def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: boo
         text = f"{first} {come} in line for {by}."
     exact = ahead <= PLACES and not other and not turns
     reason = "line" if place or turns else "next"
-    return Explanation(job.id, job.state, reason, text, place=place, place_exact=exact, error=_error(job))
+    return _said(job, reason, text, place=place, place_exact=exact)
 
 
 def _served(workers: Sequence[Row]) -> set[tuple[str, str]]:
@@ -252,10 +238,6 @@ def _served(workers: Sequence[Row]) -> set[tuple[str, str]]:
 
 def _many(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _when(moment_: datetime) -> str:
-    return f"{moment_.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _error(job: Job) -> str | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from rowlock.core.source import Admission, Gate, admit, class_of, show_rate
+from rowlock.core.source import Admission, Gate, admit, class_of
+from rowlock.core.source_policy import show_rate
 from rowlock.store.engines.operation import Call, Row, Steps
+from rowlock.store.records import LATEST, moment
 from rowlock.store.sourced_claim import gate_of
-from rowlock.store.times import LATEST, moment
 
 JOBS_NAMED = 10
 
@@ -33,13 +34,15 @@ def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
         running = yield Call("source_running", source=source, n=JOBS_NAMED)
         return _saturated(f"Its source {source!r}", gate.running or 0, gate.concurrency or 0, running)
     if admission.why == "class":
-        group = class_of(source)
-        running = yield Call("class_running", group=group, n=JOBS_NAMED)
-        return _saturated(f"The class {group!r} of its source", gate.class_running or 0, gate.total or 0, running)
+        source_class = class_of(source)
+        running = yield Call("class_running", class_name=source_class, n=JOBS_NAMED)
+        return _saturated(
+            f"The class {source_class!r} of its source", gate.class_running or 0, gate.total or 0, running
+        )
     if admission.why in ("disabled", "paused", "breaker"):
         own = yield Call("source_closed", source=source)
-        group = class_of(source)
-        whole = (yield Call("class_closed", group=group)) if group != source else []
+        source_class = class_of(source)
+        whole = (yield Call("class_closed", class_name=source_class)) if source_class != source else []
         return _paused(source, own, whole, broken=gate.opened) if own or whole else None  # over since the first look
     return _closed(source, gate, admission, now)
 
@@ -53,14 +56,14 @@ def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
 
 def _paused(source: str, own: list[Row], whole: list[Row], *, broken: bool) -> HeldUp:
     """Every pause that must end: the source's own, by its breaker or not, and that of its class."""
-    group = class_of(source)
+    source_class = class_of(source)
     texts, ends = list[str](), list[datetime | None]()
-    for name, rows in ((source, own), (group, whole)):
+    for name, rows in ((source, own), (source_class, whole)):
         for row in rows:
             end = moment(row.until) if row.enabled else None  # without an end unless it is resumed
-            who = f"Its source {source!r}" if name == source else f"The class {group!r} of its source {source!r}"
+            who = f"Its source {source!r}" if name == source else f"The class {source_class!r} of its source {source!r}"
             what = "failed too often and is left alone" if name == source and broken and row.enabled else "is paused"
-            till = "" if end is None else f" until {_at(end)}"
+            till = "" if end is None else f" until {when(end)}"
             texts.append(f"{who} {what}{till}; `rowlock sources resume {name}` opens it now.")
             ends.append(end)
     known = [end for end in ends if end is not None]
@@ -79,8 +82,9 @@ def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> Hel
         return HeldUp(
             "rate", f"{rate}; its bucket is of a clock that was ahead: a worker puts it right within a minute."
         )
-    return HeldUp("rate", f"{rate}; the next token comes at {_at(until)}.", until)
+    return HeldUp("rate", f"{rate}; the next token comes at {when(until)}.", until)
 
 
-def _at(when: datetime) -> str:
-    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def when(at: datetime) -> str:
+    """A time for people."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rowlock.store.engines.operation import Call, Row, Steps, operation
+from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.ids import valid_id
 from rowlock.store.look import Counted
+from rowlock.store.records import record
 
 SHOWN = 50
 MOST_COUNTED = 1_000
@@ -36,25 +37,20 @@ def of_job(job_id: str) -> Steps[Family]:
     known = valid_id(job_id)
     if known is None:
         return Family(None, [], Counted(0, True))
-    rows = yield Call("parent_of", job_id=known)
-    parent = (yield from relative(rows[0].parent_id)) if rows and rows[0].parent_id is not None else None
-    children = [_relative(row) for row in (yield Call("children_of", job_id=known, n=SHOWN))]
+    rows = yield Call("relative", job_id=known)
+    parent = (yield from link(rows[0].parent_id).start()) if rows and rows[0].parent_id is not None else None
+    children = [record(Relative, row) for row in (yield Call("children_of", job_id=known, n=SHOWN))]
     number = len(children)
     if number == SHOWN:
         number = int((yield Call("count_children", job_id=known, n=MOST_COUNTED))[0].number)
     return Family(parent, children, Counted(min(number, MOST_COUNTED), number < MOST_COUNTED))
 
 
-def relative(job_id: str) -> Steps[Relative]:
-    """One job, which may be gone, as part of another operation."""
-    rows = yield Call("relative", job_id=job_id)
-    return _relative(rows[0]) if rows else Relative(job_id, None, None)
-
-
 @operation(read=True)
 def link(job_id: str) -> Steps[Relative]:
     """One job, which may be gone."""
-    return (yield from relative(job_id))
+    rows = yield Call("relative", job_id=job_id)
+    return record(Relative, rows[0]) if rows else Relative(job_id, None, None)
 
 
 class Relatives(NamedTuple):
@@ -69,15 +65,11 @@ def of_batch(batch_id: str) -> Steps[Relatives | None]:
     """The jobs of a batch and their children; None when there are MOST_NODES or more."""
     known = valid_id(batch_id)
     rows = (yield Call("batch_members", batch_id=known, n=MOST_NODES)) if known else []
-    members = {row.id: _relative(row) for row in rows}
+    members = {row.id: record(Relative, row) for row in rows}
     if not members or len(members) >= MOST_NODES:
         return None if members else Relatives([], [])
     made = yield Call("children_of_many", asked=[(job_id,) for job_id in sorted(members)], n=MOST_NODES)
-    children = [_relative(row) for row in made if row.id not in members]
+    children = [record(Relative, row) for row in made if row.id not in members]
     if len(made) >= MOST_NODES or len(members) + len(children) >= MOST_NODES:
         return None
     return Relatives(sorted(members.values()), sorted(children))
-
-
-def _relative(row: Row) -> Relative:
-    return Relative(row.id, row.task, row.state, row.parent_id)

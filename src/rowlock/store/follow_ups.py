@@ -1,7 +1,7 @@
 """Follow-up jobs (`on_success`, `on_dead`; `on_end` of a batch): written in the transaction that writes the end.
 
-The job's row carries what is needed, so that also a sweeper or an operator's command, which have not imported the task,
-can write it.
+The row of the first job carries all that is needed, because a sweeper or an operator's command may write its end, and
+neither has imported the task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, Ne
     try:
         return _follow_ups(job, transition)
     except Exception as error:
-        # The row was written by another program. The job must end all the same.
+        # Another program wrote the row. The job must end nevertheless.
         log.error("job %s has a follow-up that cannot be understood, and gets none: %r", job.id, error)
         return ()
 
@@ -50,8 +50,8 @@ def _follow_ups(job: Claimed, transition: Transition) -> tuple[tuple[str, str, N
 def follow_up(
     stored: str, owner: str | None, args: dict[str, Any], parent_id: str | None, traceparent: str | None = None
 ) -> tuple[str, str, NewJob]:
-    """The job (id, arguments, options) that a row carries; it may carry others in its turn. It is a child of the job
-    that it follows, and belongs to its trace."""
+    """The follow-up job (id, arguments, options) that is stored as JSON; it may have follow-ups itself. It is a child
+    of the job that it follows, and belongs to its trace."""
     found: dict[str, Any] = json.loads(stored)
     task = found.pop("task")
     if found.pop("bare", False):  # the task takes no argument

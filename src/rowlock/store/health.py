@@ -1,17 +1,19 @@
 """What outcomes say about sources: streaks, breakers, pauses and refusals, written with the outcomes themselves.
 
 A success costs the source's row at most one write a second. Only a failure that the source caused, or a refusal, is
-weighed one by one, by `core.source.after`, under the row's lock.
+weighed one by one, by `core.breaker.after`, under the row's lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rowlock.core.breaker import COOLDOWN, THRESHOLD, Event, Health, after
 from rowlock.core.policy import Transition
-from rowlock.core.source import COOLDOWN, THRESHOLD, Event, Health, after, class_of
+from rowlock.core.source import class_of
 from rowlock.core.states import State
 from rowlock.store.engines.operation import Call, Row, Steps
+from rowlock.store.records import record
 
 
 def succeeded(sources: Sequence[tuple[str, int]]) -> Steps[None]:
@@ -52,18 +54,8 @@ def _event(epoch: int, transition: Transition) -> Event:
 
 def _changed(row: Row, events: list[Event]) -> tuple[object, ...]:
     """One row of `write_health`."""
-    before = health = Health(
-        streak=row.failure_streak,
-        threshold=row.threshold or THRESHOLD,
-        cooldown=row.cooldown or COOLDOWN,
-        factor=row.factor or 1.0,
-        epoch=row.epoch,
-        opened=bool(row.opened),
-        opens=row.opens,
-        refusals=row.refusals,
-        block_after=row.block_after,
-        enabled=bool(row.enabled),
-        paused_for=row.paused_for,
+    before = health = record(
+        Health, row, threshold=row.threshold or THRESHOLD, cooldown=row.cooldown or COOLDOWN, factor=row.factor or 1.0
     )
     for event in events:
         health = after(health, event)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rowlock.core.policy import DAY
 from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.ids import valid_id
-from rowlock.store.times import moment
+from rowlock.store.records import record
 
 KEPT = 500  # lines of one job
 MOST_TEXT = 2_000  # characters of one line
@@ -65,11 +65,5 @@ def read(job_id: str, after: int = 0, limit: int = 200) -> Steps[Lines]:
         return Lines([], 0)
     rows = yield Call("read_logs", job_id=known, after=after, n=limit)
     first = yield Call("first_log", job_id=known)
-    found = [Line(int(row.seq), row.attempt, moment(row.at), row.level, row.message) for row in reversed(rows)]
+    found = [record(Line, row) for row in reversed(rows)]
     return Lines(found, int(first[0].seq) - 1 if first else 0)
-
-
-@operation(single=True, repeatable=True)
-def prune(n: int) -> Steps[int]:
-    """Forget up to `n` lines of long ago."""
-    return len((yield Call("prune_logs", ago=-SECONDS, n=n)))

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Lost
-from rowlock.core.policy import Transition, decide
+from rowlock.core.policy import decide
 from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.jobs import Keep, settle_under_fence
-
-
-class Reclaimed(NamedTuple):
-    """A job whose lease ran out, and what became of it."""
-
-    job: Claimed
-    transition: Transition
+from rowlock.store.transitions import Keep, settle_under_fence
 
 
 @operation(single=True, repeatable=True)
 def beat(leases: Sequence[tuple[str, str]], lease: float) -> Steps[set[str]]:
-    """Renew these (id, token) leases; answers the ids that were. Locked rows are passed over."""
+    """Renew these (id, token) leases; returns the ids that were. Locked rows are passed over."""
     return {row.id for row in (yield Call("beat", mine=leases, lease=lease))}
 
 
@@ -41,7 +33,7 @@ def held(leases: Sequence[tuple[str, str]]) -> Steps[dict[str, bool]]:
 
 @operation(single=True, repeatable=True)
 def progress(told: Sequence[tuple[str, str, int | None, str | None, str | None]]) -> Steps[set[str]]:
-    """Store (id, token, progress, phase, message); answers the ids whose lease still holds."""
+    """Store (id, token, progress, phase, message); returns the ids whose lease still holds."""
     rows = yield Call("progress", told=told)
     return {row.id for row in rows}
 
@@ -54,21 +46,18 @@ def set_result_file(job_id: str, token: str, uri: str, checksum: str) -> Steps[b
 
 
 @operation()
-def reclaim(draws: Sequence[float], guard: float, keep: Keep, only: str | None = None) -> Steps[list[Reclaimed]]:
+def reclaim(draws: Sequence[float], guard: float, keep: Keep, only: str | None = None) -> Steps[list[Settlement]]:
     """End leases that ran out, one for each jitter value in `draws` at most; with `only`, that of one job. The server
     must have been up for `guard` seconds, so that an outage does not look like the death of every worker."""
-    rows = yield Call("expired", n=len(draws), guard=guard, job_id=only)
-    lost = [Claimed._make(row) for row in rows]
-    settlements = []
-    for job, draw in zip(lost, draws, strict=False):
-        transition = decide(job, Lost(worker=job.worker), draw)
-        settlements.append(Settlement(job, transition))
+    lost = [Claimed._make(row) for row in (yield Call("expired", n=len(draws), guard=guard, job_id=only))]
+    pairs = zip(lost, draws, strict=False)  # draws for which no lease ran out are left over
+    settlements = [Settlement(job, decide(job, Lost(worker=job.worker), draw)) for job, draw in pairs]
     if settlements:
         answers = yield from settle_under_fence(settlements, keep, by_holder=False)
         if left := [job_id for job_id, answer in answers.items() if answer != "applied"]:
             # Nobody else can have had it in between: its row is locked. Without an error it would be tried for ever.
             raise StoreError(f"the lease of job {left[0]} cannot be ended: its row has no lease_token")
-    return [Reclaimed(job, s.transition) for job, s in zip(lost, settlements, strict=False)]
+    return settlements
 
 
 @operation()

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.states import FINAL, LIVE, State
 from rowlock.store.claim import NO_ID
 from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.ids import valid_id
-from rowlock.store.reads import COUNT_LIMIT, LAST_ID, JobFilter, params
+from rowlock.store.reads import COUNT_LIMIT, LAST_ID, JobFilter, checked_id, params
 
 FIRST_LOOK = 1_000  # rows that are read first: enough for a page of most filters
 LOOK = 20_000  # rows that one statement may read
@@ -54,29 +54,17 @@ def ids_that_begin(prefix: str) -> Ids:
     if not LEAST_PREFIX <= len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
         raise InvalidArguments(f"{prefix!r} is not the beginning of an id (at least {LEAST_PREFIX} digits from 0 to f)")
     after = int(digits.ljust(32, "f"), 16) + 1
-    return Ids(_id(int(digits.ljust(32, "0"), 16)), LAST_ID if after >= 1 << 128 else _id(after))
-
-
-def _id(number: int) -> str:
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return Ids(str(UUID(digits.ljust(32, "0"))), LAST_ID if after >= 1 << 128 else str(UUID(int=after)))
 
 
 @operation(read=True)
 def page(filter: JobFilter, limit: int, before: str | None = None, within: Ids | None = None) -> Steps[Page]:
     """The newest jobs that fit, before the job `before`; maybe fewer than `limit` although there are more."""
-    return (yield from look_for(filter, limit, before, within or Ids()))
-
-
-def look_for(filter: JobFilter, limit: int, before: str | None, within: Ids) -> Steps[Page]:
-    """`page` as a part of another operation."""
-    start = within.high if before is None else valid_id(before)
-    if start is None:
-        raise InvalidArguments(f"{before!r} is not a job id (a UUID)")
-    start = min(start, within.high)
+    low, high = within or Ids()
+    start = min(checked_id(before, high), high)
     found, edges = list[str](), list[str]()
     for index, given in _indexes(filter):
-        ids, edge = yield from _through(index, given, limit, start, within.low)
+        ids, edge = yield from _through(index, given, limit, start, low)
         found += ids
         edges += [] if edge is None else [edge]
     # Below an edge, one index may have jobs that were not looked at: they come with the next page, in their order.
@@ -112,7 +100,7 @@ def count(
     """How many jobs fit in each state that the filter lets through. Exact below `limit`, if `looks` are enough."""
     wanted, found, inexact = filter.states or tuple(State), Counter[State](), set[State]()
     for index, given in _indexes(filter, apart=True):
-        at, low = (within or Ids()).high, (within or Ids()).low
+        low, at = within or Ids()
         for _ in range(looks):
             edge = yield Call(f"edge_{index}", **given | {"id": at, "low": low, "skip": _size(index) - 1})
             floor = edge[0].id if edge else low

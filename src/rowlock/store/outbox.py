@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from rowlock.core.heads import ClaimResult, Head
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.lanes import Lane
 from rowlock.core.outcome import Released
 from rowlock.core.policy import decide
 from rowlock.core.remote import UNREAD, WHILE_UNREAD
-from rowlock.core.seen_sources import Head, Taken
 from rowlock.store import claim, sourced_claim
-from rowlock.store.engines.operation import Call, Row, Steps, dialect, operation
-from rowlock.store.jobs import Keep, settle_under_fence
-from rowlock.store.times import moment
+from rowlock.store.engines.operation import Call, Steps, dialect, operation
+from rowlock.store.records import moment, record
+from rowlock.store.transitions import Keep, settle_under_fence
 from rowlock.store.wake import wake_idle
 
 
@@ -69,11 +69,11 @@ def publish(
 @operation()
 def publish_sourced(
     token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int, patience: float
-) -> Steps[Taken]:
+) -> Steps[ClaimResult]:
     """Claim up to `n` ready jobs of these sources, and in turn of the lanes without one, and write their requests."""
-    taken = yield from sourced_claim.claim_sourced(UNREAD, token, heads, order, plain, n, WHILE_UNREAD).start()
-    yield from _add(taken.jobs, patience)
-    return taken
+    result = yield from sourced_claim.claim_sourced(UNREAD, token, heads, order, plain, n, WHILE_UNREAD).start()
+    yield from _add(result.jobs, patience)
+    return result
 
 
 def _add(claimed: Sequence[Claimed], patience: float) -> Steps[None]:
@@ -94,19 +94,15 @@ def still_wanted(claimed: Sequence[Claimed]) -> Steps[list[Outgoing]]:
 @operation(read=True)
 def read(asked: Sequence[tuple[str, str]]) -> Steps[list[Outgoing]]:
     """The jobs (id, token) that are still to be published, in the order of their claim."""
-    rows = yield Call("outbox_read", asked=asked)
-    return sorted((_outgoing(row) for row in rows), key=lambda out: (out.job.priority, out.job.id))
-
-
-def _outgoing(row: Row) -> Outgoing:
-    return Outgoing(Claimed._make(row[:-1]), moment(row[-1]))
+    found = [Outgoing(Claimed._make(row[:-1]), moment(row[-1])) for row in (yield Call("outbox_read", asked=asked))]
+    return sorted(found, key=lambda out: (out.job.priority, out.job.id))
 
 
 @operation()
 def take(n: int, patience: float) -> Steps[list[Unsent]]:
     """Up to `n` rows that nobody has sent in time; for `patience` seconds they are the caller's."""
     rows = yield Call("outbox_take", n=n, patience=patience)
-    return sorted(Unsent(row.id, row.kind, row.job_id, row.token) for row in rows)
+    return sorted(record(Unsent, row) for row in rows)
 
 
 @operation(single=True, repeatable=True)
@@ -137,8 +133,7 @@ def unread() -> Steps[int]:
 @operation(read=True)
 def quiet(after: int, n: int, seconds: float) -> Steps[list[Quiet]]:
     """Requests that were sent more than `seconds` ago and not answered, after a row's id."""
-    rows = yield Call("outbox_quiet", id=after, n=n, ago=-seconds)
-    return [Quiet(row.id, row.job_id, row.token, row.entry, float(row.age), bool(row.waits)) for row in rows]
+    return [record(Quiet, row) for row in (yield Call("outbox_quiet", id=after, n=n, ago=-seconds))]
 
 
 @operation()

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rowlock.core.states import FINAL
-from rowlock.store import reads, sources, tallies, workers
-from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.times import moment
+from rowlock.store import clocks, sources, tallies, workers
+from rowlock.store.engines.operation import Steps, operation
+from rowlock.store.stats import QueueStats, read_queues
 
 MINUTES = 15  # that the sparkline of a queue shows
 LATELY_MINUTES = 5
@@ -24,7 +24,7 @@ FINAL_STATES = frozenset(str(state) for state in FINAL)
 class QueueOverview:
     """One queue: what is in it, and what has ended in the last minutes."""
 
-    live: reads.QueueStats
+    live: QueueStats
     done: int  # jobs that ended in the last LATELY_MINUTES
     failed: int  # attempts that failed, timed out or were lost in that time
     p95_run_seconds: float | None
@@ -48,15 +48,14 @@ class Overview:
 @operation(read=True)
 def overview() -> Steps[Overview]:
     """What happens now, and what has happened in the last minutes."""
-    (clock,) = yield Call("clock")
-    now = moment(clock.now)
-    live = yield from reads.live_queues()
+    now = yield from clocks.now().start()
+    live = yield from read_queues().start()
     first = now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
     ends = yield from tallies.by_queue(first).start()
     spread = yield from tallies.spread(now - timedelta(minutes=LATELY_MINUTES)).start()
     totals = yield from tallies.totals().start()
     alive = tuple(worker for worker in (yield from workers.workers().start()) if worker.alive)
-    queues = {name: reads.QueueStats(name, 0, 0, 0, 0, None, False, None) for name in ends if name}
+    queues = {name: QueueStats(name, 0, 0, 0, 0, None, False, None) for name in ends if name}
     queues |= {queue.name: queue for queue in live.queues}
     return Overview(
         at=now,
@@ -71,7 +70,7 @@ def overview() -> Steps[Overview]:
 
 
 def _queue(
-    live: reads.QueueStats,
+    live: QueueStats,
     ends: Mapping[datetime, Mapping[str, int]],
     spread: tuple[list[int], list[int]] | None,
     first: datetime,

@@ -11,12 +11,13 @@ from typing import Literal
 
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import State
-from rowlock.store import jobs, reads
+from rowlock.store import cancels, reads, retries
+from rowlock.store.cancels import CancelAnswer
 from rowlock.store.engines.operation import Steps, operation
 from rowlock.store.explain import Explanation
 from rowlock.store.explain import explain as explain_job
-from rowlock.store.jobs import Keep
 from rowlock.store.reads import JobFilter
+from rowlock.store.transitions import Keep
 
 
 class Everyone(Enum):
@@ -27,7 +28,6 @@ class Everyone(Enum):
 
 EVERYONE = Everyone.EVERYONE
 Owner = str | Everyone
-CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
 
 
 @operation(read=True, hot=True, size=lambda owner, job_id: 1)
@@ -67,7 +67,7 @@ def cancel(owner: Owner, job_id: str, keep: Keep) -> Steps[CancelAnswer]:
     job = yield from get(owner, job_id).start()
     if job is None:
         return "missing"
-    return (yield from jobs.cancel([job.id], keep).start())[job.id]
+    return (yield from cancels.cancel([job.id], keep).start())[job.id]
 
 
 @operation()
@@ -76,7 +76,7 @@ def retry(owner: Owner, job_id: str) -> Steps[Literal["retried", "refused", "mis
     job = yield from get(owner, job_id).start()
     if job is None:
         return "missing"
-    return "retried" if (yield from jobs.retry([job.id], 1).start()) else "refused"
+    return "retried" if (yield from retries.retry([job.id], 1).start()) else "refused"
 
 
 def _may_see(owner: Owner, job: Job) -> bool:

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from rowlock.core.cron import parse_rule
 from rowlock.core.errors import InvalidArguments
+from rowlock.store import clocks
 from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.schedules import ON_TIME, ScheduleRow
-from rowlock.store.sources import Source
-from rowlock.store.times import moment
+from rowlock.store.firing import ON_TIME
+from rowlock.store.records import moment, record
+from rowlock.store.schedules import ScheduleRow
 
 MOST_RUNNING = 2_000
 MOST_FAILURES = 5_000
@@ -51,13 +52,8 @@ class Running(NamedTuple):
 @operation(read=True)
 def running() -> Steps[list[Running]]:
     """What runs now, up to MOST_RUNNING jobs."""
-    return [
-        Running(
-            *(row.id, row.task, row.queue, row.attempt, row.locked_by, moment(row.locked_at)),
-            *(float(row.seconds or 0.0), row.progress, row.phase),
-        )
-        for row in (yield Call("running_jobs", n=MOST_RUNNING))
-    ]
+    rows = yield Call("running_jobs", n=MOST_RUNNING)
+    return [record(Running, row, seconds=float(row.seconds or 0.0)) for row in rows]
 
 
 # --- failures
@@ -150,7 +146,7 @@ def ticks(schedules: Sequence[ScheduleRow]) -> Steps[dict[str, list[Tick]]]:
         rows = yield Call("ticks_of", id=schedule.id, n=TICKS)
         fired[schedule.id] = {moment(row.tick): row.job_id for row in reversed(rows)}
     asked = sorted({job_id for known in fired.values() for job_id in known.values() if job_id is not None})
-    rows = (yield Call("states_of", asked=[(job_id,) for job_id in asked])) if asked else []
+    rows = (yield Call("job_states", asked=[(job_id,) for job_id in asked])) if asked else []
     states = {row.id: row.state for row in rows}
     return {schedule.id: _with_missed(schedule, fired[schedule.id], states) for schedule in schedules}
 
@@ -195,21 +191,6 @@ def source_strips(names: Sequence[str]) -> Steps[dict[str, list[StripMinute]]]:
     return {name: [StripMinute(at, *numbers) for at, numbers in sorted(each.items())] for name, each in found.items()}
 
 
-@operation(read=True)
-def source_tokens(sources: Sequence[Source]) -> Steps[dict[str, float]]:
-    """What is in the bucket of each source with a rate, by now."""
-    rates = {source.name: source for source in sources if source.rate_limit_per_minute is not None}
-    if not rates:
-        return {}
-    levels: dict[str, float] = {}
-    for row in (yield Call("source_tokens", asked=[(name,) for name in rates])):
-        source = rates[row.name]
-        size = float(source.policy.burst or 1)
-        filled = float(row.age or 0.0) * float(source.rate_limit_per_minute or 0.0) / 60
-        levels[row.name] = size if row.tokens is None else min(size, float(row.tokens) + max(filled, 0.0))
-    return levels
-
-
 # --- slots
 
 
@@ -237,14 +218,10 @@ class Lane(NamedTuple):
 def slot_lanes(seconds: float) -> Steps[tuple[datetime, list[Lane], bool]]:
     """Attempts of the last seconds, in as many lanes as ran side by side; also the present moment, and whether all
     attempts of that time are there."""
-    (clock,) = yield Call("clock")
+    now = yield from clocks.now().start()
     rows = yield Call("slot_bars", n=MOST_BARS, ago=-seconds)
-    bars = [
-        Bar(row.id, row.task, row.attempt, row.worker, row.outcome, moment(row.began), moment(row.ended))
-        for row in rows
-        if row.began is not None
-    ]
-    return moment(clock.now), in_lanes(bars), len(rows) < MOST_BARS
+    bars = [record(Bar, row) for row in rows if row.began is not None]
+    return now, in_lanes(bars), len(rows) < MOST_BARS
 
 
 def in_lanes(bars: Iterable[Bar]) -> list[Lane]:

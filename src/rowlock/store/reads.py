@@ -1,4 +1,4 @@
-"""Read-only queries about jobs: one job, lists, counts, and the statistics of the queues.
+"""Read-only queries about jobs: one job, lists, counts.
 
 Lists and counts must stay quick with a million finished rows. So each of them uses one of four indexes (id, state,
 owner, owner and state), and counts stop at a limit and say whether they are exact.
@@ -7,33 +7,26 @@ owner, owner and state), and counts stop at a limit and say whether they are exa
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import Attempt, Job
+from rowlock.core.option_checks import END
 from rowlock.core.remote import UNREAD
 from rowlock.core.states import FINAL, State
-from rowlock.store import aside
-from rowlock.store.aside import Aside
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.engines.queries import JOB_COLUMNS, JOB_TIMES
 from rowlock.store.ids import valid_id
-from rowlock.store.stored_json import names, parsed
-from rowlock.store.times import EARLIEST, LATEST, moment
+from rowlock.store.records import EARLIEST, LATEST, moment, names, parsed, record
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 COUNT_LIMIT = 10_000
-LANES = 5_000  # most (queue, task, priority) combinations with ready jobs that `stats` reads
-LOOKS = 20_000  # most waiting rows that one call of `stats` counts
-LATELY_SECONDS = 300.0
-ASIDE_SHOWN = 100
 INDEXED = frozenset({State.RUNNING, State.DEAD, State.CANCELLED})  # states with an index of their own
 
-PLAIN = (
+AS_GIVEN = (  # fields of a filter that a statement gets as they are
     *("task", "queue", "owner", "source", "since", "until", "batch", "parent", "schedule", "error_code", "attempt"),
     "unchanged_since",
 )
@@ -68,43 +61,6 @@ class JobFilter:
             moment_ = getattr(self, name)
             if moment_ is not None and moment_.tzinfo is None:
                 raise InvalidArguments(f"{name} must have a time zone: {moment_!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """The counts of one queue. `waiting` are the `queued` and `retryable` jobs whose `run_after` is in the future."""
-
-    name: str
-    queued: int
-    retryable: int
-    running: int
-    waiting: int
-    oldest_ready_seconds: float | None  # how long the oldest claimable job has been claimable
-    paused: bool
-    longest_running_seconds: float | None  # since the claim of the longest running attempt
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedStats:
-    """How many jobs reached one final state lately, and the mean run time of those that ran."""
-
-    count: int
-    mean_run_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Queues, workers and recently finished jobs. Numbers that are not exact are lower bounds. In a lane with very many
-    ready jobs, only the first ones are checked for being `retryable`."""
-
-    queues: tuple[QueueStats, ...]
-    exact: bool
-    finished: Mapping[State, FinishedStats]  # in the last LATELY_SECONDS
-    finished_tasks: Mapping[str, Mapping[State, FinishedStats]]  # `finished` of each task
-    finished_exact: bool
-    workers: int
-    slots: int
-    set_aside: tuple[Aside, ...]  # jobs and batches that are set aside; at most ASIDE_SHOWN
 
 
 def job_of(row: Row) -> Job:
@@ -154,20 +110,7 @@ def attempts(job_id: str) -> Steps[list[Attempt]]:
     """The attempts of a job that did not succeed, in order."""
     known = valid_id(job_id)
     rows = (yield Call("read_attempts", job_id=known)) if known else []
-    return [
-        Attempt(
-            row.job_id,
-            row.attempt,
-            row.outcome,
-            row.worker,
-            moment(row.started_at),
-            moment(row.finished_at),
-            row.error_code,
-            row.error_message,
-            row.traceback,
-        )
-        for row in rows
-    ]
+    return [record(Attempt, row) for row in rows]
 
 
 @operation(read=True)
@@ -179,7 +122,7 @@ def by_ids(ids: Sequence[str]) -> Steps[list[Job]]:
 @operation(read=True)
 def result_files(ids: Sequence[str]) -> Steps[dict[str, tuple[bool, str | None]]]:
     """By id, for each of these jobs that exists: whether it has finished, and the URI of its result file."""
-    rows = yield Call("result_files", asked=[(job_id,) for job_id in ids])
+    rows = yield Call("job_states", asked=[(job_id,) for job_id in ids])
     return {row.id: (State(row.state) in FINAL, row.result_uri) for row in rows}
 
 
@@ -187,7 +130,7 @@ def result_files(ids: Sequence[str]) -> Steps[dict[str, tuple[bool, str | None]]
 def newest_ids(filter: JobFilter, limit: int, before_id: str | None = None) -> Steps[list[str]]:
     """Ids of the jobs that match, newest first. For the next page, give the last id of this page as `before_id`."""
     path = _path(filter)
-    rows = yield Call(f"list_{path}", id=_id(before_id, LAST_ID), n=max(limit, 0), **params(filter))
+    rows = yield Call(f"list_{path}", id=checked_id(before_id, LAST_ID), n=max(limit, 0), **params(filter))
     return [row.id for row in rows]
 
 
@@ -219,7 +162,7 @@ def _path(filter: JobFilter) -> str:
 def params(filter: JobFilter) -> dict[str, Any]:
     wanted: Iterable[State] = filter.states or State
     states = {str(state): state in wanted for state in State}
-    return {name: getattr(filter, name) for name in PLAIN} | _tag(filter.tag) | _text(filter.text) | states
+    return {name: getattr(filter, name) for name in AS_GIVEN} | _tag(filter.tag) | _text(filter.text) | states
 
 
 def _text(wanted: str | None) -> dict[str, str | None]:
@@ -237,7 +180,8 @@ def _tag(wanted: str | None) -> dict[str, str | None]:
     return {"tag": ascii_, "tag_text": text if text.isprintable() else ascii_}
 
 
-def _id(text: str | None, otherwise: str) -> str:
+def checked_id(text: str | None, otherwise: str) -> str:
+    """A job id in its canonical form, `otherwise` if there is none; InvalidArguments for other texts."""
     known = otherwise if text is None else valid_id(text)
     if known is None:
         raise InvalidArguments(f"{text!r} is not a job id (a UUID)")
@@ -247,121 +191,4 @@ def _id(text: str | None, otherwise: str) -> str:
 @operation(read=True)
 def never_due(n: int) -> Steps[list[tuple[str, str]]]:
     """(id, task) of jobs whose `run_after` is after 2199. The table refuses such times now; old rows may have one."""
-    return [(row.id, row.task) for row in (yield Call("never_due", n=n))]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyQueues:
-    """Jobs that may be claimed now, by queue and state, and how long the first of each queue has been claimable."""
-
-    counted: Counter[tuple[str, str]]
-    oldest: dict[str, float]
-    exact: bool
-
-    @property
-    def ready(self) -> dict[str, int]:
-        """How many of each queue."""
-        found = Counter[str]()
-        for (queue, _), number in self.counted.items():
-            found[queue] += number
-        return dict(found)
-
-
-def ready_queues() -> Steps[ReadyQueues]:
-    """Count what is ready, at a cost that does not grow with the tables. Where `exact` is false, less was counted."""
-    counted, exact = Counter[tuple[str, str]](), True
-    oldest: dict[str, float] = {}
-    heads = yield Call("lane_heads", n=LANES)
-    lanes = sorted({(head.queue, head.task) for head in heads})
-    each = max(100, min(COUNT_LIMIT, LOOKS // 2 // max(len(lanes), 1)))
-    sizes = (yield Call("lane_sizes", lane=lanes, n=10 * each, looks=each)) if lanes else []
-    for lane in sizes:
-        counted[lane.queue, "queued"] += lane.ready - lane.retries
-        counted[lane.queue, "retryable"] += lane.retries
-        exact = exact and lane.ready < each
-    for lane in [*sizes, *heads]:  # also the first job of each priority: low priorities may wait longest
-        oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), lane.age or 0.0)
-    return ReadyQueues(counted, oldest, exact and len(heads) < LANES)
-
-
-@dataclass(frozen=True, slots=True)
-class LiveQueues:
-    """Queues with what is unfinished in them, and the workers that are alive."""
-
-    queues: tuple[QueueStats, ...]
-    exact: bool
-    workers: int
-    slots: int
-
-
-def live_queues() -> Steps[LiveQueues]:
-    """The queues that have unfinished jobs, are served or are paused, at a cost that does not grow with the tables."""
-    workers = yield Call("live_workers")
-    paused = {row.name for row in (yield Call("paused_queues"))}
-    ready = yield from ready_queues()
-    counted, exact = ready.counted, ready.exact
-
-    waiting = yield Call("waiting_lanes", n=LOOKS)
-    for lane in waiting:
-        counted[lane.queue, lane.state] += lane.number
-        counted[lane.queue, "waiting"] += lane.number
-    exact = exact and sum(lane.number for lane in waiting) < LOOKS
-    longest: dict[str, float] = {}
-    for lane in (yield Call("running_lanes")):
-        counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
-        if not lane.unread:
-            longest[lane.queue] = float(lane.longest or 0.0)  # None: another program wrote the row without times
-
-    served = {name for row in workers for name in names(row.queues) or ()}
-    every = sorted(paused | served | {queue for queue, _ in counted})
-    oldest = ready.oldest
-    return LiveQueues(
-        queues=tuple(_queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in every),
-        exact=exact,
-        workers=len(workers),
-        slots=sum(row.pool_size for row in workers if isinstance(row.pool_size, int)),
-    )
-
-
-@operation(read=True)
-def queues() -> Steps[LiveQueues]:
-    """`live_queues` as an operation."""
-    return (yield from live_queues())
-
-
-@operation(read=True)
-def stats() -> Steps[Stats]:
-    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables."""
-    live = yield from live_queues()
-    lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
-    tasks = sorted({row.task for row in lately})
-    return Stats(
-        queues=live.queues,
-        exact=live.exact,
-        finished=_finished(lately),
-        finished_tasks={task: _finished([row for row in lately if row.task == task]) for task in tasks},
-        finished_exact=sum(row.number for row in lately) < COUNT_LIMIT,
-        workers=live.workers,
-        slots=live.slots,
-        set_aside=tuple((yield from aside.newest(ASIDE_SHOWN))),
-    )
-
-
-def _finished(rows: Sequence[Row]) -> dict[State, FinishedStats]:
-    """Sum up rows of `finished_lately` by state."""
-    found: dict[State, FinishedStats] = {}
-    for state in sorted({row.state for row in rows}):
-        of_state = [row for row in rows if row.state == state]
-        count, ran = sum(row.number for row in of_state), sum(row.ran for row in of_state)
-        seconds = sum(float(row.seconds or 0.0) for row in of_state)
-        found[State(state)] = FinishedStats(count, seconds / ran if ran else None)
-    return found
-
-
-def _queue(
-    name: str, counted: Counter[tuple[str, str]], oldest: float | None, paused: bool, longest: float | None
-) -> QueueStats:
-    queued, retryable, running, waiting = (
-        counted[name, what] for what in ("queued", "retryable", "running", "waiting")
-    )
-    return QueueStats(name, queued, retryable, running, waiting, oldest, paused, longest)
+    return [(row.id, row.task) for row in (yield Call("never_due", end=END, n=n))]

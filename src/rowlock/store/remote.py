@@ -11,7 +11,7 @@ from rowlock.core.states import State
 from rowlock.store import jobs
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Call, Steps, dialect, operation
-from rowlock.store.jobs import Answer, Keep, settle_under_fence
+from rowlock.store.transitions import Answer, Keep, settle_under_fence
 
 File = tuple[str, str, str, str]  # job id, token, uri, checksum
 
@@ -36,13 +36,13 @@ def known(ids: Sequence[str]) -> Steps[Known]:
     rows = yield Call("remote_jobs", asked=[(job_id,) for job_id in ids])
     held = {row[0]: Claimed._make(row) for row in rows}
     rest = [(job_id,) for job_id in ids if job_id not in held]
-    rows = (yield Call("other_states", asked=rest)) if rest else []
+    rows = (yield Call("job_states", asked=rest)) if rest else []
     return Known(held, {row.id: Standing(row.task, State(row.state)) for row in rows})
 
 
 @operation(repeatable=True)
 def hear(told: Sequence[tuple[str, str, int, str | None, str | None]], lease: float) -> Steps[set[str]]:
-    """Store progress (id, token, progress, phase, message); answers the jobs whose lease holds."""
+    """Store progress (id, token, progress, phase, message); returns the jobs whose lease holds."""
     rows = yield Call("hear", told=told, lease=lease)
     heard = {row.id for row in rows}
     if heard:
@@ -53,14 +53,14 @@ def hear(told: Sequence[tuple[str, str, int, str | None, str | None]], lease: fl
 async def settle(
     store: Store, settlements: Sequence[Settlement], files: Sequence[File], keep: Keep
 ) -> dict[str, Answer]:
-    """Write results under the fence, with the files that they name. Answers as `jobs.settle` does; the caller ends the
-    batches."""
+    """Write results under the fence, with the files that they name. Returns what `jobs.settle` returns; the caller ends
+    the batches."""
     done = [s for s in settlements if s.transition.state is State.SUCCEEDED and s.job.on_success is None]
     answers: dict[str, Answer] = {}
     if done:
-        plain = not files and not any(jobs.is_marked(s.job) for s in done)
+        unmarked = not files and not any(jobs.is_marked(s.job) for s in done)
         try:
-            await store.run(_succeed_plain(done, keep) if plain else _succeed(done, files, keep))
+            await store.run(_succeed_unmarked(done, keep) if unmarked else _succeed(done, files, keep))
             answers = dict.fromkeys([s.job.id for s in done], "applied")
         except LeaseLost:
             pass  # nothing was written: `_settle` finds out which of the leases hold
@@ -71,7 +71,7 @@ async def settle(
 
 
 @operation(single=True, repeatable=True, hot=True, size=lambda done, keep: len(done))
-def _succeed_plain(done: Sequence[Settlement], keep: Keep) -> Steps[None]:
+def _succeed_unmarked(done: Sequence[Settlement], keep: Keep) -> Steps[None]:
     """Successes that nothing else must be told of, in one statement where the engine can. LeaseLost, and nothing is
     written, if one of them does not hold its job."""
     if not (yield from dialect()).moves_in_one_statement:

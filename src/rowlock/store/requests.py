@@ -13,6 +13,7 @@ from rowlock.core.states import LIVE
 from rowlock.store import reads
 from rowlock.store.engines.operation import Call, Steps, dialect, operation
 from rowlock.store.reads import JobFilter
+from rowlock.store.records import record
 
 
 class Begun(NamedTuple):
@@ -35,12 +36,12 @@ def earlier(owner: str | None, key: str) -> Steps[Earlier | None]:
     """The request that has the key, if there is one. Asked before `begin`: on SQLite that would wait for the very
     transaction in which another server carries the request out."""
     rows = yield Call("earlier_request", owner=owner or "", key=key)
-    return Earlier(rows[0].body_hash, rows[0].job_id) if rows else None
+    return record(Earlier, rows[0]) if rows else None
 
 
 @operation()
 def begin(request: Begun, body_hash: str, ttl: float, patience: float) -> Steps[Earlier | None]:
-    """Take the key for `ttl` seconds, and for `patience` seconds if no job follows; answers the earlier request that
+    """Take the key for `ttl` seconds, and for `patience` seconds if no job follows; returns the earlier request that
     has the key, if there is one."""
     owner, key, claim = request
     taken = yield Call(
@@ -65,12 +66,6 @@ def forget(request: Begun) -> Steps[None]:
     """Let the key go, unless the request has created its job."""
     owner, key, claim = request
     yield Call("forget_request", owner=owner or "", key=key, claim=claim)
-
-
-@operation(single=True, repeatable=True)
-def prune(n: int) -> Steps[int]:
-    """Forget up to `n` requests whose time is up; answers how many."""
-    return len((yield Call("prune_requests", n=n)))
 
 
 # --- how many jobs an owner may have

@@ -1,13 +1,13 @@
 """Roles of PostgreSQL with the least rights that the SQL functions need: `rowlock migrate --roles`.
 
 The functions run with the rights of their caller, so each role has rights on tables too, by column where it writes or
-reads only some of them. Roles belong to the whole cluster and need CREATEROLE; where that is missing, an administrator
-runs what `script` answers.
+reads only some of them. Roles belong to the whole cluster and need CREATEROLE; without it, an administrator runs the
+SQL of `script`.
 """
 
 from __future__ import annotations
 
-from rowlock.store.engines.engine import redact
+from rowlock.store.engines.schema import connected
 
 # What each role may call. Names with an underscore are parts of the others, called with the caller's rights too.
 CHECKS = ("_refuse", "_shown", "_is_name", "_uuid", "_backoff", "_clock")
@@ -56,7 +56,7 @@ TABLES: dict[str, dict[str, str]] = {
         "job_keys": "SELECT, INSERT, DELETE",
         "tasks": "SELECT",
         "workers": "SELECT (idle, expires_at)",
-        # A row is locked against its end while jobs are added, and PostgreSQL asks for the right to update something.
+        # Adding jobs locks the row of their batch, for which PostgreSQL needs the right to update some column.
         "batches": "SELECT (id, name, sealed_at, finished_at, cancelled_at, reopened_at), UPDATE (name)",
         "batch_counts": "SELECT, INSERT, UPDATE (total)",
     },
@@ -116,18 +116,10 @@ async def make(url: str) -> bool:
     """Make the roles with their rights; False when this role may not, and nothing was changed."""
     import asyncpg
 
-    from rowlock.store.engines.connector import dial, place
-    from rowlock.store.engines.postgres_errors import TROUBLE, translate
-
-    try:
-        connection = await dial(url, timeout=10, statement_cache_size=0)  # a pooler may be in between
+    async with connected(url, "cannot make roles in") as connection:
         try:
             async with connection.transaction():
                 await connection.execute(script())
             return True
         except asyncpg.InsufficientPrivilegeError:
             return False
-        finally:
-            await connection.close()
-    except TROUBLE as error:
-        raise translate(error, f"cannot make roles in {redact(url)}", place(url)) from error

@@ -11,15 +11,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rowlock.core.deal import Found, deal
+from rowlock.core.heads import ClaimResult, Head, HeadName, Range
 from rowlock.core.job import Claimed
 from rowlock.core.lanes import Lane
-from rowlock.core.seen_sources import Head, Range, Taken
 from rowlock.core.source import UNLIMITED, Admission, Gate, admit, class_of
-from rowlock.core.turn_order import PLAIN, HeadName
-from rowlock.core.turns import Dealt, Found, deal
-from rowlock.store.claim import in_claim_order, take_picked
+from rowlock.core.turn_order import PLAIN
+from rowlock.store.claim import claim_front, claim_picked, in_claim_order, let_go
 from rowlock.store.engines.operation import Call, Row, Steps, dialect, operation
-from rowlock.store.keys import let_go
 
 Turn = tuple[str, str, int, str, int]  # queue, task, priority, source, and the most jobs to take
 
@@ -48,7 +47,7 @@ def claim_sourced(
     plain: Sequence[Lane],
     n: int,
     lease: float,
-) -> Steps[Taken]:
+) -> Steps[ClaimResult]:
     """Claim up to `n` jobs under one new token: of these sources in this order, and of the lanes without a source,
     which together take turns like one source."""
     admitted = yield from _admitted({head.source: head.gate for head in heads})
@@ -59,34 +58,33 @@ def claim_sourced(
         for head in heads
         if head.source in admissions
     ]
-    takes = {turn[:4]: turn[4] for turn in turns}
-    in_one = (yield from dialect()).moves_in_one_statement
-    if in_one and not plain and (epoch := _all_of(turns, admitted, n)) is not None:
+    asked = {turn[:4]: turn[4] for turn in turns}
+    if not plain and (epoch := _all_of(turns, admitted, n)) is not None:
         under = {"epoch": epoch, "worker": worker, "token": token, "lease": lease, "at": at}
-        if rows := (yield Call("take_turns", turn=turns, **under)):
-            jobs = in_claim_order(rows, token, worker)
-            yield from let_go([job.id for job in jobs if job.unique_mode == "while_queued"])
+        if jobs := (yield from _take_all(turns, share, **under)):
+            yield from let_go(jobs)
             yield from _spend(jobs, admitted, token)
-            return _taken(jobs, False, heads, takes, _by_head(jobs), admitted)
+            return _result(jobs, False, heads, asked, _by_head(jobs), admitted)
     rows = (yield Call("find_turns", turn=turns, n=share)) if turns else []
     found = [Found(*row) for row in rows]
-    sourced, ends = _oldest(found, takes)
+    sourced, ends = _oldest(found, asked)
     rows = (yield Call("find_plain", lane=plain, n=share)) if plain else []
     unsourced, end = _plain([Found(*row) for row in rows], share)
-    dealt = deal(
+    picks = deal(
         sourced + unsourced,
         n,
         order=order,
         room={source: admission.room for source, admission in admissions.items()},
         class_room={class_of(source): admission.class_room for source, admission in admissions.items()},
-        take=takes | ends | end,
+        asked=asked | ends | end,
     )
     jobs = []
-    if dealt.picks:
-        rows = yield from _claim(dealt, admitted.gates, worker, token, lease, at)
-        yield from _spend(dealt.picks, admitted, token)
+    if picks:
+        rows = yield from _claim(picks, admitted.gates, worker, token, lease, at)
+        yield from _spend(picks, admitted, token)
         jobs = in_claim_order(rows, token, worker)
-    return _taken(jobs, bool(unsourced), heads, takes, _by_head(found), admitted)
+        yield from let_go(jobs)
+    return _result(jobs, bool(unsourced), heads, asked, _by_head(found), admitted)
 
 
 class _Admitted(NamedTuple):
@@ -99,7 +97,7 @@ class _Admitted(NamedTuple):
 
 
 def _all_of(turns: Sequence[Turn], admitted: _Admitted, n: int) -> int | None:
-    """The common breaker epoch of these sources, if every job that is found may be taken; else None."""
+    """The common breaker epoch of these sources, if every job that is found may be claimed; else None."""
     epochs = {admitted.gates[turn[3]].epoch for turn in turns}
     free = len({turn[3] for turn in turns}) == len(turns) and sum(turn[4] for turn in turns) <= n
     alike = len({turn[2] for turn in turns}) == 1 and len(epochs) == 1
@@ -107,27 +105,38 @@ def _all_of(turns: Sequence[Turn], admitted: _Admitted, n: int) -> int | None:
     return epochs.pop() if free and alike and unlimited else None
 
 
-def _taken(
+def _take_all(turns: Sequence[Turn], share: int, **under: Any) -> Steps[list[Claimed]]:
+    """Claim every job that these turns find, without choosing among them. None, if that is not possible here."""
+    if (yield from dialect()).moves_in_one_statement:
+        rows = yield Call("claim_turns", turn=turns, **under)
+        return in_claim_order(rows, under["token"], under["worker"])
+    if any(turn[4] < share for turn in turns):  # a LIMIT cannot name a turn's own number there
+        return []
+    front = yield Call("front_turns", turn=turns, n=share, epoch=under["epoch"])
+    return (yield from claim_front(front, "claim_front", **under))
+
+
+def _result(
     jobs: list[Claimed],
     plain: bool,
     heads: Sequence[Head],
-    takes: Mapping[HeadName, int],
+    asked: Mapping[HeadName, int],
     found: Counter[HeadName],
     admitted: _Admitted,
-) -> Taken:
+) -> ClaimResult:
     """The result: the claimed jobs, the heads that may have more jobs, and the gates of the sources after the claim."""
     claimed, started = _by_head(jobs), Counter(job.source for job in jobs)
     left = {
         name
         for name in [head[:4] for head in heads]
-        if name not in takes or found[name] >= takes[name] or found[name] > claimed[name]
+        if name not in asked or found[name] >= asked[name] or found[name] > claimed[name]
     }
     running = Counter(class_of(job.source) for job in jobs if job.source is not None)
     gates = {
         source: gate.after(started[source], running[class_of(source)]) if gate.governed else gate
         for source, gate in admitted.gates.items()
     }
-    return Taken(jobs, plain, left, gates, admitted.locked)
+    return ClaimResult(jobs, plain, left, gates, admitted.locked)
 
 
 def _by_head(jobs: Sequence[Found | Claimed]) -> Counter[HeadName]:
@@ -159,8 +168,8 @@ def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
 Ends = dict[tuple[str, str, int, str], int]  # heads that may have more jobs, for the argument `take` of `deal`
 
 
-def _oldest(found: list[Found], takes: Mapping[tuple[str, str, int, str], int]) -> tuple[list[Found], Ends]:
-    """The jobs of sources that may be taken without breaking the order of age. If a source has jobs in several lanes
+def _oldest(found: list[Found], asked: Mapping[tuple[str, str, int, str], int]) -> tuple[list[Found], Ends]:
+    """The jobs of sources that may be claimed without breaking the order of age. If a source has jobs in several lanes
     and one of them was not read to its end, jobs younger than the last one read there are left out, because an unread
     job may be older than they are. That lane is marked as possibly having more."""
     groups: dict[tuple[int, str], dict[tuple[str, str], list[Found]]] = {}
@@ -171,7 +180,7 @@ def _oldest(found: list[Found], takes: Mapping[tuple[str, str, int, str], int]) 
     ends: Ends = {}
     for (priority, source), lanes in groups.items():
         full = [
-            (max(map(_age, jobs)), lane) for lane, jobs in lanes.items() if len(jobs) >= takes[*lane, priority, source]
+            (max(map(_age, jobs)), lane) for lane, jobs in lanes.items() if len(jobs) >= asked[*lane, priority, source]
         ]
         horizon, lane = min(full) if full and len(lanes) > 1 else ("", None)
         kept += [job for jobs in lanes.values() for job in jobs if lane is None or job.id <= horizon]
@@ -185,8 +194,8 @@ def _age(job: Found) -> str:
 
 
 def _plain(found: list[Found], share: int) -> tuple[list[Found], Ends]:
-    """The jobs without a source that may be taken without breaking the order over all lanes. If a lane was not read to
-    its end, jobs that come after the last one read there are left out, and that lane is marked as possibly having
+    """The jobs without a source that may be claimed without breaking the order over all lanes. If a lane was not read
+    to its end, jobs that come after the last one read there are left out, and that lane is marked as possibly having
     more."""
     lanes: dict[tuple[str, str], list[Found]] = {}
     for job in found:
@@ -203,21 +212,18 @@ def _place(job: Found) -> tuple[int, str]:
     return job.priority, job.id
 
 
-def _claim(dealt: Dealt, gates: dict[str, Gate], worker: str, token: str, lease: float, at: Any) -> Steps[list[Row]]:
+def _claim(
+    picks: Sequence[Found], gates: dict[str, Gate], worker: str, token: str, lease: float, at: Any
+) -> Steps[list[Row]]:
     """Claim the jobs, one statement per breaker epoch of their sources; nearly always all have the same epoch."""
     epochs: dict[int, list[tuple[str]]] = {}
-    for job in dealt.picks:
+    for job in picks:
         epoch = gates[job.source].epoch if job.source else 0
         epochs.setdefault(epoch, []).append((job.id,))
     jobs: list[Row] = []
     for epoch, picked in epochs.items():
-        jobs += yield from take_picked(picked, epoch=epoch, worker=worker, token=token, lease=lease, at=at)
-    yield from let_go([job.id for job in map(_claimed, jobs) if job.unique_mode == "while_queued"])
+        jobs += yield from claim_picked(picked, epoch=epoch, worker=worker, token=token, lease=lease, at=at)
     return jobs
-
-
-def _claimed(row: Row) -> Claimed:
-    return Claimed._make((*row, "", ""))
 
 
 def _spend(picks: Sequence[Found | Claimed], admitted: _Admitted, token: str) -> Steps[None]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.source import SHIPPED, Policy, class_of, default_burst, level
+from rowlock.core.source import class_of, default_burst, level, standing
+from rowlock.core.source_policy import SHIPPED, Policy
 from rowlock.store.engines.operation import Call, Row, Steps, operation
-from rowlock.store.times import moment
+from rowlock.store.records import record
 from rowlock.store.wake import wake_idle
 
 
@@ -43,13 +45,9 @@ class Source:
         return ":" not in self.name
 
     def state(self, now: datetime) -> str:
-        """`open` (jobs may start), `paused`, `disabled`, `broken` or `half-open`. A closed class closes its sources."""
-        if not (self.enabled and self.class_enabled):
-            return "disabled"
+        """How it stands, as `standing` says. A closed class closes its sources."""
         paused = any(until is not None and until > now for until in (self.paused_until, self.class_paused_until))
-        if self.opened_at is not None:
-            return "broken" if paused else "half-open"
-        return "paused" if paused else "open"
+        return standing(self.enabled and self.class_enabled, self.opened_at is not None, paused)
 
 
 @operation()
@@ -62,12 +60,12 @@ def set_policy(
     if by != "config" and ":" in name:
         yield from _known(name)
     yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
-    ((*values, set_by),) = yield Call("lock_policy", name=name)
-    if by == "config" and set_by == "operator":
+    (row,) = yield Call("lock_policy", name=name)
+    if by == "config" and row.set_by == "operator":
         return False
     shipped = asdict(SHIPPED.get(name, Policy()))
     given = {key: shipped[key] if value is None else value for key, value in changes.items()}
-    policy = (shipped if afresh else asdict(Policy(*values))) | given
+    policy = (shipped if afresh else asdict(record(Policy, row))) | given
     yield Call("write_policy", name=name, set_by=by, **policy)
     yield from wake_idle()
     return True
@@ -91,11 +89,13 @@ def resume(name: str) -> Steps[None]:
 
 def _known(name: str) -> Steps[None]:
     """Raise InvalidArguments if the class does not exist: the name is most likely misspelt."""
-    if not (yield Call("source_known", name=name, group=class_of(name))):
+    if not (yield Call("source_known", name=name, class_name=class_of(name))):
         classes = ", ".join(row.name for row in (yield Call("source_classes"))) or "none"
-        group = class_of(name)
-        of = f"source {name!r}: " if name != group else ""
-        raise InvalidArguments(f"{of}no class {group!r}; known: {classes}. To create it: rowlock sources set {group}")
+        source_class = class_of(name)
+        of = f"source {name!r}: " if name != source_class else ""
+        raise InvalidArguments(
+            f"{of}no class {source_class!r}; known: {classes}. To create it: rowlock sources set {source_class}"
+        )
 
 
 @operation(read=True)
@@ -110,7 +110,7 @@ class BusySource:
     """A source that is closed or that jobs run on, as `rowlock top` shows it."""
 
     name: str
-    state: str  # as `Source.state` says
+    state: str  # as `standing` says
     running: int
     concurrency: int | None
     tokens: float | None  # in its bucket now; None without a rate
@@ -127,22 +127,43 @@ def busy(n: int) -> Steps[list[BusySource]]:
 
 def _busy(row: Row) -> BusySource:
     paused = row.paused_for is not None and row.paused_for > 0
-    if not row.enabled:
-        state = "disabled"
-    elif row.opened:
-        state = "broken" if paused else "half-open"
-    else:
-        state = "paused" if paused else "open"
-    return BusySource(
-        row.name,
-        state,
-        int(row.running),
-        row.concurrency,
-        None if row.rate is None else level(row.rate, row.burst, row.tokens, row.elapsed),
-        None if row.rate is None else row.burst or default_burst(row.rate),
-        float(row.paused_for) if paused else None,
-        row.failure_streak,
+    return record(
+        BusySource,
+        row,
+        state=standing(row.enabled, row.opened, paused),
+        tokens=_tokens(row),
+        burst=None if row.rate is None else row.burst or default_burst(row.rate),
+        paused_for=float(row.paused_for) if paused else None,
     )
+
+
+def _tokens(row: Row) -> float | None:
+    """What is in the bucket now, from the columns of the part `bucket`; None without a rate."""
+    return None if row.rate is None else level(row.rate, row.burst, row.tokens, row.elapsed)
+
+
+class SourceLevel(NamedTuple):
+    """A source now, for metrics."""
+
+    name: str
+    state: str  # as `standing` says
+    tokens: float | None  # starts that its rate limit allows now; None: it has none
+
+
+@operation(read=True)
+def levels() -> Steps[list[SourceLevel]]:
+    """Up to 2,000 sources, those with limits of their own first."""
+    return [
+        SourceLevel(row.name, standing(row.enabled, row.opened, row.paused), _tokens(row))
+        for row in (yield Call("source_levels", n=2_000))
+    ]
+
+
+@operation(read=True)
+def tokens(names: Sequence[str]) -> Steps[dict[str, float]]:
+    """What is in the buckets of these sources now; those without a rate are left out."""
+    rows = (yield Call("source_tokens", asked=[(name,) for name in names])) if names else []
+    return {row.name: found for row in rows if (found := _tokens(row)) is not None}
 
 
 @operation(read=True)
@@ -152,27 +173,12 @@ def set_by_config() -> Steps[list[str]]:
 
 
 def _source(row: Row) -> Source:
-    is_class = ":" not in row.name
-    return Source(
-        name=row.name,
-        policy=Policy(*row[1:9]),
-        set_by=row.set_by,
-        enabled=bool(row.enabled),
-        paused_until=moment(row.paused_until),
-        failure_streak=row.failure_streak,
-        opened_at=moment(row.opened_at),
-        opens=row.opens,
-        last_success_at=moment(row.last_success_at),
-        last_failure_at=moment(row.last_failure_at),
-        last_error=row.last_error,
-        refusals=row.refusals,
-        refused_at=moment(row.refused_at),
-        refusal_code=row.refusal_code,
-        running=int(row.class_running if is_class else row.running),
+    return record(
+        Source,
+        row,
+        policy=record(Policy, row),
+        running=int(row.running if ":" in row.name else row.class_running),
         concurrency=row.effective_concurrency,
-        rate_limit_per_minute=row.effective_rate,
-        class_enabled=row.class_enabled is None or bool(row.class_enabled),
-        class_paused_until=moment(row.class_paused_until),
     )
 
 
@@ -181,9 +187,3 @@ def put_right() -> Steps[list[str]]:
     """Correct times in the future, which were written while the database's clock was ahead: until then, token buckets
     would not fill and pauses would not end. Returns the names of the corrected sources."""
     return [row.name for row in (yield Call("put_sources_right"))]
-
-
-@operation(single=True, repeatable=True)
-def prune(ago: float, n: int) -> Steps[int]:
-    """Delete up to `n` sources that have not been used for `ago` seconds."""
-    return len((yield Call("prune_sources", ago=-ago, n=n)))

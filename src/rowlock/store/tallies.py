@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rowlock.core.policy import DAY
 from rowlock.store import changes
 from rowlock.store.engines.operation import Call, Steps, dialect, operation
-from rowlock.store.times import moment
+from rowlock.store.records import moment, record
 
 # Upper bounds of the buckets of wait and run times, in seconds. The triggers of migration 0025 have the same ones.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -63,11 +63,7 @@ class Sample(NamedTuple):
 @operation(read=True)
 def totals() -> Steps[list[Total]]:
     """All that was ever counted."""
-    rows = yield Call("totals")
-    return [
-        Total(row.queue, row.task, row.what, int(row.number), float(row.run_seconds), float(row.wait_seconds))
-        for row in rows
-    ]
+    return [record(Total, row, count=int(row.number)) for row in (yield Call("totals"))]
 
 
 @operation(read=True)
@@ -119,9 +115,8 @@ def heat(
 ) -> Steps[dict[datetime, list[int]]]:
     """For each minute or hour (see by_time) since a moment: in each bucket, how many attempts ran that long (`what` is
     "run"), or how many jobs that succeeded had waited that long ("wait")."""
-    statement = "runs_by_time" if what == "run" else "waits_by_time"
     found = defaultdict[datetime, list[int]](_empty)
-    for row in (yield Call(statement, seconds=seconds, since=since, queue=queue, task=task)):
+    for row in (yield Call(f"{what}_by_time", seconds=seconds, since=since, queue=queue, task=task)):
         found[moment(row.at)][row.bucket] += int(row.number)
     return dict(found)
 
@@ -165,7 +160,7 @@ def waiting() -> Steps[bool]:
 
 @operation(repeatable=True)
 def sum_up() -> Steps[bool]:
-    """Add what triggers have counted to minutes, hours and totals; answers whether there may be more. If another
+    """Add what triggers have counted to minutes, hours and totals; returns whether there may be more. If another
     process is at it, nothing is done."""
     if (yield from dialect()).many_writers:
         return bool((yield Call("sum_up", n=AT_ONCE))[0].moved == AT_ONCE)
@@ -206,6 +201,5 @@ def samples(since: datetime, queue: str | None = None, seconds: int = 60) -> Ste
     statement = "samples" if seconds == 60 else "samples_by_hour"
     found: dict[str, list[Sample]] = {}
     for row in reversed((yield Call(statement, since=since, queue=queue, n=MOST_SAMPLES))):
-        one = Sample(moment(row.at), row.queue, row.ready, row.waiting, row.running, row.oldest_seconds)
-        found.setdefault(row.queue, []).append(one)
+        found.setdefault(row.queue, []).append(record(Sample, row))
     return found

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from rowlock.store.engines.operation import Call, Row, Steps, operation
-from rowlock.store.times import moment
+from rowlock.store.records import record
 
 MOST_LISTED = 1_000
 
@@ -55,8 +55,7 @@ def listed() -> Steps[list[StoredTask]]:
 
 def _task(row: Row) -> StoredTask:
     arguments = None if row.arguments is None else json.loads(row.arguments)
-    options = json.loads(row.options)
-    return StoredTask(row.name, options, bool(row.source_derived), arguments, row.description, moment(row.updated_at))
+    return record(StoredTask, row, options=json.loads(row.options), arguments=arguments)
 
 
 @operation(read=True)

@@ -1,5 +1,5 @@
-"""Tokens and one-time tickets of the job API. Only their hashes are stored. A token is the bearer's, or a browser's
-session, which `sessions` opens."""
+"""Tokens of the job API, login links and the sessions that they open, one-time tickets. Only their hashes are stored. A
+session is a row of `tokens`, too: its token is in the cookie of a browser."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from rowlock.store.engines.operation import Call, Row, Steps, operation
+from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.ids import new_id
-from rowlock.store.times import moment
+from rowlock.store.records import record
 
 Scope = Literal["jobs", "operator", "operator:read"]
 Kind = Literal["token", "session"]
@@ -41,11 +41,6 @@ def new_secret() -> str:
     return PREFIX + secrets.token_urlsafe(32)
 
 
-def hint_of(secret: str) -> str:
-    """The first characters of a token: enough to recognise it in a list, and not enough to guess it."""
-    return secret[:HINT]
-
-
 def hash_of(secret: str) -> str:
     """The hash that is stored instead of a token. Tokens are random, so one round of SHA-256 is enough."""
     return hashlib.sha256(secret.encode()).hexdigest()
@@ -56,31 +51,28 @@ def create(
     secret: str, owner: str | None, scope: Scope, ttl: float | None = None, job_id: str | None = None
 ) -> Steps[str]:
     """Store the hash of a token; returns the token's id."""
-    token_id = new_id()
-    yield Call(
-        "create_token",
-        id=token_id,
-        hash=hash_of(secret),
-        hint=hint_of(secret),
-        owner=owner,
-        scope=scope,
-        job_id=job_id,
-        ttl=ttl,
-    )
-    return token_id
+    stored = _stored(secret)
+    yield Call("create_token", owner=owner, scope=scope, job_id=job_id, ttl=ttl, **stored)
+    return stored["id"]
+
+
+def _stored(secret: str) -> dict[str, str]:
+    """A new id, and what is stored of a token: its hash, and its first characters, which are enough to recognise it
+    in a list and not enough to guess it."""
+    return {"id": new_id(), "hash": hash_of(secret), "hint": secret[:HINT]}
 
 
 @operation(read=True, hot=True)
 def find(secret: str, kind: Kind = "token") -> Steps[Token | None]:
     """The token, if it is of this kind and valid: not revoked, and not expired by the database's clock."""
     rows = yield Call("find_token", hash=hash_of(secret), kind=kind)
-    return token_of(rows[0]) if rows else None
+    return record(Token, rows[0]) if rows else None
 
 
 @operation(read=True)
 def tokens(limit: int = 1000) -> Steps[list[Token]]:
     """Tokens made with `rowlock tokens create`, and sessions, newest first."""
-    return [token_of(row) for row in (yield Call("list_tokens", n=limit))]
+    return [record(Token, row) for row in (yield Call("list_tokens", n=limit))]
 
 
 @operation(repeatable=True)
@@ -102,10 +94,36 @@ def any_good() -> Steps[bool]:
     return bool((yield Call("any_token")))
 
 
-@operation(single=True, repeatable=True)
-def prune(n: int) -> Steps[int]:
-    """Delete up to `n` tokens that expired or were revoked long ago."""
-    return len((yield Call("prune_tokens", n=n)))
+# --- login links and sessions
+
+
+@operation()
+def create_link(secret: str, owner: str | None, scope: Scope, ttl: float) -> Steps[None]:
+    """Store a login link that opens one session within `ttl` seconds."""
+    yield Call("forget_links")
+    yield Call("create_link", hash=hash_of(secret), owner=owner, scope=scope, ttl=ttl)
+
+
+@operation()
+def open_session(link: str, secret: str, ttl: float) -> Steps[Token | None]:
+    """Use a login link up and store the session that it opens, in one transaction; None if the link is unknown,
+    expired or already used."""
+    links = yield Call("use_link", hash=hash_of(link))
+    if not links:
+        return None
+    rows = yield Call("create_session", owner=links[0].owner, scope=links[0].scope, ttl=ttl, **_stored(secret))
+    return record(Token, rows[0])
+
+
+@operation(single=True)
+def open_session_from(token: str, secret: str, ttl: float) -> Steps[Token | None]:
+    """Store a session with the rights of a token, which ends with the token at the latest; None if the token is not
+    valid, or opens one job alone."""
+    rows = yield Call("create_session_from", token=hash_of(token), ttl=ttl, **_stored(secret))
+    return record(Token, rows[0]) if rows else None
+
+
+# --- tickets
 
 
 class Ticket(NamedTuple):
@@ -129,10 +147,4 @@ def create_ticket(secret: str, ticket: Ticket, ttl: float) -> Steps[None]:
 def use_ticket(secret: str) -> Steps[Ticket | None]:
     """Use a ticket and delete it; None if it is unknown, expired or already used."""
     rows = yield Call("use_ticket", hash=hash_of(secret))
-    return Ticket(*(getattr(rows[0], field) for field in Ticket._fields)) if rows else None
-
-
-def token_of(row: Row) -> Token:
-    """A stored token, from its row."""
-    times = (moment(row.created_at), moment(row.expires_at), moment(row.revoked_at))
-    return Token(row.id, row.kind, row.hint, row.owner, row.scope, row.job_id, *times)
+    return record(Ticket, rows[0]) if rows else None

@@ -21,8 +21,8 @@ def wake_idle() -> Steps[None]:
 
 def wake_idle_after_insert() -> Steps[None]:
     """Wake idle workers for jobs that were just inserted, unless the INSERT has notified them already."""
-    if not (yield from dialect()).notifies:
-        yield from _send((yield Call("idle_addresses")), "work")
+    if not (yield from dialect()).notifies and (idle := (yield Call("idle_addresses"))):
+        yield from _send(idle, "work")
 
 
 def wake_to_cancel(workers: Sequence[str]) -> Steps[None]:
@@ -44,4 +44,4 @@ def wake_dispatchers() -> Steps[None]:
 
 def _send(rows: Sequence[Row], message: str) -> Steps[None]:
     if rows:
-        yield Wake(tuple(row.bell for row in rows), message)
+        yield Wake(tuple(row.address for row in rows), message)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.ids import new_id
-from rowlock.store.times import moment
+from rowlock.store.records import record
 
 TASK = "rowlock.webhook"  # the trigger has this name, too
 PREFIX = "whsec_"  # of secrets, as Standard Webhooks have it
@@ -52,12 +52,6 @@ def deliveries(job_id: str) -> Steps[list[str]]:
     return [row.id for row in (yield Call("webhook_deliveries", job_id=job_id))]
 
 
-@operation(single=True, repeatable=True)
-def prune(n: int) -> Steps[int]:
-    """Forget up to `n` webhooks of jobs that are gone."""
-    return len((yield Call("prune_webhooks", n=n)))
-
-
 # --- secrets
 
 
@@ -68,7 +62,7 @@ def new_secret() -> str:
 
 @operation()
 def rotate(owner: str, secret: str, overlap: float) -> Steps[str]:
-    """Sign with a new secret from now on, and for `overlap` more seconds also with the one before; answers its id."""
+    """Sign with a new secret from now on, and for `overlap` more seconds also with the one before; returns its id."""
     secret_id = new_id()
     yield Call("forget_webhook_secrets", owner=owner)
     yield Call("end_webhook_secrets", owner=owner, overlap=overlap)
@@ -85,5 +79,4 @@ def signing(owner: str) -> Steps[list[str]]:
 @operation(read=True)
 def secrets(limit: int = 1000) -> Steps[list[Secret]]:
     """What may be shown of the secrets that sign now, by owner."""
-    rows = yield Call("list_webhook_secrets", n=limit)
-    return [Secret(row.id, row.owner, row.hint, moment(row.created_at), moment(row.expires_at)) for row in rows]
+    return [record(Secret, row) for row in (yield Call("list_webhook_secrets", n=limit))]

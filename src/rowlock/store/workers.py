@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 from rowlock.core.errors import NotAllowed, WorkerNotFound
 from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.stored_json import names
-from rowlock.store.times import moment
+from rowlock.store.records import moment, record
 from rowlock.store.wake import wake_idle
 
 StopHow = Literal["drain", "stop"]
@@ -54,7 +53,7 @@ def register(
     queues: Sequence[str],
     tasks: Sequence[str],
     pool_size: int,
-    bell: str | None,
+    wake_address: str | None,
     lease: float,
 ) -> Steps[None]:
     """Write a worker's row: what it serves and how to wake it."""
@@ -67,7 +66,7 @@ def register(
         queues=json.dumps(list(queues)),
         tasks=json.dumps(list(tasks)),
         pool_size=pool_size,
-        bell=bell,
+        address=wake_address,
         lease=lease,
     )
 
@@ -93,7 +92,7 @@ def remove(worker: str) -> Steps[None]:
 
 @operation(single=True, repeatable=True)
 def forget(n: int) -> Steps[int]:
-    """Remove up to `n` rows of workers that have long been silent; answers how many. A worker
+    """Remove up to `n` rows of workers that have long been silent; returns how many. A worker
     that is alive after all learns it from `seen`, and registers again."""
     return len((yield Call("forget_workers", n=n)))
 
@@ -101,27 +100,7 @@ def forget(n: int) -> Steps[int]:
 @operation(read=True)
 def workers() -> Steps[list[Worker]]:
     """Every known worker, living ones first."""
-    rows = yield Call("list_workers")
-    return [
-        Worker(
-            id=row.id,
-            hostname=row.hostname,
-            pid=row.pid,
-            version=row.version,
-            queues=names(row.queues) or (),
-            tasks=names(row.tasks) or (),
-            pool_size=row.pool_size,
-            running=row.running,
-            idle=bool(row.idle),
-            started_at=moment(row.started_at),
-            seen_at=moment(row.seen_at),
-            alive=bool(row.alive),
-            memory_bytes=row.memory_bytes,
-            stop_requested=row.stop_requested,
-            stop_requested_at=moment(row.stop_requested_at),
-        )
-        for row in rows
-    ]
+    return [record(Worker, row) for row in (yield Call("list_workers"))]
 
 
 @operation(repeatable=True)

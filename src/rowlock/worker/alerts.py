@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -34,9 +34,9 @@ log = logging.getLogger("rowlock.alerts")
 LEASE_ROUNDS = 3.0  # a holder that misses this many rounds is replaced
 FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
 KEPT_SECONDS = 86_400.0  # a message that nobody takes is given up after this long
-REFUSED_TRIES = 5  # answers such as 400 will not change: then the next message has its turn
+REFUSED_TRIES = 5  # after as many answers such as 400 the message is given up, and the next one is sent
 IDLE_SECONDS = 3600.0  # the sender sleeps until it is woken
-MOST_UNSENT = 10_000  # messages that are looked through for those to log
+MOST_UNSENT = 10_000  # unsent messages that are read, to log the new ones
 ANY_PORT = range(1, 65_536)
 
 
@@ -45,14 +45,16 @@ class NotDelivered(Exception):
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
-        self.refused = refused  # the receiver has seen it and does not want it
+        self.refused = refused  # the receiver answered that it does not accept the message
 
 
 class Alerts:
-    """This process' part: it takes its turn to evaluate the rules, and sends messages while it has the lease."""
+    """This process' part: it takes its turn to evaluate the rules, and sends messages while it has the lease. Without
+    rules it does nothing."""
 
     def __init__(self, settings: AlertSettings, store: Store, holder: str) -> None:
-        check_webhook(settings)
+        if settings.rules:
+            check_webhook(settings)
         self._settings, self._store = settings, store
         self._rules = settings.parsed_rules
         self._holder, self._token = holder, new_token()
@@ -62,22 +64,9 @@ class Alerts:
 
     def start(self, loops: Loops) -> None:
         """Begin, as two loops: a receiver that is slow to answer must not delay the next look."""
-        loops.start("alerts", self._kept_going(self.round))
-        loops.start("alert messages", self._kept_going(self.send), self._wake)
-
-    def _kept_going(self, round_: Callable[[], Awaitable[float]]) -> Callable[[], Awaitable[float]]:
-        """A fault in here is logged and must not end the process, which has jobs to run."""
-
-        async def guarded() -> float:
-            try:
-                return await round_()
-            except StoreError:
-                raise
-            except Exception:
-                log.exception("alerts: unexpected error")
-                return max(10.0, self._settings.check_seconds)
-
-        return guarded
+        if self._settings.rules:
+            loops.start("alerts", self.round, vital=False)
+            loops.start("alert messages", self.send, self._wake, vital=False)
 
     async def round(self) -> float:
         """Take or renew the lease and evaluate the rules once; returns the delay before the next round."""
@@ -93,8 +82,8 @@ class Alerts:
         return self._settings.check_seconds if self._holds else 0.0
 
     async def _log_unsent(self) -> None:
-        """Log each message that nobody has tried to send. Not when it is sent: messages are sent in their order, and a
-        receiver that fails for an hour would keep all that follow out of the log, too."""
+        """Log each message that no process has tried to send yet. Messages are sent in order, so if they were logged
+        when they are sent, a receiver that fails for an hour would also keep later alerts out of the log."""
         unsent = await self._store.run(alerts.unsent(MOST_UNSENT))
         for message in unsent:
             if message.attempts == 0 and message.id not in self._logged:
@@ -103,9 +92,10 @@ class Alerts:
 
     async def send(self) -> float:
         """Send the oldest message, if this process has the lease; returns the delay before the next."""
-        message = await self._store.run(alerts.first_message()) if self._holds else None
-        if message is None:
+        oldest = await self._store.run(alerts.unsent(1)) if self._holds else []
+        if not oldest:
             return IDLE_SECONDS
+        (message,) = oldest
         if 0 < message.wait <= LONGEST_RETRY:  # a longer one was written by a clock that was ahead
             return message.wait
         try:
@@ -135,27 +125,17 @@ class Alerts:
                 log.warning("could not leave the alerts to another process: %s", error)
 
 
-def alerts_of(app: Client, store: Store, holder: str) -> Alerts | None:
-    """The alerts of an app; None if its settings have no rules."""
-    settings = app.settings.alerts
-    return Alerts(settings, store, holder) if settings.rules else None
-
-
 @asynccontextmanager
 async def alerting(app: Client) -> AsyncIterator[None]:
     """Take part in the alerts while the block runs, for a process that neither runs jobs nor fires ticks."""
     store = await app.store()
-    found = alerts_of(app, store, worker_id())
-    if found is None:
-        yield
-        return
-    loops = Loops(store.outage)
-    found.start(loops)
+    part, loops = Alerts(app.settings.alerts, store, worker_id()), Loops(store.outage)
+    part.start(loops)
     try:
         yield
     finally:
         await loops.stop_all()
-        await found.stop()
+        await part.stop()
 
 
 async def deliver(settings: AlertSettings, message: alerts.Message) -> None:

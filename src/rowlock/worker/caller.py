@@ -8,32 +8,45 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from rowlock.client.arguments import to_json
+from rowlock.client.attempt_transaction import AttemptTransaction, given_back
 from rowlock.client.client import Client
 from rowlock.client.context import Context, Report
 from rowlock.client.tasks import Task
-from rowlock.client.transactions import AttemptTransaction, given_back, leave, runs
+from rowlock.client.transactions import leave
 from rowlock.core.error_text import said
 from rowlock.core.errors import InvalidArguments, LeaseLost, ResultsUnavailable, StoreUnavailable
 from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
-from rowlock.store import jobs, leases
+from rowlock.store import leases, transitions
 from rowlock.worker.classify import ArgumentsMisfit, InvalidResult, Overran
 from rowlock.worker.job_lines import KeepsLines
 from rowlock.worker.running import Running
+from rowlock.worker.stopping import Stopping
 
 NOTHING = Succeeded(None)
 SWALLOW_SECONDS = 0.5  # after the timeout: a handler may end by itself before it is cancelled again
 ASK_AGAIN_SECONDS = 0.5  # between tries to reach a database that does not answer
 
 Function = Callable[[], Any]  # a task's function with its arguments
-Blocking = Callable[[Running, Function], Awaitable[Any]]  # how a function that is not async is called
+
+
+class Reporters(Protocol):
+    """Where progress goes: `ProgressBook` in a worker, `Progress` in a child process."""
+
+    def reporter(self, attempt: Running, /) -> Report: ...
+
+
+class Threads(Protocol):
+    """Where a function runs that is not async: threads of a worker, the main thread of a child process."""
+
+    async def call(self, attempt: Running, function: Function, /) -> Any: ...
 
 
 class Caller:
@@ -43,14 +56,14 @@ class Caller:
         self,
         app: Client,
         resources: Mapping[str, Any],
-        *,
-        report: Callable[[Running], Report],
-        blocking: Blocking,
-        overran: Callable[[Running], None],
-        lines: KeepsLines | None = None,
+        progress: Reporters,
+        threads: Threads,
+        lines: KeepsLines | None,
+        stopping: Stopping | None,
     ) -> None:
         self._app, self._resources = app, resources
-        self._report, self._blocking, self._overran, self._lines = report, blocking, overran, lines
+        self._progress, self._threads, self._lines = progress, threads, lines
+        self._stopping = stopping  # None in a child process: its parent enforces timeouts
 
     async def call(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
         """How the attempt ended, unless it raises. None when its own transaction has committed its success."""
@@ -60,13 +73,12 @@ class Caller:
         except InvalidArguments as error:
             raise ArgumentsMisfit(said(error)) from None
         attempt.blocking = not task.is_async
-        runs(app, job.id)
         ctx = attempt.ctx
         if task.takes_context or app.middlewares or attempt.blocking:
             ctx = attempt.ctx = Context(
                 app,
                 job,
-                report=self._report(attempt),
+                report=self._progress.reporter(attempt),
                 resources=self._resources,
                 blocking=attempt.blocking,
                 keep_line=self._lines.keeper(job) if task.options.keep_logs and self._lines is not None else None,
@@ -104,13 +116,13 @@ class Caller:
         store = await self._app.store()
         if not await store.run(leases.set_result_file(job.id, job.token, published.uri, published.checksum)):
             with suppress(ResultsUnavailable):  # then it goes when old files are tidied up
-                await asyncio.to_thread(self._app.results.withdraw, published.uri)
+                await asyncio.to_thread(self._app.results.remove, [published.uri])
             raise LeaseLost(
                 f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
             )
 
     async def _wrapped(self, attempt: Running, task: Task[..., Any, Any], ctx: Any, arguments: dict[str, Any]) -> Any:
-        """The call inside its middlewares and its timeout. `_blocking` keeps the timeout of what it calls."""
+        """The call inside its middlewares and its timeout. `Threads.call` keeps the timeout of what it calls."""
         given = (ctx,) if task.takes_context else ()
         function = partial(task.function, *given, **arguments)
         innermost = self._call_blocking if attempt.blocking else self._call_async
@@ -118,10 +130,12 @@ class Caller:
         for middleware in reversed(self._app.middlewares):
             around = partial(middleware, ctx, around)
         timeout = attempt.job.timeout_seconds
-        if timeout is None or attempt.blocking:
+        if timeout is None or attempt.blocking or self._stopping is None:
             return await around()
         # A handler that swallows the CancelledError of its timeout is cancelled again, and at last abandoned.
-        swallowed = asyncio.get_running_loop().call_later(timeout + SWALLOW_SECONDS, self._overran, attempt)
+        swallowed = asyncio.get_running_loop().call_later(
+            timeout + SWALLOW_SECONDS, self._stopping.stop, attempt, "timeout"
+        )
         try:
             async with asyncio.timeout(timeout) as limit:
                 value = await around()
@@ -140,7 +154,7 @@ class Caller:
 
     async def _call_blocking(self, attempt: Running, function: Function) -> Any:
         context = contextvars.copy_context()  # with what the middlewares have set
-        return await self._blocking(attempt, partial(context.run, function))
+        return await self._threads.call(attempt, partial(context.run, function))
 
     async def _commit(self, attempt: Running, transaction: AttemptTransaction, result: Succeeded) -> AttemptEnd | None:
         """Write the success into the handler's own transaction and commit both, or neither."""
@@ -148,7 +162,7 @@ class Caller:
         transition = decide(job, result, 0.0)
         try:
             await transaction.check()
-            answers = await transaction.run(jobs.apply([Settlement(job, transition)], self._app.keep))
+            answers = await transaction.run(transitions.apply([Settlement(job, transition)], self._app.keep))
             if answers[job.id] == "lost":
                 lost = f"job {job.id} is no longer held by this attempt; its transaction was rolled back"
                 raise LeaseLost(lost, job.id, job.token)

@@ -1,27 +1,26 @@
-"""Claimer: carries out the plan of core/claiming.py, one action a round, and hands what it claims to the pool."""
+"""Claimer: one round carries out one action of the plan in core/claiming.py; claimed jobs go to the executor."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
-from rowlock.core.claiming import Action, Claim, ClaimSourced, Fill, Look, Plan, Promote, SetIdle, Sleep
-from rowlock.core.config import WorkerSettings
+from rowlock.core.claim_actions import Action, Claim, ClaimSourced, Fill, Look, Promote, SetIdle, Sleep
 from rowlock.core.errors import StorageFull, StoreUnavailable
+from rowlock.core.heads import ClaimResult, Head
 from rowlock.core.job import Claimed
 from rowlock.core.lanes import Lane
-from rowlock.core.seen_sources import Head, Taken
-from rowlock.store import aside, claim, sourced_claim, workers
+from rowlock.signals.watchers import Watcher
+from rowlock.store import aside, claim, sourced_claim
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Operation
 from rowlock.store.ids import new_token
 from rowlock.worker.heartbeat import boottime
+from rowlock.worker.planner import Planner
 from rowlock.worker.registration import Registration
 
 log = logging.getLogger("rowlock.worker")
@@ -31,8 +30,8 @@ PROMOTE_BATCH = 1000
 FULL_DISK_SECONDS = 2.0  # between tries while the disk is full
 
 
-class Slots(Protocol):
-    """What the claimer asks of the pool."""
+class Room(Protocol):
+    """The room for jobs that a claimer fills: `Slots` of a worker, `Publisher` of a bridge."""
 
     id: str
 
@@ -42,140 +41,53 @@ class Slots(Protocol):
     def waiting(self) -> int: ...
     @property
     def unsettled(self) -> int: ...
-    def take(self, claimed: list[Claimed], sent: float) -> None: ...
 
 
-class Claims(Protocol):
-    """The operations that claim for one worker."""
+class Starter(Protocol):
+    """What claimed jobs go to: `Executor` of a worker, `Publisher` of a bridge."""
 
-    def plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]: ...
-    def sourced(
-        self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
-    ) -> Operation[Taken]: ...
-
-
-class OwnClaims:
-    """Claims under the worker's own name, for its own slots."""
-
-    def __init__(self, worker: str, lease: float) -> None:
-        self._worker, self._lease = worker, lease
-
-    def plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]:
-        """Jobs without a source."""
-        return claim.claim(self._worker, token, lanes, n, self._lease)
-
-    def sourced(
-        self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
-    ) -> Operation[Taken]:
-        """Jobs of these sources, and in turn of the lanes without one."""
-        return sourced_claim.claim_sourced(self._worker, token, heads, order, plain, n, self._lease)
+    def start(self, claimed: list[Claimed], sent: float, /) -> None: ...
 
 
 class Claimer:
-    """Keeps the slots of one worker filled."""
+    """Keeps the slots of one worker filled. A bridge has its own two claim operations (bridge/claimer.py)."""
 
     def __init__(
         self,
         store: Store,
-        settings: WorkerSettings,
-        slots: Slots,
+        slots: Room,
+        executor: Starter,
+        planner: Planner,
         registration: Registration,
-        *,
-        prompt: list[str],
-        slow: list[str],
-        can_be_woken: bool,
-        idle_round: Callable[[], None],
-        claims: Claims | None = None,
+        watcher: Watcher,
+        lease: float,
     ) -> None:
-        self._store, self._settings, self._slots = store, settings, slots
-        self._claims = claims or OwnClaims(slots.id, settings.lease_seconds)
-        self._registration = registration
-        self._idle_round = idle_round
-        self.plan = Plan(
-            settings.queues,
-            prompt,
-            slow,
-            batch=settings.claim_batch_size,
-            poll_seconds=settings.poll_interval_seconds,
-            can_be_woken=can_be_woken,
-            parallel=store.writers > 1,
-            jitter=random.random,
-        )
-        self._wake = asyncio.Event()
-        self._pauses, self._closed = 0, False
+        self._store, self._slots, self._executor, self._planner = store, slots, executor, planner
+        self.plan, self._registration, self._watcher, self._lease = planner.plan, registration, watcher, lease
         self._lost_claims: list[str] = []
-        self._freed: Counter[str] = Counter()
 
-    # --- what the pool tells
+    def _claim_plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]:
+        """Jobs without a source."""
+        return claim.claim(self._slots.id, token, lanes, n, self._lease)
 
-    def woken(self) -> None:
-        """Something may have become due or claimable."""
-        self.plan.woken(time.monotonic())
-        self._wake.set()
-
-    def returned(self, seconds: float, waiting: int) -> None:
-        """An attempt has returned after `seconds`; `waiting` jobs are claimed and have no slot."""
-        if self.plan.returned(seconds, waiting) or self.plan.sources.waiting:
-            self._wake.set()
-
-    def settled(self) -> None:
-        """Outcomes were written."""
-        if self.plan.settled():
-            self._wake.set()
-
-    def freed(self, source: str) -> None:
-        """An attempt of this source has ended, and its outcome is written."""
-        self._freed[source] += 1  # the plan is told in the next round, once for all attempts that have ended by then
-        self._wake.set()
-
-    def forgotten(self) -> None:
-        """This worker's row is new and does not say that the worker wants to be woken: announce it again."""
-        self.plan.idle = False
-        self._wake.set()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Claim nothing meanwhile: an attempt runs alone."""
-        self._pauses += 1
-        try:
-            yield
-        finally:
-            self._pauses -= 1
-            self._wake.set()
-
-    def close(self) -> None:
-        """Claim no more; a round that is under way ends."""
-        self._closed = True
-        self._wake.set()
-
-    # --- what the pool asks
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing was left to claim."""
-        return self.plan.idle
-
-    @property
-    def held_up(self) -> bool:
-        """Whether there are jobs with a source, and none of them may start."""
-        return self.plan.sources.all_closed
+    def _claim_in_turn(
+        self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
+    ) -> Operation[ClaimResult]:
+        """Jobs of these sources, and in turn of the lanes without one."""
+        return sourced_claim.claim_sourced(self._slots.id, token, heads, order, plain, n, self._lease)
 
     @property
     def has_lost_claims(self) -> bool:
-        """Whether there are claims whose reply was lost: nobody knows what they claimed."""
+        """Whether there are claims whose reply was lost: they may have claimed jobs that this worker does not know."""
         return bool(self._lost_claims)
-
-    # --- one round
 
     async def round(self) -> float:
         """One action of the plan. Returns the delay before the next round: none, because it has slept."""
-        if self._pauses or self._closed:
+        if self._planner.forbids_claims:
             await self._sleep(PAUSE_SECONDS)
             return 0.0
         slots, now = self._slots, time.monotonic()
-        while self._freed:
-            self.plan.sources.freed(*self._freed.popitem(), now)
-        action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), now)
+        action = self._planner.read(now).next(Fill(slots.free, slots.waiting, slots.unsettled), now)
         try:
             match action:
                 case Sleep():
@@ -197,14 +109,14 @@ class Claimer:
         return 0.0
 
     async def _after(self, error: Exception, action: Action) -> None:
-        """What follows a round that failed: wait while the disk is full, set aside the jobs because of which a claim
-        failed; other errors are raised again, and the loop tells them and waits."""
+        """Handle the error of a round: wait if the disk is full; set aside the jobs that made a claim fail; raise any
+        other error again, so that the loop logs it and waits."""
         if isinstance(error, StorageFull):
             self._store.outage.failed("claims", error)
             await self._sleep(FULL_DISK_SECONDS)
         elif isinstance(error, aside.OUTAGE) or not isinstance(action, (Claim, ClaimSourced)):
             raise error
-        elif await self._set_aside():
+        elif await aside.put_unclaimable(self._store, self.plan.lanes["every"].names):
             log.warning("a claim failed because of a job that cannot be claimed: %s", error)
         else:
             raise error
@@ -212,28 +124,30 @@ class Claimer:
     async def _claim(self, action: Claim) -> None:
         await self.adopt_lost_claims()
         token, sent = new_token(), boottime()
-        claiming = self._claims.plain(token, action.ranges, action.n)
+        claiming = self._claim_plain(token, action.ranges, action.n)
         with self._remembered_if_lost(token):
             claimed = await self._store.run(claiming)
         self.plan.claimed(action, claimed, time.monotonic(), time.time())
         if claimed:
-            self._slots.take(claimed, sent)
+            self._executor.start(claimed, sent)
 
     async def _claim_sourced(self, action: ClaimSourced) -> None:
         await self.adopt_lost_claims()
-        # Both parts to their end, also if one fails: a claim that nobody waits for could claim jobs after a stop.
+        # Wait for both parts, also if one fails: a claim that still runs could claim jobs after a stop.
         parts = [self._claim_part(action, heads, n) for heads, n in action.parts]
         answers = await asyncio.gather(*parts, return_exceptions=True)
-        self.plan.took(action, [one if isinstance(one, Taken) else _raised(one) for one in answers], time.monotonic())
+        self.plan.claimed_sourced(
+            action, [one if isinstance(one, ClaimResult) else _raised(one) for one in answers], time.monotonic()
+        )
 
-    async def _claim_part(self, action: ClaimSourced, heads: Sequence[Head], n: int) -> Taken:
+    async def _claim_part(self, action: ClaimSourced, heads: Sequence[Head], n: int) -> ClaimResult:
         token, sent = new_token(), boottime()
-        claiming = self._claims.sourced(token, heads, action.order, action.plain, n)
+        claiming = self._claim_in_turn(token, heads, action.order, action.plain, n)
         with self._remembered_if_lost(token):
-            taken = await self._store.run(claiming)
-        if taken.jobs:
-            self._slots.take(taken.jobs, sent)
-        return taken
+            result = await self._store.run(claiming)
+        if result.jobs:
+            self._executor.start(result.jobs, sent)
+        return result
 
     @contextmanager
     def _remembered_if_lost(self, token: str) -> Iterator[None]:
@@ -246,17 +160,13 @@ class Claimer:
             raise
 
     async def adopt_lost_claims(self) -> None:
-        """Ask for the jobs of claims whose reply was lost by their tokens: nobody runs them."""
+        """Find the jobs of claims whose reply was lost, by the token of the claim, and start them."""
         while self._lost_claims:
             sent = boottime()
             adopted = await self._store.run(claim.adopt(self._slots.id, self._lost_claims[0]))
             self._lost_claims.pop(0)
             if adopted:
-                self._slots.take(adopted, sent)
-
-    async def _set_aside(self) -> int:
-        """Set aside the jobs that no claim can take; answers how many."""
-        return await aside.put_unclaimable(self._store, self.plan.books["every"].names)
+                self._executor.start(adopted, sent)
 
     async def _promote(self) -> None:
         answers = await aside.all_or_each(
@@ -271,26 +181,14 @@ class Claimer:
         if not self.plan.can_be_woken:
             return
         try:
-            if not await self._write_idle(idle) and idle:
-                await self._registration.write(self._store)  # somebody removed our row
-                await self._write_idle(idle)
+            await self._registration.set_idle(self._store, idle)
         except BaseException:
             self.plan.idle = not idle
             raise
 
-    async def _write_idle(self, idle: bool) -> bool:
-        return await self._store.run(workers.set_idle(self._slots.id, idle, self._settings.lease_seconds))
-
     async def _sleep(self, delay: float) -> None:
-        """Sleep until told something, at most `delay`."""
-        self._idle_round()
-        if delay > 0 and not self._wake.is_set() and not self._closed:
-            try:
-                async with asyncio.timeout(delay):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-        self._wake.clear()
+        self._watcher.rested()
+        await self._planner.wait(delay)
 
 
 def _raised(error: BaseException) -> NoReturn:

@@ -13,7 +13,7 @@ from typing import Any
 from rowlock.client.client import Client
 from rowlock.client.context import Context
 from rowlock.core.error_text import CODE_LIMIT, clean, describe, kind, said, traced
-from rowlock.core.errors import InvalidArguments, Permanent, Retry, Snooze, SourceError, seconds
+from rowlock.core.errors import InvalidArguments, LeaseLost, Permanent, Retry, Snooze, SourceError, seconds
 from rowlock.core.job import Claimed
 from rowlock.core.options import FailureRule
 from rowlock.core.outcome import AttemptEnd, Failed, Released, TimedOut
@@ -21,12 +21,13 @@ from rowlock.core.policy import Backoff
 from rowlock.signals.job_fields import job_fields
 from rowlock.signals.raised import trace_of
 from rowlock.worker.faults import verdict
-from rowlock.worker.groups import Picked, pick, speaks_of
 from rowlock.worker.running import Running
 
 log = logging.getLogger("rowlock.worker")
 
 Rules = Mapping[type[BaseException], FailureRule]
+SPOKEN = (Permanent, Retry, SourceError, Snooze)  # exceptions that say what happens next, the gravest first
+MOST = 10_000  # exceptions of one group that are read
 UNKNOWN_SECONDS = 30.0  # until a job is claimable again whose task the claiming worker has not registered
 
 
@@ -56,17 +57,17 @@ def end_of(app: Client, attempt: Running, error: BaseException) -> AttemptEnd | 
     exceptions and error hooks are user code, and an attempt without an end would keep its job and its slot."""
     job = attempt.job
     try:
-        picked = pick(error, job)
-        if isinstance(picked.cause, asyncio.CancelledError):
+        cause, others = _picked(error, job)
+        if isinstance(cause, asyncio.CancelledError):
             return stopped(attempt)
-        if attempt.reason == "lost" or speaks_of(picked.cause, job):
+        if attempt.reason == "lost" or _speaks_of(cause, job):
             attempt.reason = "lost"
             return None
-        if not isinstance(picked.cause, (Snooze, NotRegistered)):
-            _call_hooks(app, attempt, picked.cause)
+        if not isinstance(cause, (Snooze, NotRegistered)):
+            _call_hooks(app, attempt, cause)
         task = app.registry.all().get(job.task)
-        end = _classify(job, task.options.rules if task else {}, error, picked)
-        return _with_trace(end, error, picked.cause) if isinstance(end, Failed) else end
+        end = _classify(job, task.options.rules if task else {}, error, cause, others)
+        return _with_trace(end, error, cause) if isinstance(end, Failed) else end
     except BaseException as broken:
         return internal(job, "what the attempt raised could not be understood", broken, error)
 
@@ -97,9 +98,10 @@ def _call_hooks(app: Client, attempt: Running, error: BaseException) -> None:
             log.error("an error hook raised:\n%s", traced(broken))
 
 
-def _classify(job: Claimed, rules: Rules, raised: BaseException, picked: Picked) -> AttemptEnd:
+def _classify(
+    job: Claimed, rules: Rules, raised: BaseException, cause: BaseException, others: tuple[BaseException, ...]
+) -> AttemptEnd:
     """How an attempt that raised has ended. May raise: reading an attribute of the exception runs user code."""
-    cause, others = picked
     match cause:
         case Snooze():
             return Released(seconds(cause.after, "Snooze"), describe(cause, others))
@@ -154,3 +156,43 @@ def _about_source(cause: BaseException) -> dict[str, Any]:
 
 def _code(code: object) -> str:
     return clean(str(code), CODE_LIMIT)
+
+
+def _picked(error: BaseException, job: Claimed) -> tuple[BaseException, tuple[BaseException, ...]]:
+    """The exception that says how the attempt ended, and what was raised beside it. Of a group (several tasks failed at
+    once) the gravest of SPOKEN counts, else the first failure."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error, ()
+    members = _members(error)
+    cause = min(members, key=lambda member: _rank(member, job), default=error)
+    others = (member for member in members if member is not cause and not isinstance(member, asyncio.CancelledError))
+    return cause, tuple(others)
+
+
+def _speaks_of(error: BaseException, job: Claimed) -> bool:
+    """Whether the error is a LeaseLost of this attempt's own lease: a handler may hold leases of other jobs."""
+    return isinstance(error, LeaseLost) and (error.job_id, error.token) == (job.id, job.token)
+
+
+def _members(group: BaseException) -> list[BaseException]:
+    """The exceptions in a group and in the groups in it, in their order."""
+    found: list[BaseException] = []
+    waiting = [group]
+    for _ in range(MOST):
+        if not waiting:
+            break
+        member = waiting.pop()
+        if isinstance(member, BaseExceptionGroup):
+            waiting.extend(reversed(member.exceptions))
+        else:
+            found.append(member)
+    return found
+
+
+def _rank(member: BaseException, job: Claimed) -> int:
+    if _speaks_of(member, job):
+        return -1
+    for rank, spoken in enumerate(SPOKEN):
+        if isinstance(member, spoken):
+            return rank
+    return len(SPOKEN) + isinstance(member, asyncio.CancelledError)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from rowlock.core.errors import StoreError
 from rowlock.core.schedule import Schedule
-from rowlock.signals.families import Samples, number
-from rowlock.store import aside, dispatchers, schedules
+from rowlock.signals.families import Sample, Samples
+from rowlock.store import aside, dispatchers, firing, schedules
 from rowlock.store.engines.engine import Store
-from rowlock.worker.alerts import Alerts, alerts_of
+from rowlock.worker.alerts import Alerts
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
 
@@ -54,43 +54,41 @@ class Dispatcher:
         self._lease = max(app.settings.worker.lease_seconds, 10 * POLL_SECONDS)
         self._loops: Loops
         self._store: Store
-        self._alerts: Alerts | None = None
+        self._alerts: Alerts
         self._seen_at, self._declared = 0.0, False
         self._looked_at = self._now()  # for schedules to retire; after a start, other dispatchers may be starting
         self._put_right_at = self._look_again_at = 0.0
         self._started_at: Any = None  # by the database's clock
-        self._unread: set[schedules.Unread] = set()  # left to other dispatchers
-        self._told: set[schedules.Unread] = set()
+        self._unread: set[firing.Unread] = set()  # left to other dispatchers
+        self._told: set[firing.Unread] = set()
         self._wake = asyncio.Event()
         self.fired = self.missed = 0
 
     async def start(self) -> None:
         """Declare what this app's code and config have, and begin to fire."""
         await self.open()
-        self._alerts = alerts_of(self.app, self._store, self.id)
         self._loops.start("dispatch", self.round, self._wake)
-        if self._alerts is not None:
-            self._alerts.start(self._loops)
+        self._alerts.start(self._loops)
         log.info("Dispatcher started: %s", self.id)
 
     async def open(self) -> None:
         """Declare what this app's code and config have. Nothing is fired before the first `round`."""
         self._store = await self.app.store()
-        self._loops = Loops(self._store.outage)
+        self._loops, self._alerts = Loops(self._store.outage), Alerts(self.app.settings.alerts, self._store, self.id)
         self._batch = MOST if self._store.writers > 1 else FEWEST
-        self._bell = await self._store.listen(self._heard)
+        self._wakeups = await self._store.listen(self._woken)
         await self._declare()
         self.app.meters.append(self._samples)
 
     def _samples(self) -> Samples:
         """The numbers of this dispatcher."""
         counts = (("rowlock_ticks_fired_total", self.fired), ("rowlock_schedule_missed_total", self.missed))
-        return dict(number(name, count) for name, count in counts)
+        return {name: [Sample((), count)] for name, count in counts}
 
     async def _declare(self) -> None:
         places = {"code": self.app.schedules.in_code(), "config": self.app.schedules.in_config(_refused)}
         every = [schedule.id for found in places.values() for schedule in found]
-        registered = await self._store.run(dispatchers.register(self.id, every, self._lease, self._bell.address))
+        registered = await self._store.run(dispatchers.register(self.id, every, self._lease, self._wakeups.address))
         # Once for all: code that comes back after a day must not look newer than what was written since.
         self._started_at = self._started_at or registered
         for origin, found in places.items():
@@ -98,7 +96,7 @@ class Dispatcher:
                 self._tell(origin, found, await self._store.run(schedules.declare(found, origin, self._started_at)))
         self._seen_at, self._declared = self._now(), True
 
-    def _heard(self, what: str) -> None:
+    def _woken(self, what: str) -> None:
         if what == "schedules":
             self._unread.clear()  # an operator may have mended one
             self._wake.set()
@@ -119,7 +117,7 @@ class Dispatcher:
         await self._put_right()
         if self._unread and self._now() >= self._look_again_at:
             self._unread.clear()  # what kept it from being fired may have passed
-        wait = await self._store.run(schedules.next_due(tuple(self._unread)))
+        wait = await self._store.run(firing.next_due(tuple(self._unread)))
         if wait is None:
             return POLL_SECONDS
         return await self._fire() if wait <= 0 else min(POLL_SECONDS, wait)
@@ -128,7 +126,7 @@ class Dispatcher:
         """One batch of what is due; returns the delay before the next."""
         began = time.monotonic()
         try:
-            fired = await self._store.run(schedules.fire(self._batch, tuple(self._unread)))
+            fired = await self._store.run(firing.fire(self._batch, tuple(self._unread)))
         except aside.OUTAGE:
             raise
         except BAD_ROW as error:
@@ -140,37 +138,35 @@ class Dispatcher:
         self._leave(fired.unread)
         if not fired.schedules:
             return random.uniform(0.05, 0.15)  # another dispatcher has locked the schedules that are due
-        full = fired.schedules == self._batch or fired.jobs >= schedules.MOST_JOBS
+        full = fired.schedules == self._batch or fired.jobs >= firing.MOST_JOBS
         if full and self._store.writers == 1:
             self._batch = min(max(int(self._batch * BATCH_SECONDS / took), FEWEST), MOST)
             return REST * took
         return 0.0
 
-    async def _fire_each(self) -> schedules.Fired:
+    async def _fire_each(self) -> firing.Fired:
         """One row makes firing fail for the whole batch: fire each schedule that is due alone, and leave that one."""
-        every = await self._store.run(schedules.due(self._batch, tuple(self._unread)))
-        fired = schedules.Fired(0, 0, 0, {})
+        every = await self._store.run(firing.due(self._batch, tuple(self._unread)))
+        fired, unread = list[firing.Fired](), dict[firing.Unread, str]()
         for one in every:
             others = {*self._unread, *every} - {one}
             try:
-                did = await self._store.run(schedules.fire(1, tuple(others)))
+                fired.append(await self._store.run(firing.fire(1, tuple(others))))
+                unread.update(fired[-1].unread)
             except aside.OUTAGE:
                 raise
             except BAD_ROW as error:
-                why = f"its tick cannot be fired: {error}"
-                fired = fired._replace(unread={**fired.unread, one: why})
+                unread[one] = why = f"its tick cannot be fired: {error}"
                 with suppress(StoreError):  # so that `schedules list` shows it
-                    await self._store.run(schedules.tell(one.id, why))
-                continue
-            fired = schedules.Fired(
-                fired.schedules + did.schedules,
-                fired.jobs + did.jobs,
-                fired.passed_over + did.passed_over,
-                {**fired.unread, **did.unread},
-            )
-        return fired
+                    await self._store.run(firing.tell(one.id, why))
+        return firing.Fired(
+            sum(one.schedules for one in fired),
+            sum(one.jobs for one in fired),
+            sum(one.passed_over for one in fired),
+            unread,
+        )
 
-    def _leave(self, unread: Mapping[schedules.Unread, str]) -> None:
+    def _leave(self, unread: Mapping[firing.Unread, str]) -> None:
         """Leave what cannot be read here to dispatchers that can: it stays due, and is not looked at in each round."""
         if unread:
             self._look_again_at = self._now() + LOOK_AGAIN_SECONDS
@@ -184,7 +180,7 @@ class Dispatcher:
         if self._now() < self._put_right_at:
             return
         self._put_right_at = self._now() + PUT_RIGHT_SECONDS
-        while names := await self._store.run(schedules.put_right(MOST)):
+        while names := await self._store.run(firing.put_right(MOST)):
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             log.warning(
                 "the database's clock was ahead and was set back; schedules go on by it as it is now: %s", shown
@@ -212,9 +208,8 @@ class Dispatcher:
             self.app.meters.remove(self._samples)
         await self._loops.finish("dispatch", timeout=5.0)
         await self._loops.stop_all()
-        if self._alerts is not None:
-            await self._alerts.stop()
-        await self._bell.close()
+        await self._alerts.stop()
+        await self._wakeups.close()
         try:
             await self._store.run(dispatchers.leave(self.id))
         except StoreError as error:

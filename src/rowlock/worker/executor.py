@@ -8,24 +8,25 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rowlock.client.client import Client
 from rowlock.client.tasks import Task
 from rowlock.core.errors import TaskNotFound
-from rowlock.core.outcome import AttemptEnd
-from rowlock.signals.job_fields import job_fields, running_job
+from rowlock.core.job import Claimed
+from rowlock.core.outcome import AttemptEnd, Lost
+from rowlock.core.running import running
+from rowlock.signals.job_fields import job_fields
 from rowlock.worker.batch_marks import BatchMarks
 from rowlock.worker.caller import Caller
-from rowlock.worker.claimer import Claimer
 from rowlock.worker.classify import NotRegistered, end_of, stopped
 from rowlock.worker.job_lines import JobLines
-from rowlock.worker.processes.children import Children, Quarantine
+from rowlock.worker.planner import Planner
+from rowlock.worker.processes.children import Children
 from rowlock.worker.processes.places import NotImportable
-from rowlock.worker.processes.spawned import NotStarted
+from rowlock.worker.processes.spawned import ChildDied, NotStarted
 from rowlock.worker.progress import ProgressBook
 from rowlock.worker.running import Running
-from rowlock.worker.settled import Settled
 from rowlock.worker.settler import Settler
 from rowlock.worker.slots import Slots
 from rowlock.worker.stopping import Stopping
@@ -49,34 +50,28 @@ class Executor:
         slots: Slots,
         resources: Mapping[str, Any],
         *,
-        claimer: Claimer,
+        planner: Planner,
         settler: Settler,
-        settled: Settled,
         stopping: Stopping,
         progress: ProgressBook,
         batches: BatchMarks,
         lines: JobLines | None = None,
-        traces: Traces | None = None,
     ) -> None:
-        self._app, self._slots, self._claimer = app, slots, claimer
-        self._settler, self._settled, self._progress, self._batches = settler, settled, progress, batches
-        self._context, self._traces = contextvars.copy_context(), traces
-        slots.start_waiting = self.start_waiting
+        self._app, self._slots, self._planner = app, slots, planner
+        self._settler, self._progress, self._batches = settler, progress, batches
+        self._context = contextvars.copy_context()
+        self._traces = cast("Traces | None", app.traces)  # Rowlock makes it, for enqueues and for attempts
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
-        self._children, self._quarantine = Children(app, slots.size, lines), Quarantine(app, lines)
-        self._caller = Caller(
-            app,
-            resources,
-            report=progress.reporter,
-            lines=lines,
-            blocking=self._threads.call,
-            overran=stopping.overran,
-        )
+        self._children, self._quarantine = Children(app, slots.size, lines), Children(app, 1, lines)
+        self._caller = Caller(app, resources, progress, self._threads, lines, stopping)
 
-    def start_waiting(self) -> None:
-        """Start as many of the claimed jobs as there are free slots."""
+    def start(self, claimed: list[Claimed] | None = None, sent: float = 0.0) -> None:
+        """Take over jobs that were just claimed, if any (`sent` is when their claim was sent), and start as many of the
+        waiting jobs as there are free slots."""
         slots, create_task = self._slots, asyncio.get_running_loop().create_task
+        if claimed:
+            slots.add(claimed, sent)
         unstarted, size = slots.unstarted, slots.size
         while not slots.closed and slots.occupied < size:
             attempt = self._suspects.next() if slots.suspects else None  # None while a suspect runs
@@ -99,13 +94,13 @@ class Executor:
     async def execute(self, attempt: Running) -> None:
         """Run one claimed job from lookup to outcome. Never raises: every error becomes an outcome."""
         attempt.begun = True
-        running_job.set(attempt.job)
+        running.set((self._app, attempt.job))
         span = None if self._traces is None else self._begin_span(self._traces, attempt)
         try:
             end = await self._run(attempt) if attempt.reason is None else stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
-        attempt.ended = True
+        attempt.ended, attempt.task = True, None  # kept until its outcome is written; its task and context are not
         if span is not None:
             span(end)
         try:
@@ -135,7 +130,7 @@ class Executor:
         return end_span
 
     def _settled_itself(self, attempt: Running) -> None:
-        self._settled.by_itself(attempt)
+        self._slots.settled_itself(attempt)
         if attempt.job.batch_id is not None and attempt.reason != "lost":
             self._batches.settled_itself(attempt.job.batch_id)
 
@@ -154,15 +149,18 @@ class Executor:
         return self._caller.call(attempt, task)
 
     async def _run_suspect(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
-        """Run a suspect in the quarantine child. A task that no child process can import runs here, with no other
-        attempt beside it."""
+        """Run a suspect in the quarantine child, also if its task has another `runs_in`: if the child dies, the suspect
+        is convicted. A task that no child process can import runs here, with no other attempt beside it."""
         try:
-            return await self._quarantine.run(attempt, task, self._progress.reporter(attempt))
+            return await self._quarantine.attempt(attempt, task, self._progress.reporter(attempt))
+        except ChildDied as death:
+            detail = f"its quarantine process {death.told}"
+            return death.asked_for(attempt.job) or Lost(convicted=True, detail=detail)
         except (NotImportable, NotStarted) as error:
             job = attempt.job
             text = "Job %s (%s) runs alone in its worker, not in quarantine: %s"
             log.warning(text, job.id, task.name, error, extra=job_fields(job))
-        with self._claimer.paused():
+        with self._planner.paused():
             while self._slots.occupied > 1:  # 1: this attempt; only one suspect runs at a time
                 await asyncio.sleep(ALONE_SECONDS)
             return await self._run_here(attempt, task)
@@ -174,8 +172,8 @@ class Executor:
         if attempt.job.losses:
             self._suspects.returned(attempt)
         if slots.unstarted or slots.suspects:
-            self.start_waiting()
-        self._claimer.returned(time.monotonic() - attempt.started, len(slots.unstarted))
+            self.start()
+        self._planner.returned(time.monotonic() - attempt.started, len(slots.unstarted))
 
     async def close(self) -> None:
         """End the child processes; idle threads end, busy ones end with the process."""

@@ -1,7 +1,7 @@
 """Whether the source or the handler caused a failure, judged by the exception.
 
-HTTP libraries are known by the shape of their errors, never by an import: a status, a response with headers, a class
-that is a timeout or a broken connection. What is wrapped (`raise MyError from error`) is looked at too.
+HTTP libraries are recognised by the shape of their errors, never by an import: a status, a response with headers, the
+name of a class for timeouts or broken connections. Causes (`raise MyError from error`) are examined, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLASSES = {
     *("ConnectTimeoutError", "ReadTimeoutError", "NewConnectionError", "ProtocolError", "HTTPClientError"),
     *("IncompleteRead", "ClientPayloadError", "ChunkedEncodingError"),  # cut off in the middle of an answer
 }
-OURS = {"UnsupportedProtocol", "LocalProtocolError"}  # below those, but what we asked for was wrong
+OURS = {"UnsupportedProtocol", "LocalProtocolError"}  # subclasses of those above, but our own request was wrong
 _STATUS = re.compile(r"HTTP_(\d{3})")
 
 
@@ -101,7 +101,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def retry_after(error: Any) -> float | None:
-    """The Retry-After header: seconds, or a moment by the source's own clock if it tells it."""
+    """The Retry-After header in seconds. If it is a date, it is compared with the Date header of the answer."""
     for holder in (getattr(error, "response", None), error):
         headers: Any = getattr(holder, "headers", None)
         if headers is None or not hasattr(headers, "get"):

@@ -15,6 +15,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from rowlock.client.client import Client
 from rowlock.core.config import WorkerSettings
@@ -22,6 +23,8 @@ from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
 from rowlock.store import Store, leases, open_store, workers
 from rowlock.store.engines.outage import Outage
 from rowlock.store.workers import StopHow
+from rowlock.worker.loop_lag import LoopLag
+from rowlock.worker.planner import Planner
 from rowlock.worker.registration import Registration, resident_bytes
 from rowlock.worker.running import Running
 from rowlock.worker.slots import Slots
@@ -29,9 +32,7 @@ from rowlock.worker.stopping import Stopping
 
 log = logging.getLogger("rowlock.worker")
 
-LAG_SECONDS = 1.0
-TICK_SECONDS = LAG_SECONDS / 4  # between two looks at the time in the worker's event loop
-WINDOW_SECONDS = 15.0  # the longest lag is remembered for one to two windows
+WARN_SECONDS = 1.0  # that the event loop has not turned
 LOCKED_ROWS = 3  # row locks that are waited for side by side; each takes one of the heart's four connections
 WATCH_SECONDS = 0.2  # between checks of leases that run out and of the event loop
 
@@ -40,6 +41,12 @@ def boottime() -> float:
     """Seconds that also pass while the machine is suspended."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
+
+
+class Stoppable(Protocol):
+    """The worker, which an operator may ask to stop: `WorkerPool`."""
+
+    def asked_to_stop(self, how: StopHow, /) -> None: ...
 
 
 class Heart:
@@ -54,66 +61,51 @@ class Heart:
         stopping: Stopping,
         registration: Registration,
         outage: Outage,
-        *,
-        registered_again: Callable[[], None],
-        asked_to_stop: Callable[[StopHow], None],
+        planner: Planner,
+        worker: Stoppable,
     ) -> None:
         self._app, self._slots, self._stopping, self._registration = app, slots, stopping, registration
         self._beat_seconds, self._lease = settings.heartbeat_seconds, settings.lease_seconds
-        self._outage, self._registered_again, self._asked_to_stop = outage, registered_again, asked_to_stop
+        self._outage, self._planner, self._worker = outage, planner, worker
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
-        self._wake: Callable[[], object] | None = None  # ends the sleep of the heartbeat thread
+        self._over = asyncio.Event()  # ends the sleep of the heartbeat thread
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._in_line = asyncio.Semaphore(LOCKED_ROWS)
         self._standing: set[str] = set()  # jobs whose row lock a statement of ours is waiting for
-        self._ticked = self._beat_at = self._window = time.monotonic()
-        self._latest = self._latest_before = 0.0  # the longest lags of the event loop in this window and the last one
+        self._beat_at = time.monotonic()
+        self.lag = LoopLag(self._loop)
         self.beats = 0
         self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
 
     def start(self) -> None:
         """Begin to beat."""
         self._own_loop = asyncio.new_event_loop()  # here, so that a worker which cannot have one does not start
-        self._tick()
+        self.lag.start()
         self._thread.start()
+
+    @property
+    def started(self) -> bool:
+        """Whether it has begun to beat."""
+        return self._thread.ident is not None
 
     @property
     def alive(self) -> bool:
         """Whether the thread that beats runs, or has not been started yet."""
-        return self._thread.ident is None or self._thread.is_alive()
+        return not self.started or self._thread.is_alive()
 
     @property
     def beat_age(self) -> float:
         """Seconds since a beat reached the database, or since the start."""
         return time.monotonic() - self._beat_at
 
-    @property
-    def blocked_for(self) -> float:
-        """Seconds for which the worker's event loop has not turned, beyond what is usual."""
-        return max(0.0, time.monotonic() - self._ticked - TICK_SECONDS)
-
-    @property
-    def loop_lag(self) -> float:
-        """The longest lag of the event loop in the last seconds, the one that is under way included."""
-        return max(self._latest, self._latest_before, self.blocked_for)
-
-    def _tick(self) -> None:
-        now = time.monotonic()
-        late, self._ticked = now - self._ticked - TICK_SECONDS, now
-        if now - self._window > WINDOW_SECONDS:
-            self._latest, self._latest_before, self._window = 0.0, self._latest, now
-        self._latest = max(self._latest, late)
-        if not self._stop.is_set():
-            self._loop.call_later(TICK_SECONDS, self._tick)
-
     async def stop(self) -> None:
         """Send no more heartbeats; leases that are still held run out."""
         self._stop.set()
-        if self._wake is not None:
-            with contextlib.suppress(RuntimeError):  # its loop has ended already
-                self._wake()
+        self.lag.stop()
+        with contextlib.suppress(RuntimeError):  # its loop has ended already
+            self._own_loop.call_soon_threadsafe(self._over.set)
         await asyncio.to_thread(self._thread.join, 10)
 
     def _tell(self, what: Callable[[list[Running]], None], attempts: list[Running]) -> None:
@@ -126,20 +118,18 @@ class Heart:
             runner.run(self._live())
 
     async def _live(self) -> None:
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
-        self._wake = lambda: loop.call_soon_threadsafe(over.set)
-        beats = loop.create_task(self._beat_until_stopped())
-        await self._watch_until_stopped(over)
+        beats = self._own_loop.create_task(self._beat_until_stopped())
+        await self._watch_until_stopped()
         beats.cancel()
         await asyncio.gather(beats, *self._waiting.values(), return_exceptions=True)
 
-    async def _watch_until_stopped(self, over: asyncio.Event) -> None:
+    async def _watch_until_stopped(self) -> None:
         """Fence and watch the worker's event loop; apart from the beats, which may hang with the network."""
         warned = False
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(WATCH_SECONDS, self._beat_seconds / 4)):
-                    await over.wait()
+                    await self._over.wait()
             self._fence()
             warned = self._watch_loop(warned)
 
@@ -201,11 +191,11 @@ class Heart:
                     self._row_is_locked(store, attempt, sent)
         seen = await store.run(workers.seen(self._slots.id, self._slots.occupied, self._lease, resident_bytes()))
         if seen.stop is not None:
-            self._loop.call_soon_threadsafe(self._asked_to_stop, seen.stop)
+            self._loop.call_soon_threadsafe(self._worker.asked_to_stop, seen.stop)
         if not seen.there:
             # The row was removed: this worker was out of touch for so long that it was believed dead.
             await self._registration.write(store)
-            self._loop.call_soon_threadsafe(self._registered_again)
+            self._loop.call_soon_threadsafe(self._planner.forgotten)
         self._beat_at = time.monotonic()
         self.beats += 1
 
@@ -252,11 +242,11 @@ class Heart:
 
     def _watch_loop(self, warned: bool) -> bool:
         """Warn once, with the names of the running tasks, when a handler blocks the event loop."""
-        lag = time.monotonic() - self._ticked
-        if lag > LAG_SECONDS and not warned:
+        still = self.lag.still_for
+        if still > WARN_SECONDS and not warned:
             tasks = ", ".join(sorted({attempt.job.task for attempt in self._held_now() if attempt.task})) or "none"
-            log.warning("the event loop has not turned for %.1f s; an async handler blocks it: %s", lag, tasks)
-        return lag > LAG_SECONDS
+            log.warning("the event loop has not turned for %.1f s; an async handler blocks it: %s", still, tasks)
+        return still > WARN_SECONDS
 
 
 def _keys(attempts: list[Running]) -> list[tuple[str, str]]:

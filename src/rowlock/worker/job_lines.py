@@ -67,7 +67,7 @@ class JobLines:
         return keep
 
     def _add(self, job_id: str, line: tuple[float, int, str, str]) -> bool:
-        """Let a line wait; answers whether it is the only one."""
+        """Let a line wait; returns whether it is the only one."""
         with self._lock:
             own = self._waiting.setdefault(job_id, _Waiting())
             own.lines.append(line)
@@ -81,7 +81,7 @@ class JobLines:
             return self._count == 1
 
     def _take(self) -> list[NewLine]:
-        """The next lines to write, those of one job together."""
+        """The next lines to write, the lines of each job together."""
         taken, now = list[NewLine](), time.monotonic()
         with self._lock:
             while self._waiting and len(taken) < AT_ONCE:

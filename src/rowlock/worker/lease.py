@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -29,8 +28,9 @@ from rowlock.core.schedule import span
 from rowlock.core.states import State
 from rowlock.store import claim, jobs, leases, reads
 from rowlock.store.ids import new_token
-from rowlock.store.stored_json import parsed
+from rowlock.store.records import parsed
 from rowlock.worker.heartbeat import boottime
+from rowlock.worker.loops import to_the_end
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.registration import worker_id
 from rowlock.worker.running import Running
@@ -73,19 +73,6 @@ async def _give_back(app: Client, worker: str, token: str, seconds: float) -> No
                 await Lease(app, job, seconds, boottime()).release()
 
 
-async def _to_the_end(work: Coroutine[Any, Any, Any]) -> None:
-    """Wait for the coroutine to end, also if the caller is cancelled meanwhile; raise the cancellation afterwards."""
-    task, cancelled = asyncio.ensure_future(work), None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled
-
-
 class Lease:
     """The lease of one job that `app.claim` claimed, until it is settled or runs out. No heartbeats are sent for it:
     call `beat` more often than every `lease_seconds`, or `run`, which does. Every method raises LeaseLost once another
@@ -107,7 +94,7 @@ class Lease:
         self._renewed = sent
 
     async def run(self) -> State:
-        """Run the job's task here, as a worker would, with heartbeats, context, timeout and settlement; answers the
+        """Run the job's task here, as a worker would, with heartbeats, context, timeout and settlement; returns the
         job's new state. Raises TaskNotFound if this program has not registered the task. That job is released, and so
         is one whose caller is cancelled; neither uses up a try."""
         if self._over:
@@ -122,14 +109,14 @@ class Lease:
         pool = await self._pool()
         running: Running | None = None
         try:
-            pool.slots.take([self._job], self._renewed)
+            pool.executor.start([self._job], self._renewed)
             running = pool.running.get(self.job_id)
             while pool.running:
                 await asyncio.sleep(RUN_LOOK_SECONDS)
         except asyncio.CancelledError:
-            await _to_the_end(pool.stop(0))
+            await to_the_end(pool.stop(0))
             raise
-        await _to_the_end(pool.stop())
+        await to_the_end(pool.stop())
         if pool.stale_refused or (running is not None and running.reason == "lost"):
             raise self._lost("is no longer held by this attempt")
         return (await self._app.job(self.job_id)).state
@@ -148,17 +135,17 @@ class Lease:
             self._over = False
             if isinstance(error, asyncio.CancelledError):
                 with suppress(RowlockError):
-                    await _to_the_end(self.release())
+                    await to_the_end(self.release())
             raise
         return pool
 
     async def complete(self, result: Any = None) -> State:
-        """The job succeeded. Answers its new state."""
+        """The job succeeded. Returns its new state."""
         what = f"the result of {self.task!r}"
         return await self._settle(Succeeded(None if result is None else to_json(result, what, MAX_RESULT_BYTES)))
 
     async def fail(self, message: str, *, code: str = "FAILED", permanent: bool = False) -> State:
-        """The attempt failed: the job is retried after its backoff while tries are left, else dead. Answers its new
+        """The attempt failed: the job is retried after its backoff while tries are left, else dead. Returns its new
         state."""
         return await self._settle(Failed(clean(str(code), CODE_LIMIT), clean(str(message)), permanent=permanent))
 

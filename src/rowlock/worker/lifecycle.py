@@ -11,10 +11,9 @@ import os
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rowlock.signals.endpoint import Answers, Endpoint
-from rowlock.signals.meters import check_installed, shown
+from rowlock.signals.meters import serve_meters
 from rowlock.worker.dispatcher import Dispatcher
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.stop_signals import Terminal, on_stop_signals, stop_signals
@@ -47,12 +46,14 @@ class Stopper:
         else:
             os._exit(1)
 
-    async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Say that the process is ready, and let `work` go on until a signal comes. Raises the error that ends it."""
+    async def run(self, work: Coroutine[Any, Any, None], *beside: asyncio.Future[None]) -> None:
+        """Say that the process is ready, and let `work` go on until a signal comes or a task beside it ends. Raises the
+        error that ends `work`."""
         self.service.ready()
         working, asked = asyncio.ensure_future(work), asyncio.ensure_future(self.asked.wait())
+        ends: set[asyncio.Future[Any]] = {working, asked, *beside}
         try:
-            await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             asked.cancel()
         if working.done():
@@ -88,39 +89,47 @@ def metrics_shown(app: Client) -> Iterator[None]:
     if settings.metrics_port is None:
         yield
         return
-    check_installed()
-    answers = Answers(lambda accept: shown(app.meters, accept), live=lambda: None, ready=lambda: None)
-    endpoint = Endpoint(settings.metrics_host, settings.metrics_port, answers)
-    endpoint.start()
+    where = settings.metrics_host, settings.metrics_port
+    endpoint = serve_meters(*where, app.meters, live=lambda: None, ready=lambda: None)
     try:
         yield
     finally:
         endpoint.close()
 
 
+class Part(Protocol):
+    """A worker, a dispatcher or a bridge."""
+
+    async def start(self) -> None: ...
+    async def join(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+P = TypeVar("P", bound=Part)
+
+
 @asynccontextmanager
-async def dispatching(app: Client) -> AsyncIterator[Dispatcher]:
-    """A dispatcher for as long as the block lasts."""
-    dispatcher = Dispatcher(app)
-    await dispatcher.start()
+async def started(part: P) -> AsyncIterator[P]:
+    """Start a worker, a dispatcher or a bridge, and stop it when the block ends."""
+    await part.start()
     try:
-        yield dispatcher
+        yield part
     finally:
-        await dispatcher.stop()
+        await part.stop()
 
 
-async def run_dispatcher(app: Client) -> None:
-    """Run a dispatcher until a signal stops it."""
+async def run_until_signal(app: Client, part: Part) -> None:
+    """Run a dispatcher or a bridge until a signal stops it."""
     with signals() as stopper, metrics_shown(app):
-        async with dispatching(app) as dispatcher:
-            await stopper.run(dispatcher.join())
+        async with started(part):
+            await stopper.run(part.join())
 
 
 async def run_everything(app: Client, **changes: Any) -> None:
     """Run a worker and a dispatcher until a signal stops them. If the dispatcher dies, the worker stops, too: a process
     that does half of its work would look healthy."""
     with signals() as stopper:
-        async with dispatching(app) as dispatcher:
+        async with started(Dispatcher(app)) as dispatcher:
             firing = asyncio.ensure_future(dispatcher.join())
             await serve(WorkerPool(app, **changes), stopper, firing)
             if firing.done():
@@ -130,22 +139,14 @@ async def run_everything(app: Client, **changes: Any) -> None:
 async def serve(pool: WorkerPool, stopper: Stopper, *beside: asyncio.Future[None]) -> None:
     """Start a worker, run it until a signal comes or the task beside it ends, and stop it."""
     await pool.start()
-    stopper.service.ready()
-    working = asyncio.ensure_future(pool.join())
-    asked = asyncio.ensure_future(stopper.asked.wait())
-    ends: set[asyncio.Future[Any]] = {working, asked, *beside}
     try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await stopper.run(pool.join(), *beside)
     finally:
-        hurried = asyncio.ensure_future(_hurry(pool, stopper))
+        hurrying = asyncio.ensure_future(_hurry(pool, stopper))
         try:
             await pool.stop()
         finally:
-            for task in (working, asked, hurried):
-                task.cancel()
-            await asyncio.gather(working, asked, hurried, return_exceptions=True)
-    if working.done() and not working.cancelled():
-        working.result()
+            hurrying.cancel()
 
 
 async def _hurry(pool: WorkerPool, stopper: Stopper) -> None:

@@ -44,13 +44,13 @@ class Lookout:
             passed = (self._seen[0] - before[0]).total_seconds()
             many = ALL if passed < self._seen[1] - before[1] - SET_BACK_SECONDS else 0
         names = await self._store.run(sources.put_right())
-        jobs = await self._store.run(clocks.put_right(many))
-        if names or any(jobs):
+        leases, retries = await self._store.run(clocks.put_right(many))
+        if names or leases or retries:
             log.warning(
                 "the database's clock was ahead and was set back; put right by it: sources %d, leases %d, retries %d",
                 len(names),
-                jobs.leases,
-                jobs.waiting,
+                leases,
+                retries,
             )
 
     async def _tell_unknown(self) -> None:

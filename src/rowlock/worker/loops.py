@@ -28,13 +28,14 @@ class Loops:
         self._loose: set[asyncio.Task[Any]] = set()
         self._finishing: set[str] = set()
 
-    def start(self, name: str, round_: Round, wake: asyncio.Event | None = None) -> None:
-        """Repeat `round_` until stopped. Setting `wake` ends the delay between two rounds."""
+    def start(self, name: str, round_: Round, wake: asyncio.Event | None = None, *, vital: bool = True) -> None:
+        """Repeat `round_` until stopped. Setting `wake` ends the delay between two rounds. A loop that is not vital
+        never ends the process, which has jobs to run."""
         wake = self._wakes[name] = wake or asyncio.Event()
-        work = self._repeat(name, round_, wake)
+        work = self._repeat(name, round_, wake, vital)
         self._tasks[name] = asyncio.get_running_loop().create_task(work, name=f"rowlock-{name}")
 
-    async def _repeat(self, name: str, round_: Round, wake: asyncio.Event) -> None:
+    async def _repeat(self, name: str, round_: Round, wake: asyncio.Event, vital: bool) -> None:
         failures = 0
         while name not in self._finishing:
             try:
@@ -47,9 +48,9 @@ class Loops:
             except Exception:
                 failures += 1
                 log.exception("%s: unexpected error", name)
-                if failures >= GIVE_UP_AFTER:
+                if vital and failures >= GIVE_UP_AFTER:
                     raise
-                delay = min(5.0, 0.1 * 2**failures)
+                delay = min(5.0, 0.1 * 2 ** min(failures, 6))
             if delay > 0 and name not in self._finishing:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(delay):
@@ -104,3 +105,16 @@ class Loops:
             for task in ended:
                 if not task.cancelled():
                     task.result()
+
+
+async def to_the_end(work: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> None:
+    """Wait for it to end, also if the caller is cancelled meanwhile; raise the cancellation afterwards."""
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled

@@ -1,21 +1,17 @@
-"""Progress reports: the latest of each job, written together at most four times a second, under the fence."""
+"""Progress reports: the latest of each job, collected from handlers in any thread. progress_writer.py writes them."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Sequence
 
 from rowlock.client.context import Report
 from rowlock.core.error_text import clean
-from rowlock.core.errors import StorageFull, StoreUnavailable
+from rowlock.core.policy import Transition
 from rowlock.store import leases
 from rowlock.store.engines.engine import Store
 from rowlock.worker.running import Running
-from rowlock.worker.stopping import Stopping
 
-log = logging.getLogger("rowlock.worker")
-
-PERIOD = 0.25
 TEXT_LIMIT = 500
 Latest = tuple[Running, int | None, str | None, str | None]  # percent, phase, message
 
@@ -50,36 +46,15 @@ class ProgressBook:
         batch, self._latest = list(self._latest.values()), {}
         return batch
 
-    async def flush(self, ids: list[str]) -> None:
-        """Write the last reports of these jobs, before they are settled."""
-        batch = [self._latest.pop(job_id) for job_id in ids if job_id in self._latest] if self._latest else []
-        if batch:
-            await self.write(batch)
+    async def flush(self, ended: Sequence[tuple[Running, Transition]]) -> None:
+        """Write the last reports of these attempts, before their outcomes are written."""
+        if self._latest:
+            ids = [running.job.id for running, _ in ended]
+            if batch := [self._latest.pop(job_id) for job_id in ids if job_id in self._latest]:
+                await self.write(batch)
 
     async def write(self, batch: list[Latest]) -> list[Running]:
-        """Write these reports under the fence. Answers the attempts that have lost their leases."""
+        """Write these reports under the fence. Returns the attempts that have lost their leases."""
         rows = [(attempt.job.id, attempt.token, percent, phase, text) for attempt, percent, phase, text in batch]
         held = await self.store.run(leases.progress(rows))
         return [latest[0] for latest in batch if latest[0].job.id not in held]
-
-
-class ProgressWriter:
-    """Writes a book's reports, and stops the attempts that turn out to have lost their leases."""
-
-    def __init__(self, book: ProgressBook, stopping: Stopping) -> None:
-        self._book, self._stopping = book, stopping
-
-    async def round(self) -> float:
-        """Wait for reports and write them. Returns the delay before the next."""
-        await self._book.reported.wait()
-        self._book.reported.clear()
-        batch = self._book.take()
-        if not batch:
-            return 0.0
-        try:
-            self._stopping.lost(await self._book.write(batch))
-        except (StoreUnavailable, StorageFull) as error:
-            self._book.store.outage.failed(f"progress (of {len(batch)} jobs, not written)", error)
-        except Exception as error:  # this loop goes on: the next report may be written
-            log.warning("progress of %d jobs was not written: %s", len(batch), error)
-        return PERIOD

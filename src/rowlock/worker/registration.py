@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -10,8 +11,11 @@ from collections.abc import Collection
 
 from rowlock.client.version import VERSION
 from rowlock.core.config import WorkerSettings
+from rowlock.core.errors import StoreError
 from rowlock.store import workers
 from rowlock.store.engines.engine import Store
+
+log = logging.getLogger("rowlock.worker")
 
 
 def worker_id() -> str:
@@ -33,10 +37,10 @@ class Registration:
     """The row of one worker, with the tasks that it serves."""
 
     def __init__(
-        self, settings: WorkerSettings, worker: str, wake_address: str | None, tasks: Collection[str], slots: int
+        self, settings: WorkerSettings, worker: str, tasks: Collection[str], slots: int, wake_address: str | None = None
     ) -> None:
-        self._settings, self._worker = settings, worker
-        self._wake_address, self._tasks, self._slots = wake_address, sorted(tasks), slots
+        self._settings, self._worker, self._tasks, self._slots = settings, worker, sorted(tasks), slots
+        self.wake_address = wake_address  # of the wake-ups that the worker listens to
 
     async def write(self, store: Store) -> None:
         """Write the row: at the start, and again when another worker has removed it."""
@@ -50,11 +54,21 @@ class Registration:
                 settings.queues,
                 self._tasks,
                 self._slots,
-                self._wake_address,
+                self.wake_address,
                 settings.lease_seconds,
             )
         )
 
-    async def remove(self, store: Store) -> None:
-        """Remove the row: the worker has stopped."""
-        await store.run(workers.remove(self._worker))
+    async def set_idle(self, store: Store, idle: bool) -> None:
+        """Say in the row whether this worker waits to be woken. If another worker has removed the row, write it."""
+        change = workers.set_idle(self._worker, idle, self._settings.lease_seconds)
+        if not await store.run(change) and idle:
+            await self.write(store)
+            await store.run(change)
+
+    async def sign_off(self, store: Store) -> None:
+        """Remove the row: the worker has stopped. Without a database it stays until another worker removes it."""
+        try:
+            await store.run(workers.remove(self._worker))
+        except StoreError as error:
+            log.warning("could not sign off: %s", error)

@@ -48,7 +48,7 @@ class ResultTidy:
         return ROUND_SECONDS if len(published) < FOLDERS else 1.0
 
     async def _remove_abandoned(self) -> None:
-        """Remove what attempts that are over have written in private: those whose lease does not hold any more."""
+        """Remove the private files of attempts whose lease does not hold any more."""
         for folder in await asyncio.to_thread(self._results.partial_older_than, self._abandoned):
             held: dict[str, bool] = {}
             if valid_id(folder.job_id) and valid_id(folder.token):

@@ -31,15 +31,15 @@ class Running:
         self.job = job
         self.token = job.token
         self.renewed = claimed  # when its lease was last renewed
-        self.fenced = False
+        self.fenced = False  # the heartbeat could not renew its lease, and has had it stopped
         self.task: asyncio.Task[Any] | None = None
         self.ctx: Context | None = None
         self.blocking = False  # a thread runs it: it can be asked to stop, but not cancelled
-        self.begun = False  # an asyncio task cancelled before its first step would never run: no outcome
+        self.begun = False  # `task` has run its first step; cancelled before that, it would end without an outcome
         self.reason: str | None = None
         self.abandoned = False  # its outcome was written without it; what it returns later is ignored
-        self.ended = False
-        self.started = 0.0
+        self.ended = False  # it has returned, or was stopped before it started; its outcome may not be written yet
+        self.started = 0.0  # a moment of `time.monotonic`: when it began to run, or a suspect to wait
 
     def end(self, reason: str) -> AttemptEnd:
         """The outcome of an attempt that was stopped for this reason; not for `lost`, which writes no outcome."""

@@ -49,10 +49,6 @@ class Stopping:
             )
             self.stop(attempt, "fenced")
 
-    def overran(self, attempt: Running) -> None:
-        """This attempt runs on after its timeout."""
-        self.stop(attempt, "timeout")
-
     def all_now(self) -> None:
         """The grace of a shutdown is over: stop all attempts that have begun."""
         for attempt in list(self._slots.held.values()):
@@ -79,7 +75,7 @@ class Stopping:
 
     def stop(self, attempt: Running, reason: str) -> None:
         """Ask the attempt to stop, ask again after two seconds, and after five write its outcome without it."""
-        if attempt.task is None:  # it has not been started
+        if attempt.task is None:  # it has not been started; a suspect has a start time already while it waits
             attempt.ended, attempt.started = True, attempt.started or time.monotonic()
             if reason != "lost":
                 self._settler.settle(attempt, attempt.end(reason))

@@ -18,7 +18,7 @@ from rowlock.worker.running import Running
 from rowlock.worker.settler import Settler
 from rowlock.worker.slots import Slots
 
-MOST = 100  # waiting suspects: the jobs that a dead worker had prefetched take milliseconds each
+MOST = 100  # waiting suspects; more are released. A dead worker may have prefetched hundreds of short jobs
 LONGEST_SECONDS = 10.0  # that a suspect waits
 DELAYS = (0.5, 300.0)  # of a release, in seconds: at least and at most
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
+from rowlock.core.job import Settlement
 from rowlock.core.policy import DAY
-from rowlock.store import aside, batches, claim, jobs, leases, retention, tallies, workers
+from rowlock.signals.watchers import Watcher
+from rowlock.store import aside, batches, cancels, claim, jobs, leases, partitions, retention, tallies, workers
 from rowlock.store.engines.engine import Store
 from rowlock.worker.heartbeat import boottime
+from rowlock.worker.loops import Loops
+from rowlock.worker.planner import Planner
 
 log = logging.getLogger("rowlock.worker")
 
@@ -42,14 +45,23 @@ class Sweeper:
         settings: WorkerSettings,
         keep: jobs.Keep,
         heart: InTouch,
-        on_reclaimed: Callable[[list[leases.Reclaimed]], None],
+        planner: Planner,
+        watcher: Watcher,
     ) -> None:
         self._store, self._settings, self._keep = store, settings, keep
-        self._heart, self._on_reclaimed = heart, on_reclaimed
+        self._heart, self._planner, self._watcher = heart, planner, watcher
+        self.reclaimed = 0  # leases of other workers that this one ended
         self._in_touch_since = boottime()
         self._drift = time.time() - boottime()
         self._has_tidied = False
         self._sampled = 0  # the minute in which this process tried last to sample the queues
+
+    def start(self, loops: Loops) -> None:
+        """Begin, each job in a loop of its own."""
+        loops.start("sweep", self.round)
+        loops.start("tidy", self.tidy)
+        loops.start("sum up", self.count)
+        loops.start("forget", self.forget_workers)
 
     async def round(self) -> float:
         """One sweep. Returns the delay before the next."""
@@ -76,7 +88,7 @@ class Sweeper:
         since = max(self._in_touch_since, self._heart.in_touch_since)
         return boottime() - since >= self._settings.lease_seconds
 
-    async def _reclaim(self) -> list[leases.Reclaimed]:
+    async def _reclaim(self) -> list[Settlement]:
         guard = self._settings.lease_seconds
         draws = [random.random() for _ in range(BATCH)]
         answers = await aside.all_or_each(
@@ -88,16 +100,18 @@ class Sweeper:
         )
         reclaimed = [lost for answer in answers for lost in answer]
         if reclaimed:
-            self._on_reclaimed(reclaimed)
+            self.reclaimed += len(reclaimed)
+            self._watcher.reclaimed(reclaimed)
+            self._planner.woken()
         return reclaimed
 
     async def _expire(self) -> int:
         answers = await aside.all_or_each(
             self._store,
             "expire",
-            jobs.expire(BATCH, self._keep),
-            jobs.overdue_ids(BATCH),
-            lambda job_id: jobs.expire(1, self._keep, job_id),
+            cancels.expire(BATCH, self._keep),
+            cancels.overdue_ids(BATCH),
+            lambda job_id: cancels.expire(1, self._keep, job_id),
         )
         return sum(answers)
 
@@ -115,7 +129,7 @@ class Sweeper:
         # wait for some milliseconds. Workers that start together would also make them all at the same moment.
         if self._has_tidied:
             longest = max(self._keep.succeeded, self._keep.failed)
-            await retention.ensure_partitions(self._store, int(longest / DAY) + 2)
+            await partitions.ensure_partitions(self._store, int(longest / DAY) + 2)
         self._has_tidied = True
         await retention.prune(self._store, self._keep)
         await self._store.run(tallies.forget())

@@ -1,7 +1,7 @@
 """Threads for handlers that block.
 
-They are daemon threads, unlike those of concurrent.futures: at exit Python waits for threads that are not, and a
-handler that never returns would keep a stopped worker alive.
+They are daemon threads, unlike the threads of concurrent.futures: at exit Python waits for threads that are not
+daemons, and a handler that never returns would keep a stopped worker alive.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The codec for the name of a charset: one of those that browsers know, and no other.
+"""The codec for the name of a charset: only charsets that browsers know.
 
 Python also has codecs that do not encode text, that need many seconds for a page (punycode) or that change its content
 (unicode_escape, utf-7). So a name is never looked up among all of Python's codecs.

@@ -98,7 +98,7 @@ def _fits(file: BinaryIO, codec: str) -> bool:
 
 class _Measure(NamedTuple):
     replaced: int
-    beyond_ascii: int  # characters, with those that were replaced
+    beyond_ascii: int  # characters that are not ASCII, replaced ones included
 
 
 def _measured(file: BinaryIO, codec: str) -> _Measure:

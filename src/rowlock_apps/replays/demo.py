@@ -62,7 +62,7 @@ class Demo:
         return job_id
 
     async def refuse(self, user: User, replay_id: str, status: int, code: str, what: str) -> None:
-        """Ask for what nobody may have."""
+        """Send requests that must be refused."""
         answer, body = await user.ask("POST", f"/api/replays/{replay_id}/exports/mp4")
         self.expect((answer, body.get("code")) == (status, code), f"{what}: {answer} {body}")
         self.screen.say(f"refused: {what}: {answer} {body.get('code')}")

@@ -96,7 +96,7 @@ def problem(code: str, detail: str | None = None) -> JSONResponse:
 
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """The problems that a route may answer, for its OpenAPI description: these, and those that any route may."""
+    """The problems that a route may answer, for its OpenAPI description: these, and the problems of every route."""
     found: dict[int | str, dict[str, Any]] = {}
     for code in (*codes, "FORBIDDEN", *GENERAL):
         kind = KINDS.get(code) or GENERAL[code]

@@ -1,6 +1,6 @@
 """A request of the stream `job.requests`, as the worker behind Redis reads it. No I/O but looking up paths.
 
-The worker trusts nothing in it: whoever can write to the stream could name any path.
+The worker trusts nothing in it: any program that can write to the stream could name any path.
 """
 
 from __future__ import annotations

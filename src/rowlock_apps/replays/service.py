@@ -1,6 +1,6 @@
 """What users may do with their matches and replays. Each function is one transaction.
 
-A match or replay of somebody else is answered like one that does not exist.
+A match or replay of another user is answered like one that does not exist.
 """
 
 from __future__ import annotations

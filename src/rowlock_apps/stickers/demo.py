@@ -77,7 +77,7 @@ class Demo:
             self.screen.say(f"{name}: {news[0]}")
 
     async def place_orders(self) -> None:
-        """All orders at once, also those that must be refused."""
+        """All orders at once, also orders that must be refused."""
         for user, prompts in PROMPTS.items():
             await self.fill_purse(user, len(prompts))
             for prompt in prompts:

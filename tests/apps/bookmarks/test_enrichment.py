@@ -35,13 +35,18 @@ async def test_a_failure_waits_five_minutes_and_a_second_one_is_dead(place: Make
     clock = FakeClock()
     it = await place({"a.example/": answer(status="500 Oh")}, clock=clock)
     await it.bring(bookmarks_file("http://a.example/"))
+
+    @it.app.task
+    async def just_due() -> None: ...
+
     async with it.app.worker(poll_interval_seconds=0.05):
         [job] = await jobs(it)
         await it.until(lambda: _is(job, "retryable"))
         assert (job.attempt, job.error_code) == (1, "HTTP_500")
         assert 300 <= (job.run_after - clock.now()).total_seconds() <= 360
+        await just_due.using(queue=job.queue, delay=298).enqueue()
         clock.move(299)
-        await asyncio.sleep(0.2)  # several polls: it must not start early
+        await it.until(lambda: _all_done(it, just_due.name))  # what is due has been found: it must not start early
         assert (await job.refresh()).state == "retryable"
         clock.move(62)
         await it.until(lambda: _is(job, "dead"))
@@ -51,6 +56,10 @@ async def test_a_failure_waits_five_minutes_and_a_second_one_is_dead(place: Make
 
 async def _is(job: JobHandle[str], state: str) -> bool:
     return (await job.refresh()).state == state
+
+
+async def _all_done(it: Place, task: str) -> bool:
+    return {job.state for job in await it.app.jobs(task=task)} == {"succeeded"}
 
 
 PERMANENT = {

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,6 +17,7 @@ from apps.bookmarks.files import large_lines, write_lines
 
 MEASURE = Path(__file__).with_name("measure_import.py")
 TRIES = 3
+LAG = 0.05
 
 
 def measured(database: str, file: Path) -> dict[str, float]:
@@ -27,28 +29,46 @@ def measured(database: str, file: Path) -> dict[str, float]:
     return found
 
 
-def try_it(database: str, engine: str, file: Path, number: int, clock: str, seconds: float) -> None:
+class Best(NamedTuple):
+    """The best figures of a few tries."""
+
+    made: tuple[float, float, float]  # items, jobs, and items that were done at once
+    seconds: float
+    lag: float  # of the event loop, beyond that of an idle one
+    peak_mb: float
+
+
+def best_of_tries(database: str, engine: str, file: Path, clock: str, seconds: float) -> Best:
+    """Import until the figures are as they must be, at most `TRIES` times."""
     found: list[dict[str, float]] = []
     for n in range(TRIES):
         # A second import into PostgreSQL finds the links there; only a SQLite file can be had anew for nothing.
         found.append(measured(f"{database}.{n}" if engine == "sqlite" else database, file))
-        best = {name: min(one[name] for one in found) for name in (clock, "peak_mb")}
+        quickest = min(one[clock] for one in found)
         lag = min(one["lag_p99"] - one["idle_lag_p99"] for one in found)
-        if (best[clock] <= seconds and lag <= 0.05) or engine == "postgres":
+        if (quickest <= seconds and lag <= LAG) or engine == "postgres":
             break
-    assert (found[0]["items"], found[0]["jobs"], found[0]["done_at_once"]) == (number, number * 0.91, number * 0.09)
-    assert best["peak_mb"] <= 200
-    assert lag <= 0.05, found
-    assert best[clock] <= seconds, found
+    made = (found[0]["items"], found[0]["jobs"], found[0]["done_at_once"])
+    return Best(made, quickest, lag, min(one["peak_mb"] for one in found))
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_ten_thousand_bookmarks_are_imported_quickly_and_beside_other_work(
     database: str, engine: str, tmp_path: Path
 ) -> None:
-    try_it(database, engine, write_lines(tmp_path / "large.html", large_lines(10_000)), 10_000, "cpu_seconds", 4)
+    file = write_lines(tmp_path / "large.html", large_lines(10_000))
+    best = best_of_tries(database, engine, file, "cpu_seconds", 4)
+    assert best.made == (10_000, 9_100, 900)
+    assert best.seconds <= 4, best
+    assert best.lag <= LAG, best
+    assert best.peak_mb <= 200, best
 
 
 @pytest.mark.soak
 def test_fifty_thousand_bookmarks_are_imported_in_ten_seconds(database: str, engine: str, tmp_path: Path) -> None:
-    try_it(database, engine, write_lines(tmp_path / "large.html", large_lines(50_000)), 50_000, "seconds", 10)
+    file = write_lines(tmp_path / "large.html", large_lines(50_000))
+    best = best_of_tries(database, engine, file, "seconds", 10)
+    assert best.made == (50_000, 45_500, 4_500)
+    assert best.seconds <= 10, best
+    assert best.lag <= LAG, best
+    assert best.peak_mb <= 200, best

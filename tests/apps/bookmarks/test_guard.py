@@ -75,7 +75,7 @@ def test_an_address_that_is_not_public_is_not(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["8.8.8.8", "93.184.215.14", "2606:4700::6810:84e5", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"]
 )
-def test_a_public_address_is(address: str) -> None:
+def test_a_public_address_is_recognised_as_public(address: str) -> None:
     assert is_public_address(address)
 
 

@@ -91,11 +91,24 @@ async def test_two_worker_processes_on_postgresql_run_each_job_once(postgres: st
     """S0.1, S0.4, S0.19, S0.24: two workers of the command line; nothing is fetched twice, and k holds over both."""
     hosts = [f"h{n}.example" for n in range(12)]
     paths = [f"{host}/" for host in hosts] + [f"busy.example/{n}" for n in range(12)]
-    async with small_web({path: page(path, wait=0.05) for path in paths}) as web:
+    came, both = 0, asyncio.Event()
+
+    async def wait_for_both(send: Send) -> None:
+        """Six slots each: the seventh page can only be asked for once both workers have jobs."""
+        nonlocal came
+        came += 1
+        if came > 6:
+            both.set()
+        await both.wait()
+        await page("At last")(send)
+
+    pages = {path: wait_for_both if path.endswith("/") else page(path, wait=0.05) for path in paths}
+    async with small_web(pages) as web:
         processes.env["SMALL_WEB_PORT"] = str(web.port)
         async with make_app(postgres) as app:
             for _ in range(2):
-                processes.start(*["rowlock", "worker", "--app", "loopback_app:app", "--database"], postgres)
+                command = ["rowlock", "worker", "--app", "loopback_app:app", "--pool-size", "6", "--database"]
+                processes.start(*command, postgres)
             await both_there(app, processes)
             import_id = await import_file(app, "ana", bookmarks_file(*(f"http://{path}" for path in paths)))
             await wait_over(app, import_id, processes)

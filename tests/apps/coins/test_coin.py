@@ -38,7 +38,7 @@ DENARIUS = Coin(year=79, denomination="Denarius")
         (DENARIUS, "1979 copy of a denarius", 0),
     ],
 )
-def test_match_strength(coin: Coin, title: str, strength: int) -> None:
+def test_a_title_matches_a_coin_by_the_number_of_its_marks(coin: Coin, title: str, strength: int) -> None:
     assert match_strength(coin, title) == strength
 
 

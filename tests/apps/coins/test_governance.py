@@ -52,7 +52,7 @@ def large() -> web.Response:
         (says(503), "HTTP_503"),
     ],
 )
-async def test_errors_that_pass(markets: Markets, answer: Any, code: str) -> None:
+async def test_a_rate_limit_or_a_broken_market_is_a_source_error(markets: Markets, answer: Any, code: str) -> None:
     """S4.4: a rate limit or a market in trouble is the market's fault, and passes."""
     market = Says()
     market.instead = answer
@@ -104,7 +104,9 @@ async def test_a_market_that_is_gone_passes(markets: Markets) -> None:
         (large, "BAD_ANSWER"),
     ],
 )
-async def test_errors_that_stay(markets: Markets, answer: Any, code: str) -> None:
+async def test_an_answer_that_would_be_the_same_next_time_is_permanent(
+    markets: Markets, answer: Any, code: str
+) -> None:
     """S4.3: what would be the same next time."""
     market = Says()
     market.instead = answer

@@ -98,13 +98,13 @@ async def test_a_claim_takes_at_most_claim_batch_size_executions(app: Rowlock, m
     for _ in range(12):
         await app.schedules.run("many")
     claimed: list[int] = []
-    take = Slots.take
+    take = Slots.add
 
     def counted(slots: Slots, jobs: list[Any], sent: float) -> None:
         claimed.append(len(jobs))
         take(slots, jobs, sent)
 
-    monkeypatch.setattr(Slots, "take", counted)
+    monkeypatch.setattr(Slots, "add", counted)
     pool = WorkerPool(CONFIG | {"claim_batch_size": 2}, app=app)
     await pool.start()
     try:
@@ -119,14 +119,14 @@ async def test_a_claim_takes_at_most_claim_batch_size_executions(app: Rowlock, m
 
 async def test_the_pool_starts_runs_five_at_a_time_and_stops(app: Rowlock) -> None:
     """S2.12, S2.25, S2.32: `WorkerPool(config)`, `start()`, `_poll_and_assign()`, `stop()`."""
-    inside: list[int] = [0]
+    inside, gate = [0], asyncio.Event()
 
     @handler("counting")
     class CountingHandler(BaseHandler):
         async def execute(self, params: dict[str, Any]) -> int:
             inside[0] += 1
             now = inside[0]
-            await asyncio.sleep(0.1)
+            await gate.wait()
             inside[0] -= 1
             return now
 
@@ -137,6 +137,10 @@ async def test_the_pool_starts_runs_five_at_a_time_and_stops(app: Rowlock) -> No
     await pool.start()
     try:
         assert await pool._poll_and_assign() >= 0
+        await until(lambda: inside[0] >= 5)
+        await asyncio.sleep(0.1)  # what must not happen leaves no sign to wait for: a sixth would begin at once
+        assert inside[0] == 5, "more than five at a time"
+        gate.set()
         await until(lambda: _all_done(app, 12))
     finally:
         await pool.stop()

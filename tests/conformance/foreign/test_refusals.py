@@ -89,7 +89,7 @@ def refused(connection: Any) -> str:
     return str(failure.value)
 
 
-def test_other_objects_are_refused_with_what_is_accepted(url) -> None:
+def test_an_unknown_kind_of_connection_is_refused_with_the_kinds_that_are_accepted(url) -> None:
     for given in ("postgresql://localhost/app", None, object(), engine_of(url), django):
         message = refused(given)
         assert type(given).__qualname__ in message

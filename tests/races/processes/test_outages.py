@@ -104,7 +104,7 @@ async def test_an_outage_of_three_leases_is_not_the_death_of_live_workers(
     await race.enqueue("work", 20, ms=3000, options={"max_attempts": 1})
     await race.until_noted("start", 20)
     await asyncio.to_thread(server.stop, "immediate")
-    await asyncio.sleep(3 * LEASE)
+    await asyncio.sleep(3 * LEASE)  # real: the workers are processes, and measure it by their own clocks
     assert all(worker.alive for worker in race.workers)
     await asyncio.to_thread(server.start)
     # What a sweeper would do that is quicker than the workers: every lease has run out, and none may be ended yet.

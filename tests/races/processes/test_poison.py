@@ -22,7 +22,7 @@ async def test_a_job_that_kills_its_worker_ends_dead_and_500_good_ones_lose_no_t
                 deaths += 1
                 crew[place] = race.start()
 
-    await race.until_done(60, keep_alive=restart)
+    await race.until_done(100, keep_alive=restart)
     rows = race.rows()
     bad = rows[poison]
     assert (bad.state, bad.error_code) == ("dead", "POISON"), race.story()

@@ -66,7 +66,7 @@ async def test_everything_works_through_a_pooler(postgres_race: Race, program: s
 async def heard(store: Store, direct: str) -> str:
     """What a listener hears when somebody else wakes it. Its first word is its own, when it begins to listen."""
     messages: asyncio.Queue[str] = asyncio.Queue()
-    bell = await store.listen(messages.put_nowait)
+    wakeups = await store.listen(messages.put_nowait)
     try:
         async with asyncio.timeout(30):
             assert await messages.get() == "work", "it does not listen"
@@ -75,7 +75,7 @@ async def heard(store: Store, direct: str) -> str:
             await connection.close()
             return await messages.get()
     finally:
-        await bell.close()
+        await wakeups.close()
 
 
 @both

@@ -88,7 +88,7 @@ async def test_a_full_disk_stops_writes_not_reads_and_everything_goes_on_when_th
             await until(lambda: "database outage, noticed by" in worker.log(), 10, worker.log)
             await until(lambda: len(race.noted("start")) == len(race.noted("end")), 10, worker.log)
             claimed = len(race.noted("start"))
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # several polls of a process: what must not happen leaves no sign to wait for
             assert len(race.noted("start")) == claimed, "it claims although nothing can be written"
             assert worker.alive
             full.unlink()
@@ -114,7 +114,9 @@ async def test_a_full_disk_that_lasts_longer_than_a_lease_loses_nothing(url: str
             await race.enqueue("work", 12, ms=1500, options={"max_attempts": 1})
             await race.until_noted("start", 12)
             full.touch()
-            await asyncio.sleep(5)
+            await asyncio.sleep(
+                5
+            )  # real: the workers are processes, and a lease is two seconds of the database's clock
             full.unlink()
             await race.until_done(15)
             race.judge()

@@ -165,7 +165,7 @@ async def test_a_worker_cut_off_stops_its_handlers_before_their_leases_run_out(
     await race.started()
     ids = await race.enqueue("work", 5, ms=30_000, options=ONE_TRY)
     await race.until_noted("start", 5)
-    await asyncio.sleep(2 * BEAT)
+    await asyncio.sleep(2 * BEAT)  # leases that were renewed, by the clocks of two processes
     proxy.blackhole()
     expires = "SELECT min(extract(epoch FROM lease_expires_at - clock_timestamp()))::float FROM {t}jobs_live"
     runs_out = boottime() + race.query(expires)[0][0]
@@ -190,7 +190,7 @@ async def test_a_network_that_is_away_for_three_leases_is_not_the_death_of_live_
     await race.enqueue("work", 20, ms=3000, options=ONE_TRY)
     await race.until_noted("start", 20)
     proxy.blackhole()
-    await asyncio.sleep(3 * LEASE)
+    await asyncio.sleep(3 * LEASE)  # real: the workers are processes, and measure it by their own clocks
     proxy.mend()
     await race.until_done(30)
     race.judge()
@@ -205,7 +205,7 @@ async def test_a_worker_that_was_cut_off_works_again_soon(postgres_race: Race, p
     await race.enqueue("work")
     await race.until_done(5)
     proxy.blackhole()
-    await asyncio.sleep(LEASE)
+    await asyncio.sleep(LEASE)  # real: the worker is a process, and measures it by its own clock
     proxy.mend()
     await race.enqueue("work", 3)
     await race.until_done(POLL + 10)

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { post } from "../shared/api.ts";
 import { count, plural } from "./format.ts";
-import { Dialog } from "./parts/dialogs.tsx";
+import { Dialog, useOpened } from "./parts/dialogs.tsx";
 import { State } from "./parts/bits.tsx";
 import { useShell } from "./store.ts";
 import type { Action, Count, JobRow, State as JobState } from "./types.ts";
@@ -121,7 +121,7 @@ function Summary({ preview, says }: { preview: Preview; says: string }) {
 
 /** The action that a view has open, and how to open one. */
 export function useAction(done: () => void): [(action: Action, target: Target, words?: Words) => void, preact.JSX.Element | null] {
-  const [open, setOpen] = useState<Asked | null>(null);
-  const dialog = open && <ActionDialog {...open} close={() => setOpen(null)} done={done} />;
-  return [(action, target, words) => setOpen({ action, target, ...(words && { words }) }), dialog];
+  const [opened, open] = useOpened<Asked>();
+  const dialog = opened && <ActionDialog key={opened.key} {...opened.what} close={opened.close} done={done} />;
+  return [(action, target, words) => open({ action, target, ...(words && { words }) }), dialog];
 }

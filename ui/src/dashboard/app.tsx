@@ -1,5 +1,5 @@
 // Who is here: an operator sees the dashboard, anybody else the login.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { get, post, Problem, remove, useCsrf } from "../shared/api.ts";
 import { stopLive } from "./live.ts";
 import { Login } from "./login.tsx";
@@ -41,7 +41,8 @@ export function App() {
     setSession(null);
   }
 
-  useEffect(() => {
+  // Before anything is painted: a reader who follows another address at once would lose the link and stay logged out.
+  useLayoutEffect(() => {
     void open();
     const onHash = (): void => {
       if (ONCE.test(location.hash)) void open();

@@ -22,6 +22,7 @@ export function useData<T>(path: string | null, query: Query = {}, panels: reado
   const reading = useRef<{ key: string; stop: AbortController } | null>(null);
   const timer = useRef<number | undefined>(undefined);
   const again = useRef(0); // not before this moment
+  const outdated = useRef(false); // a message has come while this was being read
   const latest = useRef({ key, hold });
   latest.current = { key, hold };
 
@@ -31,6 +32,7 @@ export function useData<T>(path: string | null, query: Query = {}, panels: reado
     reading.current?.stop.abort();
     const mine = { key: wanted, stop: new AbortController() };
     reading.current = mine;
+    outdated.current = false;
     setState((old) => ({ ...old, loading: true }));
     const started = performance.now();
     try {
@@ -44,9 +46,15 @@ export function useData<T>(path: string | null, query: Query = {}, panels: reado
       if (reading.current === mine) {
         reading.current = null;
         again.current = performance.now() + Math.max(SHORTEST, SHARE * (performance.now() - started));
+        if (outdated.current) loadSoon();
       }
     }
   }, []);
+
+  function loadSoon(): void {
+    window.clearTimeout(timer.current);
+    timer.current = window.setTimeout(() => void (latest.current.hold || load()), Math.max(0, again.current - performance.now()));
+  }
 
   useEffect(() => {
     window.clearTimeout(timer.current);
@@ -61,8 +69,9 @@ export function useData<T>(path: string | null, query: Query = {}, panels: reado
   useMessages(
     useCallback((message) => {
       if (!concerns(message, panels) || latest.current.hold) return;
-      window.clearTimeout(timer.current);
-      timer.current = window.setTimeout(() => void load(), Math.max(0, again.current - performance.now()));
+      // A read that takes longer than the time between two messages must come to its end, or nothing is ever shown.
+      if (reading.current === null) loadSoon();
+      else outdated.current = true;
     }, panels),
   );
   return { ...state, reload: () => void load() };

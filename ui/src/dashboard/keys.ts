@@ -41,8 +41,8 @@ export function useKeys(open: (what: "palette" | "help") => void): void {
         return;
       }
       if (inDialog || event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
-      const place = performance.now() < waiting.current ? PLACES[event.key] : undefined;
-      waiting.current = event.key === "g" ? performance.now() + 1500 : 0;
+      const place = event.timeStamp < waiting.current ? PLACES[event.key] : undefined; // pressed then; heard later by a busy page
+      waiting.current = event.key === "g" ? event.timeStamp + 1500 : 0;
       if (place) {
         event.preventDefault();
         event.stopImmediatePropagation();

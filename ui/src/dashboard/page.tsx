@@ -4,7 +4,7 @@ import { startLive, stopLive, useLiveState } from "./live.ts";
 import { Brand } from "./login.tsx";
 import { Help } from "./help.tsx";
 import { Palette } from "./palette.tsx";
-import { Ask } from "./parts/dialogs.tsx";
+import { Ask, useOpened } from "./parts/dialogs.tsx";
 import { Icon } from "./parts/icon.tsx";
 import { link, useRoute } from "./router.ts";
 import { type Dialog, type Shell, ShellContext } from "./store.ts";
@@ -19,13 +19,13 @@ interface Told {
 
 export function Page({ session, logOut }: { session: Session; logOut: () => void }) {
   const route = useRoute();
-  const [dialog, setDialog] = useState<Dialog | null>(null);
-  const [open, setOpen] = useState<"palette" | "help" | null>(null);
+  const [asked, ask] = useOpened<Dialog>();
+  const [opened, open] = useOpened<"palette" | "help">();
   const [told, setTold] = useState<Told | null>(null);
   const [menu, setMenu] = useState(false);
   const main = useRef<HTMLElement>(null);
   const tell = useCallback((text: string, kind: Told["kind"] = "done") => setTold({ text, kind }), []);
-  const shell = useMemo<Shell>(() => ({ session, tell, ask: setDialog, logOut }), [session]);
+  const shell = useMemo<Shell>(() => ({ session, tell, ask, logOut }), [session]);
   const View = viewOf(route.view);
 
   useEffect(() => {
@@ -41,7 +41,7 @@ export function Page({ session, logOut }: { session: Session; logOut: () => void
     document.title = `${route.name || VIEWS.find(({ view }) => view === route.view)?.title || "Rowlock"} · Rowlock`;
     window.scrollTo(0, 0);
   }, [route.view, route.name]);
-  useKeys(setOpen);
+  useKeys(open);
 
   return (
     <ShellContext.Provider value={shell}>
@@ -51,7 +51,7 @@ export function Page({ session, logOut }: { session: Session; logOut: () => void
           <Icon name="menu" /><span class="off-screen">Menu</span>
         </button>
         <a class="home" href={link("now")}><Brand /> Rowlock</a>
-        <button type="button" class="find" onClick={() => setOpen("palette")}>
+        <button type="button" class="find" onClick={() => open("palette")}>
           <Icon name="search" /><span>Find a job by id or log line, or go to…</span><kbd>Ctrl K</kbd>
         </button>
         <Live />
@@ -67,7 +67,7 @@ export function Page({ session, logOut }: { session: Session; logOut: () => void
         </ul>
         <div class="nav-end">
           {session.mayChange && <a class="button" href={link("new")}><Icon name="plus" />New job</a>}
-          <button type="button" class="plain" onClick={() => setOpen("help")}><Icon name="keys" />Shortcuts</button>
+          <button type="button" class="plain" onClick={() => open("help")}><Icon name="keys" />Shortcuts</button>
           <button type="button" class="plain" onClick={logOut}><Icon name="out" />Log out</button>
         </div>
       </nav>
@@ -82,9 +82,9 @@ export function Page({ session, logOut }: { session: Session; logOut: () => void
           </p>
         )}
       </div>
-      {dialog && <Ask question={dialog} close={() => setDialog(null)} tell={tell} />}
-      {open === "palette" && <Palette close={() => setOpen(null)} />}
-      {open === "help" && <Help close={() => setOpen(null)} />}
+      {asked && <Ask key={asked.key} question={asked.what} close={asked.close} tell={tell} />}
+      {opened?.what === "palette" && <Palette key={opened.key} close={opened.close} />}
+      {opened?.what === "help" && <Help key={opened.key} close={opened.close} />}
     </ShellContext.Provider>
   );
 }

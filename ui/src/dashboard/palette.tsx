@@ -22,19 +22,21 @@ interface Names {
 export function Palette({ close }: { close: () => void }) {
   const [text, setText] = useState("");
   const [names, setNames] = useState<Names | null>(null);
-  const [jobs, setJobs] = useState<Place[]>([]);
+  const [answer, setAnswer] = useState<{ text: string; jobs: Place[] }>({ text: "", jobs: [] });
   const [chosen, setChosen] = useState(0);
   useEffect(() => void get<Names>("api/operator/names").then(setNames, () => undefined), []);
   useEffect(() => {
     const stop = new AbortController();
-    const timer = window.setTimeout(() => void find(text, stop.signal).then(setJobs, () => setJobs([])), 150);
+    const answered = (jobs: Place[]): void => setAnswer({ text, jobs });
+    const timer = window.setTimeout(() => void find(text, stop.signal).then(answered, () => answered([])), 150);
     return () => {
       window.clearTimeout(timer);
       stop.abort();
     };
   }, [text]);
 
-  const found = [...jobs, ...matching(places(names), text)].slice(0, 12);
+  const searched = answer.text === text; // what an earlier text found is not shown: Enter would open the wrong job
+  const found = [...(searched ? answer.jobs : []), ...matching(places(names), text)].slice(0, 12);
   const at = Math.min(chosen, found.length - 1);
   function open(place: Place | undefined): void {
     if (!place) return;
@@ -63,7 +65,7 @@ export function Palette({ close }: { close: () => void }) {
           </li>
         ))}
       </ul>
-      <p class="quiet" role="status">{found.length === 0 ? "Nothing found. Finished jobs are kept for some days only." : ""}</p>
+      <p class="quiet" role="status">{searched && found.length === 0 ? "Nothing found. Finished jobs are kept for some days only." : ""}</p>
     </Dialog>
   );
 }

@@ -1,6 +1,6 @@
 // Where the reader is: the part of the address behind `#`, as "#/jobs?state=dead". It stays in the browser, so that no
 // filter and no id comes into a log of the server, and it works under any prefix.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 export interface Route {
   view: string;
@@ -42,10 +42,9 @@ export function replace(to: string): void {
 
 export function useRoute(): Route {
   const [hash, setHash] = useState(location.hash);
-  useEffect(() => {
+  useLayoutEffect(() => { // with the first drawing: no change of the address comes between the two
     const onChange = (): void => setHash(location.hash);
     window.addEventListener("hashchange", onChange);
-    onChange(); // it may have changed between the first drawing and now
     return () => window.removeEventListener("hashchange", onChange);
   }, []);
   return parseRoute(hash);

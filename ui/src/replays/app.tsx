@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import type { LiveState } from "../shared/live.ts";
 import { ReplayCard } from "./replay.tsx";
 import { logIn, logOut, type Session } from "./session.ts";
@@ -10,7 +10,7 @@ const ENDED = "You are logged out. Ask for a new login link to go on.";
 export function App() {
   const [session, setSession] = useState<Session | null | undefined>(undefined);
   const [said, setSaid] = useState(LOGIN);
-  useEffect(() => {
+  useLayoutEffect(() => { // before anything is painted: the link is out of the address by then
     logIn().then(setSession, (error: Error) => {
       setSaid(error.message);
       setSession(null);

@@ -84,15 +84,18 @@ class Reader {
     const kind = KINDS.find((one) => one.path === path)!;
     this.#mine.add(jobId);
     const made = { jobId, jobType: kind.jobType, status: "QUEUED", progress: 0 } as const;
-    this.#change(({ replays, jobs }) => ({
-      jobs: new Map(jobs).set(jobId, jobs.get(jobId) ?? listed(made)),
-      replays: (replays ?? []).map((one) =>
-        one.replayId === replay.replayId
-          ? { ...one, exports: [...one.exports.filter((old) => old.jobType !== kind.jobType), made] }
-          : one,
-      ),
-      said: `${kind.name} of ${replay.title} was asked for`,
-    }));
+    this.#change(({ replays, jobs }) => {
+      const job = jobs.get(jobId) ?? listed(made); // it is known if an event was faster than this answer
+      return {
+        jobs: new Map(jobs).set(jobId, job),
+        replays: (replays ?? []).map((one) =>
+          one.replayId === replay.replayId
+            ? { ...one, exports: [...one.exports.filter((old) => old.jobType !== kind.jobType), made] }
+            : one,
+        ),
+        said: job.done ? endOf(job, replay) : `${kind.name} of ${replay.title} was asked for`,
+      };
+    });
   }
 
   async cancel(job: Job): Promise<void> {
@@ -133,13 +136,10 @@ class Reader {
       void this.#read(); // asked for in another window
       return;
     }
-    this.#change(({ jobs, replays }) => {
+    this.#change(({ jobs, replays, said }) => {
       const job = changed(jobs.get(event.jobId), event);
-      const kind = KINDS.find((one) => one.jobType === job.jobType)?.name ?? "Export";
-      const title = replays?.find((one) => one.exports.some((made) => made.jobId === job.jobId))?.title ?? "a replay";
-      const ends = job.done && !jobs.get(job.jobId)?.done;
-      const said = ends ? { said: `${kind} of ${title}: ${job.status.toLowerCase()}` } : {};
-      return { jobs: new Map(jobs).set(job.jobId, job), ...said };
+      const now = new Map(jobs).set(job.jobId, job);
+      return { jobs: now, said: ends(replays ?? [], jobs, now).at(-1) ?? said };
     });
   }
 
@@ -173,6 +173,24 @@ class Reader {
     const jobs = new Map(replays.flatMap((one) => one.exports.map((made) => [made.jobId, listed(made)])));
     this.#mine = new Set(jobs.keys());
     for (const job of recent.items) if (jobs.has(job.jobId)) jobs.set(job.jobId, job);
-    this.#change({ replays, jobs, hasMore: pages.at(-1)?.hasMore ?? false, problem: null });
+    this.#change((before) => ({
+      replays, jobs, hasMore: pages.at(-1)?.hasMore ?? false, problem: null,
+      said: ends(replays, before.jobs, jobs).at(-1) ?? before.said, // the events of these ends change nothing any more
+    }));
   }
+}
+
+/** What to say of the jobs that have ended between two moments. */
+function ends(replays: Replay[], before: Jobs, now: Jobs): string[] {
+  return replays.flatMap((replay) =>
+    replay.exports
+      .map(({ jobId }) => now.get(jobId))
+      .filter((job) => job?.done && before.get(job.jobId)?.done === false)
+      .map((job) => endOf(job!, replay)),
+  );
+}
+
+function endOf(job: Job, replay: Replay): string {
+  const kind = KINDS.find((one) => one.jobType === job.jobType)?.name ?? "Export";
+  return `${kind} of ${replay.title}: ${job.status.toLowerCase()}`;
 }

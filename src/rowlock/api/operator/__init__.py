@@ -9,29 +9,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from rowlock.api.operator import (
-    actions,
-    batches,
-    charts,
-    failures,
-    feed,
-    job,
-    jobs,
-    now,
-    queues,
-    schedule_edit,
-    schedules,
-    settings,
-    sources,
-    tasks,
-    workers,
-)
-from rowlock.api.routers import add_routes
+from rowlock.api.operator import actions, batches, charts, job, jobs, now, queues, schedules, settings, sources, tasks
+from rowlock.api.service import add_routes
 
 # A path with a name in it comes after the paths that it would take: jobs/counts before jobs/{jobId}.
-PARTS = (
-    *(now, jobs, actions, job, queues, failures, workers, schedules, schedule_edit, sources, batches, charts, feed),
-    *(tasks, settings),
-)
+PARTS = (now, jobs, actions, job, queues, charts, schedules, sources, batches, tasks, settings)
 router = APIRouter()
 add_routes(router, (part.router for part in PARTS))

@@ -7,12 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rowlock.api.operator.common import REFUSED, Acting, operator_router, plain, refusing, total
-from rowlock.api.operator.filters import FilterShape, job_row
-from rowlock.api.operator.job import JobId
-from rowlock.api.operator.jobs import no_such_job
+from rowlock.api.operator.common import REFUSED, Acting, existing, jsonable, operator_router, total
+from rowlock.api.operator.jobs import FilterShape, job_row
 from rowlock.api.problems import Refusal
-from rowlock.api.service import Service, Serving
+from rowlock.api.service import JobId, Service, Serving
 from rowlock.api.shapes import Shape
 from rowlock.store import bulk, reads, tokens
 from rowlock.store.audit import Actor
@@ -47,8 +45,7 @@ async def preview_change(service: Serving, actor: Acting, body: PreviewShape) ->
         raise Refusal("INVALID_REQUEST", errors=[("filter", "give ids or a filter")])
     wanted, within = body.filter.read() if body.filter is not None else (JobFilter(), Ids())
     ids = None if body.ids is None else [known for job_id in body.ids if (known := valid_id(job_id)) is not None]
-    with refusing():
-        prepared = await service.look(bulk.prepare(body.action, wanted, ids, within))
+    prepared = await service.look(bulk.prepare(body.action, wanted, ids, within))
     secret = tokens.new_secret()
     await service.run(bulk.remember(tokens.hash_of(secret), body.action, prepared, actor, within))
     sample = await service.look(reads.by_ids(prepared.sample)) if prepared.sample else []
@@ -58,7 +55,7 @@ async def preview_change(service: Serving, actor: Acting, body: PreviewShape) ->
         "count": total(prepared.states.values()),
         "states": {str(state): one.count for state, one in prepared.states.items() if one.count},
         "sample": [job_row(job, service.zone) for job in sample],
-        "expiresAt": plain(prepared.at + timedelta(seconds=bulk.PREVIEW_SECONDS), service.zone),
+        "expiresAt": jsonable(prepared.at + timedelta(seconds=bulk.PREVIEW_SECONDS), service.zone),
     }
 
 
@@ -96,9 +93,7 @@ async def operator_delete(service: Serving, actor: Acting, job_id: JobId) -> dic
 
 
 async def _change_one(service: Service, actor: Actor, action: Action, job_id: str) -> dict[str, Any]:
-    job = await service.run(reads.get(job_id))
-    if job is None:
-        raise no_such_job()
+    job = existing(await service.run(reads.get(job_id)))
     verb = bulk.VERBS[action]
     if job.state not in verb.possible:
         states = " or ".join(verb.possible)

@@ -7,22 +7,13 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query
 
-from rowlock.api.operator.common import (
-    NOT_FOUND,
-    REFUSED,
-    Acting,
-    Limit,
-    Rows,
-    Text,
-    operator_router,
-    record,
-    refusing,
-    rows,
-)
+from rowlock.api.operator.common import NOT_FOUND, REFUSED, Acting, Limit, Rows, Text, operator_router, record, rows
 from rowlock.api.operator.job import job_link
 from rowlock.api.problems import Refusal
 from rowlock.api.service import Service, Serving
-from rowlock.store import audit, batches, family, look
+from rowlock.client.batch import cancel_audited
+from rowlock.store import batches, family, look
+from rowlock.store.batches import BatchRow
 from rowlock.store.family import Relative, Relatives
 from rowlock.store.ids import valid_id
 from rowlock.store.reads import LAST_ID, JobFilter
@@ -48,19 +39,14 @@ async def list_batches(
 @router.get("/batches/{batchId}", responses=NOT_FOUND)
 async def get_batch(service: Serving, batch_id: BatchId) -> dict[str, Any]:
     """One batch; its jobs are listed by `jobs?batch=`."""
-    found = await service.look(batches.get(batch_id)) if valid_id(batch_id) else None
-    if found is None:
-        raise Refusal("NOT_FOUND")
-    return record(found, service.zone)
+    return record(await _batch(service, batch_id), service.zone)
 
 
 @router.get("/batches/{batchId}/tree", responses=NOT_FOUND)
 async def batch_tree(service: Serving, batch_id: BatchId) -> dict[str, Any]:
     """A batch, what led to it and what came of it: the job that made it, how many of its jobs are in each state, the
     job of its end, and all of them as nodes with their parents while there are fewer than 200."""
-    batch = await service.look(batches.get(batch_id)) if valid_id(batch_id) else None
-    if batch is None:
-        raise Refusal("NOT_FOUND")
+    batch = await _batch(service, batch_id)
     maker, last = await _job(service, batch.parent_id), await _job(service, batch.end_job)
     counts = await service.look(look.count(JobFilter(batch=batch.id)))
     related = await service.look(family.of_batch(batch.id))
@@ -71,6 +57,13 @@ async def batch_tree(service: Serving, batch_id: BatchId) -> dict[str, Any]:
         "states": {str(state): {"count": one.count, "exact": one.exact} for state, one in counts.items()},
         "nodes": None if related is None else list(_nodes(related, maker, last)),
     }
+
+
+async def _batch(service: Service, batch_id: str) -> BatchRow:
+    found = await service.look(batches.get(batch_id)) if valid_id(batch_id) else None
+    if found is None:
+        raise Refusal("NOT_FOUND")
+    return found
 
 
 async def _job(service: Service, job_id: str | None) -> Relative | None:
@@ -94,10 +87,5 @@ def _nodes(related: Relatives, maker: Relative | None, last: Relative | None) ->
 @router.post("/batches/{batchId}/cancel", status_code=202, responses=REFUSED)
 async def cancel_batch(service: Serving, actor: Acting, batch_id: BatchId) -> dict[str, Any]:
     """Cancel what is left of a batch; running jobs are asked to stop."""
-    with refusing():
-        batch = await service.client.find_batch(batch_id)
-        async with service.client.transaction() as transaction:  # both or neither; its jobs follow, in parts
-            if await transaction.run(batches.mark_cancelled(batch.id)):
-                await transaction.run(audit.write_alone(actor, "batches.cancel", batch.id, {"name": batch.name}))
-        await batch.cancel()
-        return record((await batch.refresh()).record, service.zone)
+    cancelled = await cancel_audited(await service.client.find_batch(batch_id), actor)
+    return record(cancelled, service.zone)

@@ -1,4 +1,5 @@
-"""Numbers for drawings: what ended, how long queues were, how long jobs waited and ran, what the slots did."""
+"""Numbers for drawings: what ended, how long queues were, how long jobs waited and ran, what the slots did. And
+failures in groups: what fails, how often, since when, and against which sources."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Query
 
-from rowlock.api.operator.common import Text, operator_router, plain
+from rowlock.api.operator.common import Text, jsonable, moment_before, operator_router, record
 from rowlock.api.operator.now import minute_of
 from rowlock.api.service import Serving
 from rowlock.store import panels, tallies
 from rowlock.store.tallies import BOUNDS, BUCKETS, Sample
 
 MOST_POINTS = 300
+MOST_SOURCES = 5  # of a group of failures
 STEPS = (60, 300, 3600)  # seconds
 WHATS = ("succeeded", "dead", "cancelled", "attempt.failed", "attempt.timed_out", "attempt.lost", "attempt.released")
 
@@ -58,7 +60,7 @@ async def throughput(service: Serving, minutes: Minutes = 60, queue: Text = None
     points = []
     for at in window.moments:
         counts = {what.removeprefix("attempt."): sum(one.get(what, 0) for one in found.get(at, [])) for what in WHATS}
-        points.append({"at": plain(at, service.zone), **counts})
+        points.append({"at": jsonable(at, service.zone), **counts})
     return {"stepSeconds": window.step, "points": points}
 
 
@@ -74,16 +76,9 @@ async def depth(service: Serving, minutes: Minutes = 60, queue: Text = None) -> 
             at = window.place(sample.at)
             if at not in steps or sample.ready >= steps[at].ready:
                 steps[at] = sample
-        points = [
-            {
-                "at": plain(at, service.zone),
-                "ready": one.ready,
-                "waiting": one.waiting,
-                "running": one.running,
-                "oldestSeconds": one.oldest_seconds,
-            }
-            for at, one in sorted(steps.items())
-        ]
+        points = [record(one._replace(at=at), service.zone) for at, one in sorted(steps.items())]
+        for point in points:
+            del point["queue"]
         queues.append({"name": name, "points": points})
     return {"stepSeconds": window.step, "queues": queues}
 
@@ -100,7 +95,7 @@ async def heat(
     window = Window(minutes)
     minutes_ = await service.look(tallies.heat(what, window.since, queue, task, window.kept))
     found = window.gathered(minutes_)
-    cells = [{"at": plain(at, service.zone), "counts": _summed(found.get(at, []))} for at in window.moments]
+    cells = [{"at": jsonable(at, service.zone), "counts": _summed(found.get(at, []))} for at in window.moments]
     return {"stepSeconds": window.step, "bounds": list(BOUNDS), "cells": cells}
 
 
@@ -116,9 +111,32 @@ async def slots(service: Serving, seconds: Annotated[int, Query(ge=10, le=3600)]
     for lane in lanes:
         bars = []
         for bar in lane.bars:
-            one = plain(bar, service.zone)
+            one = jsonable(bar, service.zone)
             bars.append({"from": one.pop("began"), "to": one.pop("ended"), **one})
             del bars[-1]["worker"]
         shown.append({"worker": lane.worker, "slot": lane.slot, "bars": bars})
     begin = now - timedelta(seconds=seconds)
-    return {"from": plain(begin, service.zone), "to": plain(now, service.zone), "lanes": shown, "exact": exact}
+    return {"from": jsonable(begin, service.zone), "to": jsonable(now, service.zone), "lanes": shown, "exact": exact}
+
+
+@router.get("/failures")
+async def failures(
+    service: Serving,
+    since: Annotated[str, Query(max_length=100)] = "24h",
+    task: Text = None,
+    queue: Text = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> dict[str, Any]:
+    """Attempts that failed, timed out or were lost, grouped by task, code and message; the most frequent first."""
+    until = datetime.now(UTC)
+    found = await service.look(panels.failures(moment_before(since, "since"), until, task, queue))
+    items = []
+    for group in found.groups[:limit]:
+        sources = [{"source": name, "count": count} for name, count in group.sources.most_common(MOST_SOURCES)]
+        shown = record(group, service.zone)
+        items.append({"count": shown.pop("number"), **shown, "sources": sources})
+    return {
+        "items": items,
+        "since": jsonable(found.since, service.zone),
+        "exact": found.exact,
+    }

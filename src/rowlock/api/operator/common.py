@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import StringConstraints
 from pydantic.alias_generators import to_camel
 
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.routers import api_router
-from rowlock.api.service import Who
+from rowlock.api.service import Who, api_router, must_change
 from rowlock.api.shapes import NO_NUL, Shape
 from rowlock.core.durations import parse_duration
 from rowlock.core.errors import (
@@ -26,6 +26,7 @@ from rowlock.core.errors import (
     TaskNotFound,
     WorkerNotFound,
 )
+from rowlock.core.job import Job
 from rowlock.store.audit import Actor
 from rowlock.store.look import Counted
 
@@ -33,12 +34,19 @@ READS = ("GET", "HEAD")
 FIRST_MOMENT, LAST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
-async def _operators_only(request: Request, asker: Who) -> None:
-    """Before any of these routes: an operator, and for a change one who may change."""
+async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
+    """Around each of these routes: an operator, and for a change one who may change; what the library refuses becomes
+    a problem."""
     if not asker.is_operator:
         raise Refusal("FORBIDDEN", "this needs an operator's token: rowlock tokens create --scope operator")
-    if request.method not in READS and not asker.may_change:
-        raise Refusal("FORBIDDEN", "this token can only read")
+    if request.method not in READS:
+        must_change(asker)
+    try:
+        yield
+    except (BatchNotFound, ScheduleNotFound, JobNotFound, TaskNotFound, WorkerNotFound) as error:
+        raise Refusal("NOT_FOUND", str(error)) from None
+    except (InvalidArguments, NotAllowed) as error:
+        raise Refusal("NOT_ALLOWED" if isinstance(error, NotAllowed) else "INVALID_ARGUMENTS", str(error)) from None
 
 
 def operator_router() -> APIRouter:
@@ -61,6 +69,7 @@ Acting = Annotated[Actor, Depends(actor_of)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Name = Annotated[str, Path(min_length=1, max_length=200, pattern=NO_NUL)]
 AfterName = Annotated[str, Query(max_length=200, pattern=NO_NUL)]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)]
 Text = Annotated[str | None, Query(max_length=200, pattern=NO_NUL)]
 NOT_FOUND = documented("NOT_FOUND")
 REFUSED = documented("NOT_FOUND", "NOT_ALLOWED", "INVALID_ARGUMENTS")
@@ -72,16 +81,11 @@ class Rows(Shape):
     items: list[dict[str, Any]]
 
 
-class refusing:
-    """What the library refuses, as problems."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, (BatchNotFound, ScheduleNotFound, JobNotFound, TaskNotFound, WorkerNotFound)):
-            raise Refusal("NOT_FOUND", str(error)) from None
-        if isinstance(error, (InvalidArguments, NotAllowed)):
-            raise Refusal("NOT_ALLOWED" if isinstance(error, NotAllowed) else "INVALID_ARGUMENTS", str(error)) from None
+def existing(job: Job | None) -> Job:
+    """A job that was found, or the answer about one that is not there."""
+    if job is None:
+        raise Refusal("NOT_FOUND", "there is no such job")
+    return job
 
 
 def moment_before(text: str, field: str) -> datetime:
@@ -108,25 +112,25 @@ def rows(records: Iterable[Any], zone: ZoneInfo) -> Rows:
 
 def record(one: Any, zone: ZoneInfo) -> dict[str, Any]:
     """A record as a JSON object."""
-    found: dict[str, Any] = plain(one, zone)
+    found: dict[str, Any] = jsonable(one, zone)
     return found
 
 
-def plain(value: Any, zone: ZoneInfo) -> Any:
+def jsonable(value: Any, zone: ZoneInfo) -> Any:
     """A record as JSON: camelCase names, times in the zone of the API."""
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {to_camel(name): plain(inner, zone) for name, inner in fields.items()}
+        return {to_camel(name): jsonable(inner, zone) for name, inner in fields.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {to_camel(name): plain(inner, zone) for name, inner in zip(value._fields, value, strict=True)}
+        return {to_camel(name): jsonable(inner, zone) for name, inner in zip(value._fields, value, strict=True)}
     if isinstance(value, datetime):
         return value.astimezone(zone).isoformat()
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): plain(inner, zone) for key, inner in value.items()}
+        return {str(key): jsonable(inner, zone) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(inner, zone) for inner in value]
+        return [jsonable(inner, zone) for inner in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
-from fastapi import Path, Query
+from fastapi import Query
+from pydantic.alias_generators import to_camel
 
 from rowlock.api.asker import Asker
-from rowlock.api.operator.common import NOT_FOUND, operator_router, plain
-from rowlock.api.operator.filters import job_row
-from rowlock.api.problems import Refusal
-from rowlock.api.service import Service, Serving, Who
+from rowlock.api.operator.common import NOT_FOUND, existing, jsonable, operator_router, record
+from rowlock.api.operator.jobs import job_row
+from rowlock.api.service import JobId, Service, Serving, Who
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import FINAL, State
 from rowlock.store import batches, bulk, family, job_logs, reads, workers
@@ -32,26 +33,23 @@ MORE = (
 )
 
 router = operator_router()
-JobId = Annotated[str, Path(alias="jobId", max_length=100)]
 
 
 @router.get("/jobs/{jobId}", responses=NOT_FOUND)
 async def operator_job(service: Serving, asker: Who, job_id: JobId) -> dict[str, Any]:
     """One job: its row, attempts, timeline, arguments, result, why it is not running, what belongs to it, its log."""
-    job = await service.look(reads.get(job_id))
-    if job is None:
-        raise Refusal("NOT_FOUND", "there is no such job")
+    job = existing(await service.look(reads.get(job_id)))
     zone, attempts = service.zone, await service.look(reads.attempts(job.id))
-    details = {_camel(name): plain(getattr(job, name), zone) for name in MORE} | {"checksum": job.result_checksum}
+    details = {to_camel(name): jsonable(getattr(job, name), zone) for name in MORE} | {"checksum": job.result_checksum}
     return {
         "job": {**job_row(job, zone), "errorMessage": job.error_message, **details},
-        "args": plain(job.args, zone),
-        "result": plain(job.result, zone),
-        "attempts": [_attempt(one, service) for one in attempts],
-        "timeline": plain(list(timeline(job, attempts)), zone),
+        "args": jsonable(job.args, zone),
+        "result": jsonable(job.result, zone),
+        "attempts": [_attempt(one, zone) for one in attempts],
+        "timeline": jsonable(list(timeline(job, attempts)), zone),
         "explain": _explained(job, await service.look(explain(job.id)), service),
         "links": await _links(service, job),
-        "logs": plain(await service.look(job_logs.read(job.id)), zone),
+        "logs": jsonable(await service.look(job_logs.read(job.id)), zone),
         "can": possible(job, asker),
     }
 
@@ -61,9 +59,8 @@ async def operator_job_logs(
     service: Serving, job_id: JobId, after: Annotated[int, Query(ge=0, le=2**62)] = 0
 ) -> dict[str, Any]:
     """The newest log lines of a job after a line."""
-    if await service.look(reads.get(job_id)) is None:
-        raise Refusal("NOT_FOUND", "there is no such job")
-    return plain(await service.look(job_logs.read(job_id, after)), service.zone)  # type: ignore[no-any-return]
+    existing(await service.look(reads.get(job_id)))
+    return record(await service.look(job_logs.read(job_id, after)), service.zone)
 
 
 def possible(job: Job, asker: Asker) -> list[str]:
@@ -108,17 +105,10 @@ def _part(
     return {"kind": kind, "from": begin, "to": end, "attempt": attempt, "outcome": outcome}
 
 
-def _attempt(one: Attempt, service: Service) -> dict[str, Any]:
-    return {
-        "attempt": one.attempt,
-        "outcome": one.outcome,
-        "worker": one.worker,
-        "startedAt": plain(one.started_at, service.zone),
-        "endedAt": plain(one.finished_at, service.zone),
-        "errorCode": one.error_code,
-        "errorMessage": one.error_message,
-        "traceback": one.traceback,
-    }
+def _attempt(one: Attempt, zone: ZoneInfo) -> dict[str, Any]:
+    found = record(one, zone)
+    del found["jobId"]
+    return found | {"endedAt": found.pop("finishedAt")}
 
 
 def _explained(job: Job, why: Explanation | None, service: Service) -> dict[str, Any] | None:
@@ -130,7 +120,7 @@ def _explained(job: Job, why: Explanation | None, service: Service) -> dict[str,
         "reason": why.reason,
         "text": why.text,
         "also": list(why.also),
-        "waitsUntil": plain(why.waits_until, service.zone),
+        "waitsUntil": jsonable(why.waits_until, service.zone),
         "view": view,
         "name": names.get(view or ""),
     }
@@ -169,8 +159,3 @@ def _batch_link(batch: BatchRow | None) -> dict[str, Any] | None:
 def job_link(job: Relative) -> dict[str, Any]:
     """A job as a link; one that was deleted has neither task nor state."""
     return {"jobId": job.id, "task": job.task, "state": job.state}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))

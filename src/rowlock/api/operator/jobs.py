@@ -1,31 +1,117 @@
-"""Lists of jobs with any filter, their counts, and a job found by a piece of text."""
+"""The filter of the operator routes about jobs, lists of jobs with it, their counts, and a job found by a piece of
+text."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from fastapi import Query
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 
-from rowlock.api.operator.common import operator_router, total
-from rowlock.api.operator.filters import FilterShape, job_row
+from rowlock.api.operator.common import Word, jsonable, moment_before, operator_router, total
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.service import Service, Serving
-from rowlock.api.shapes import NO_NUL, cursor_of, read_cursor
+from rowlock.api.shapes import NO_NUL, Shape, cursor_of, read_cursor
 from rowlock.core.errors import InvalidArguments
+from rowlock.core.job import Job
 from rowlock.core.states import State
 from rowlock.store import look, panels, reads, schedules, sources, tasks
 from rowlock.store.ids import valid_id
-from rowlock.store.look import ids_that_begin
+from rowlock.store.look import Ids, ids_that_begin
 from rowlock.store.reads import JobFilter
+from rowlock.store.stats import read_queues
 
 MOST_FOUND = 10
 MOST_NAMES = 200
 WHOLE_ID = re.compile(r"\b[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\b", re.IGNORECASE)
 BEGINNING = re.compile(r"\b[0-9a-f]{4,8}(?:-[0-9a-f]{0,4}){0,4}[0-9a-f]{0,12}(?![0-9a-z])", re.IGNORECASE)
 
+SEARCHED = timedelta(days=7)  # how far back a text is searched for without an index
+SHORT = 300  # characters of an error in a list
+
+# What a line of a list shows of a job, beside its id, its worker and a short form of its error.
+SHOWN = (
+    *("task", "queue", "state", "priority", "attempt", "max_attempts", "owner", "source", "tags", "batch_id"),
+    *("schedule_id", "progress", "phase", "message", "error_code", "created_at", "run_after", "started_at"),
+    "finished_at",
+)
+
 router = operator_router()
+
+
+class FilterShape(Shape):
+    """Which jobs; what is not given fits all."""
+
+    state: Word | None = Field(default=None, description="One or more, with commas", examples=["dead,cancelled"])
+    queue: Word | None = None
+    task: Word | None = None
+    owner: Word | None = None
+    source: Word | None = None
+    tag: Word | None = None
+    batch: Word | None = Field(default=None, description="The id of a batch")
+    parent: Word | None = Field(default=None, description="The id of the job that made them")
+    schedule: Word | None = Field(default=None, description="The name of a schedule")
+    error_code: Word | None = None
+    since: Word | None = Field(default=None, description="Created since: an ISO time, or a time ago", examples=["2h"])
+    until: Word | None = Field(default=None, description="Created before")
+    attempt: int | None = Field(default=None, ge=0, le=2**31 - 1, description="At least so many attempts")
+    id: Word | None = Field(default=None, description="The first characters of the id")
+    text: Word | None = Field(default=None, description="Somewhere in the arguments")
+
+    def read(self) -> tuple[JobFilter, Ids]:
+        """The filter of the store; refuses what cannot be meant."""
+        if self.batch is not None and valid_id(self.batch) is None:
+            raise Refusal("INVALID_REQUEST", errors=[("batch", "must be the id of a batch")])
+        if self.parent is not None and valid_id(self.parent) is None:
+            raise Refusal("INVALID_REQUEST", errors=[("parent", "must be the id of a job")])
+        try:
+            within = Ids() if self.id is None else ids_that_begin(self.id)
+        except InvalidArguments as error:
+            raise Refusal("INVALID_REQUEST", errors=[("id", str(error))]) from None
+        since = None if self.since is None else moment_before(self.since, "since")
+        self._check_search(since)
+        return JobFilter(
+            states=self._states(),
+            since=since,
+            until=None if self.until is None else moment_before(self.until, "until"),
+            batch=None if self.batch is None else valid_id(self.batch),
+            parent=None if self.parent is None else valid_id(self.parent),
+            **self.model_dump(include={"queue", "task", "owner", "source", "tag", "schedule", "attempt", "text"}),
+            error_code=self.error_code,
+        ), within
+
+    def _states(self) -> tuple[State, ...]:
+        if self.state is None:
+            return ()
+        names = [name.strip().lower() for name in self.state.split(",")]  # without any name, it would fit every job
+        if wrong := [name for name in names if name not in list(State)]:
+            message = f"{wrong[0][:50]!r} is no state; there are {', '.join(State)}"
+            raise Refusal("INVALID_REQUEST", errors=[("state", message)])
+        return tuple(dict.fromkeys(State(name) for name in names))
+
+    def _check_search(self, since: datetime | None) -> None:
+        """To search a text in all jobs would read all of them."""
+        lately = since is not None and since >= datetime.now(UTC) - SEARCHED
+        narrow = self.batch or self.parent or self.schedule or self.id or lately
+        if self.text is not None and not narrow:
+            message = (
+                "arguments have no index: give since (within the last 7 days), batch, parent, schedule or id as well"
+            )
+            raise Refusal("INVALID_REQUEST", errors=[("text", message)])
+
+
+def job_row(job: Job, zone: ZoneInfo) -> dict[str, Any]:
+    """A job as a line of a list."""
+    return {
+        "jobId": job.id,
+        **{to_camel(name): jsonable(getattr(job, name), zone) for name in SHOWN},
+        "errorMessage": job.error_message and job.error_message[:SHORT],
+        "worker": job.locked_by,
+    }
 
 
 class JobsQuery(FilterShape):
@@ -75,7 +161,7 @@ async def find_job(
 @router.get("/names")
 async def known_names(service: Serving) -> dict[str, Any]:
     """Names that a filter may have, for suggestions."""
-    stats = await service.look(reads.queues())
+    stats = await service.look(read_queues())
     return {
         "queues": [queue.name for queue in stats.queues],
         "tasks": await service.look(tasks.names()),
@@ -89,8 +175,3 @@ async def known_names(service: Serving) -> dict[str, Any]:
 async def _jobs(service: Service, ids: list[str]) -> list[dict[str, Any]]:
     found = await service.look(reads.by_ids(ids)) if ids else []
     return [job_row(job, service.zone) for job in found]
-
-
-def no_such_job() -> Refusal:
-    """The answer about a job that is not there."""
-    return Refusal("NOT_FOUND", "there is no such job")

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from rowlock.api.operator.common import operator_router, plain, record
+from rowlock.api.operator.common import jsonable, operator_router, record
 from rowlock.api.service import Service, Serving
-from rowlock.store import aside, reads, schedules, sources, tallies, workers
+from rowlock.core.durations import spell
+from rowlock.store import aside, schedules, sources, tallies, workers
 from rowlock.store.explain import unknown_tasks
-from rowlock.store.reads import LiveQueues, QueueStats
 from rowlock.store.schedules import ScheduleRow
 from rowlock.store.sources import Source
+from rowlock.store.stats import ASIDE_SHOWN, LiveQueues, QueueStats, read_queues, read_stats
 from rowlock.store.workers import Worker
 
 BEHIND_SECONDS = 60.0  # a queue whose oldest ready job has waited longer is behind
@@ -35,7 +36,7 @@ class Problem(NamedTuple):
 @router.get("/stats")
 async def stats(service: Serving) -> dict[str, Any]:
     """How queues, workers and the last minutes stand, and which waiting jobs nobody can run."""
-    found = record(await service.look(reads.stats()), service.zone)
+    found = record(await service.look(read_stats()), service.zone)
     return {**found, "unknownTasks": await _unknown(service)}
 
 
@@ -43,8 +44,8 @@ async def stats(service: Serving) -> dict[str, Any]:
 async def now(service: Serving) -> dict[str, Any]:
     """How everything stands: a sentence, what is wrong, and the numbers of the last minutes."""
     at = datetime.now(UTC)
-    stats_, listed = await service.look(reads.queues()), await service.look(workers.workers())
-    left_alone = await service.look(aside.listed(reads.ASIDE_SHOWN))
+    stats_, listed = await service.look(read_queues()), await service.look(workers.workers())
+    left_alone = await service.look(aside.listed(ASIDE_SHOWN))
     unknown = await _unknown(service)
     known_sources = await service.look(sources.sources(MOST_LISTED))
     known_schedules = await service.look(schedules.schedules(MOST_LISTED))
@@ -65,9 +66,9 @@ async def now(service: Serving) -> dict[str, Any]:
     oldest = max(stats_.queues, key=lambda queue: queue.oldest_ready_seconds or 0.0, default=None)
     alive = [worker for worker in listed if worker.alive]
     return {
-        "at": plain(at, service.zone),
+        "at": jsonable(at, service.zone),
         "sentence": sentence(stats_.queues, problems),
-        "problems": plain(problems, service.zone),
+        "problems": jsonable(problems, service.zone),
         "waiting": {"count": sum(q.queued + q.retryable - q.waiting for q in stats_.queues), "exact": stats_.exact},
         "scheduled": {"count": sum(queue.waiting for queue in stats_.queues), "exact": stats_.exact},
         "running": sum(queue.running for queue in stats_.queues),
@@ -101,9 +102,9 @@ def counted(numbers: Mapping[str, int]) -> dict[str, int]:
 def series(
     minutes: Mapping[datetime, Mapping[str, int]], last: datetime, number: int, service: Service
 ) -> list[dict[str, Any]]:
-    """The last minutes, oldest first, also those in which nothing was counted."""
+    """The last minutes, oldest first, also minutes in which nothing was counted."""
     moments = [last - timedelta(minutes=ago) for ago in range(number - 1, -1, -1)]
-    return [{"at": plain(moment, service.zone), **counted(minutes.get(moment, {}))} for moment in moments]
+    return [{"at": jsonable(moment, service.zone), **counted(minutes.get(moment, {}))} for moment in moments]
 
 
 async def _totals(service: Service) -> dict[str, int]:
@@ -144,7 +145,7 @@ def _of_queues(stats_: LiveQueues, listed: Sequence[Worker]) -> Iterator[Problem
         elif queue.name not in served and queue.queued + queue.retryable:
             yield Problem("unserved", f"No worker serves queue {queue.name}.", "queues", queue.name)
         elif age > BEHIND_SECONDS:
-            yield Problem("behind", f"Queue {queue.name} is {_words(age)} behind.", "queues", queue.name)
+            yield Problem("behind", f"Queue {queue.name} is {spell(age)} behind.", "queues", queue.name)
 
 
 def _of_workers(listed: Sequence[Worker]) -> Iterator[Problem]:
@@ -170,10 +171,3 @@ def _of_schedules(listed: Sequence[ScheduleRow]) -> Iterator[Problem]:
             yield Problem(
                 "schedule", f"Schedule {schedule.id} does not fire: {schedule.problem}", "schedules", schedule.id
             )
-
-
-def _words(seconds: float) -> str:
-    for size, word in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {word}"
-    return f"{seconds:.0f} s"

@@ -1,16 +1,20 @@
-"""Queues: how long they are, how fast jobs go through, pause and resume."""
+"""Queues (how long they are, how fast jobs go through, pause and resume) and the workers that serve them (what runs in
+their slots, and how to end one)."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rowlock.api.operator.common import Acting, Name, Rows, operator_router, record, refusing
+from rowlock.api.operator.common import REFUSED, Acting, Name, Rows, jsonable, operator_router, record
 from rowlock.api.operator.now import minute_of, series
 from rowlock.api.problems import documented
-from rowlock.api.service import Serving
+from rowlock.api.service import Service, Serving
 from rowlock.core.option_checks import name as checked_name
-from rowlock.store import audit, reads, tallies, workers
+from rowlock.store import audit, panels, tallies, workers
+from rowlock.store.audit import Actor
+from rowlock.store.stats import read_queues
+from rowlock.store.workers import StopHow
 
 MINUTES = 30
 
@@ -20,7 +24,7 @@ router = operator_router()
 @router.get("/queues")
 async def queues(service: Serving) -> Rows:
     """Queues: how many jobs wait and run in each, the slots that serve it, and its last minutes."""
-    stats = await service.look(reads.queues())
+    stats = await service.look(read_queues())
     last = minute_of(datetime.now(UTC))
     ends = await service.look(tallies.by_queue(last - timedelta(minutes=MINUTES - 1)))
     spread = await service.look(tallies.spread(last - timedelta(minutes=59)))
@@ -52,8 +56,7 @@ def _percentiles(counts: list[int]) -> dict[str, Any] | None:
 @router.post("/queues/{name}/pause", status_code=204, responses=documented("INVALID_ARGUMENTS"))
 async def pause_queue(service: Serving, actor: Acting, name: Name) -> None:
     """Claim no more jobs of a queue; running ones go on."""
-    with refusing():
-        checked_name(name, "a queue's name")
+    checked_name(name, "a queue's name")
     await service.run(audit.audited(workers.pause_queue(name), actor, "queues.pause", name))
 
 
@@ -61,3 +64,40 @@ async def pause_queue(service: Serving, actor: Acting, name: Name) -> None:
 async def resume_queue(service: Serving, actor: Acting, name: Name) -> None:
     """Claim jobs of a queue again."""
     await service.run(audit.audited(workers.resume_queue(name), actor, "queues.resume", name))
+
+
+@router.get("/workers")
+async def list_workers(service: Serving) -> Rows:
+    """Workers, living ones first: their slots, what runs in each, and how long ago they were heard of."""
+    found = await service.look(workers.workers())
+    slots: dict[str, list[dict[str, object]]] = {}
+    for job in await service.look(panels.running()):
+        shown = jsonable(job, service.zone)
+        slots.setdefault(shown.pop("worker"), []).append(shown)
+    now = datetime.now(UTC)
+    items = [
+        {
+            **record(worker, service.zone),
+            "heartbeatAgeSeconds": max(0.0, (now - worker.seen_at).total_seconds()),
+            "slots": slots.get(worker.id, []),
+        }
+        for worker in found
+    ]
+    return Rows(items=items)
+
+
+@router.post("/workers/{name}/drain", status_code=202, responses=REFUSED)
+async def drain_worker(service: Serving, actor: Acting, name: Name) -> dict[str, str]:
+    """Ask a worker to take no more jobs, and to end its process after the jobs that it runs."""
+    return await _ask(service, actor, name, "drain")
+
+
+@router.post("/workers/{name}/stop", status_code=202, responses=REFUSED)
+async def stop_worker(service: Serving, actor: Acting, name: Name) -> dict[str, str]:
+    """Ask a worker to give back the jobs that it runs, which uses up no try, and to end its process now."""
+    return await _ask(service, actor, name, "stop")
+
+
+async def _ask(service: Service, actor: Actor, worker: str, how: StopHow) -> dict[str, str]:
+    await service.run(audit.audited(workers.ask_to_stop(worker, how), actor, f"workers.{how}", worker))
+    return {"id": worker, "stopRequested": how}

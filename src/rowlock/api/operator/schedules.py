@@ -1,8 +1,12 @@
-"""Schedules: their rules in words, what comes next, what became of the last ticks; run, pause, resume."""
+"""Schedules: their rules in words, what comes next, what became of the last ticks; run, pause, resume, add, change,
+remove, as `rowlock schedules` does."""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
 
 from rowlock.api.operator.common import (
     REFUSED,
@@ -11,18 +15,31 @@ from rowlock.api.operator.common import (
     Limit,
     Name,
     Rows,
+    Word,
+    jsonable,
     operator_router,
-    plain,
     record,
-    refusing,
 )
 from rowlock.api.service import Service, Serving
+from rowlock.api.shapes import Shape
+from rowlock.client.schedules import schedule_of
+from rowlock.client.stored_tasks import any_task
 from rowlock.core.cron import parse_rule
-from rowlock.core.errors import InvalidArguments
+from rowlock.core.errors import InvalidArguments, NotAllowed
 from rowlock.store import audit, panels, schedules
+from rowlock.store.audit import Actor
 from rowlock.store.schedules import ScheduleRow
 
 NEXT = 3
+RULES = ("cron", "every", "at")
+# The names that definitions of schedules have in code and config, where these differ from the body's.
+GIVEN_AS = {
+    "missed_seconds": "missed_window",
+    "jitter_seconds": "jitter",
+    "timeout_seconds": "timeout",
+    "starts_at": "start",
+    "ends_at": "end",
+}
 
 router = operator_router()
 
@@ -50,8 +67,10 @@ async def _items(service: Service, found: list[ScheduleRow]) -> list[dict[str, A
                 **item,
                 "editable": schedule.origin == "runtime",
                 "words": _words(schedule),
-                "next": plain(_coming(schedule), service.zone),
-                "ticks": [{**plain(tick, service.zone), "fired": tick.what == "fired"} for tick in ticks[schedule.id]],
+                "next": jsonable(_coming(schedule), service.zone),
+                "ticks": [
+                    {**jsonable(tick, service.zone), "fired": tick.what == "fired"} for tick in ticks[schedule.id]
+                ],
             }
         )
     return items
@@ -60,24 +79,21 @@ async def _items(service: Service, found: list[ScheduleRow]) -> list[dict[str, A
 @router.post("/schedules/{name}/run", status_code=202, responses=REFUSED)
 async def run_schedule(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Fire a schedule now, beside its ticks."""
-    with refusing():
-        return {"jobId": await service.run(audit.audited(schedules.run_now(name), actor, "schedules.run", name))}
+    return {"jobId": await service.run(audit.audited(schedules.run_now(name), actor, "schedules.run", name))}
 
 
 @router.post("/schedules/{name}/pause", responses=REFUSED)
 async def pause_schedule(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Fire no more ticks of a schedule."""
-    with refusing():
-        await service.run(audit.audited(schedules.pause(name), actor, "schedules.pause", name))
-        return await shown(service, name)
+    await service.run(audit.audited(schedules.pause(name), actor, "schedules.pause", name))
+    return await shown(service, name)
 
 
 @router.post("/schedules/{name}/resume", responses=REFUSED)
 async def resume_schedule(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Fire ticks of a schedule again."""
-    with refusing():
-        await service.run(audit.audited(schedules.resume(name), actor, "schedules.resume", name))
-        return await shown(service, name)
+    await service.run(audit.audited(schedules.resume(name), actor, "schedules.resume", name))
+    return await shown(service, name)
 
 
 def _words(schedule: ScheduleRow) -> str:
@@ -92,3 +108,107 @@ def _coming(schedule: ScheduleRow) -> list[Any]:
         return schedule.coming(None, NEXT)
     except InvalidArguments:
         return []
+
+
+# --- add, change, remove
+
+
+class ScheduleShape(Shape):
+    """What can be said about a schedule. Of one that is changed, what is not given stays."""
+
+    cron: Word | None = Field(default=None, description="Five fields, or six with seconds first")
+    every: Word | None = Field(default=None, examples=["5m"])
+    at: Word | None = Field(default=None, description="Once, at this moment")
+    zone: Word | None = None
+    args: dict[str, Any] | None = None
+    missed: Literal["latest", "skip", "all"] | None = None
+    missed_most: int | None = None
+    missed_seconds: float | None = None
+    overlap: Literal["allow", "skip"] | None = None
+    jitter_seconds: float | None = None
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    queue: Word | None = None
+    priority: int | None = None
+    owner: Word | None = None
+    source: Word | None = None
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+
+    def given(self) -> dict[str, Any]:
+        """What was said, null included, by the names that code and config use."""
+        said = self.model_dump(include=set(ScheduleShape.model_fields) & self.model_fields_set)
+        return {GIVEN_AS.get(name, name): value for name, value in said.items()}
+
+
+class EditedSchedule(ScheduleShape):
+    """A change of a schedule."""
+
+    enabled: bool | None = Field(default=None, description="False pauses it, true resumes it")
+
+
+class NewSchedule(ScheduleShape):
+    """A schedule to add."""
+
+    name: Word
+    task: Word
+
+
+@router.post("/schedules", status_code=201, responses=REFUSED)
+async def add_schedule(service: Serving, actor: Acting, body: NewSchedule) -> dict[str, Any]:
+    """Add a schedule without restarting anything."""
+    if await service.run(schedules.schedules(1, only=body.name)):
+        raise NotAllowed(f"there is a schedule named {body.name!r} already")
+    await _declare(service, actor, "schedules.add", body.name, body.task, body.given())
+    return await shown(service, body.name)
+
+
+@router.post("/schedules/{name}/edit", responses=REFUSED)
+async def edit_schedule(service: Serving, actor: Acting, name: Name, body: EditedSchedule) -> dict[str, Any]:
+    """Change a schedule that was added by hand, as `rowlock schedules add` does with a name that exists; any can be
+    enabled and disabled."""
+    there, given = await service.client.schedules.get(name), body.given()
+    if given:
+        if there.origin != "runtime":
+            raise NotAllowed(f"schedule {name!r} comes from the {there.origin}: change it there, or pause it")
+        await _declare(service, actor, "schedules.edit", name, there.task, _changed(there, given), sorted(given))
+    if body.enabled is not None and body.enabled != (there.paused_at is None):
+        change, what = (schedules.resume, "resume") if body.enabled else (schedules.pause, "pause")
+        await service.run(audit.audited(change(name), actor, f"schedules.{what}", name))
+    return await shown(service, name)
+
+
+@router.post("/schedules/{name}/remove", status_code=204, responses=REFUSED)
+async def remove_schedule(service: Serving, actor: Acting, name: Name) -> None:
+    """Forget a schedule that was added by hand, or one that is retired. Its jobs stay."""
+    await service.run(audit.audited(schedules.remove(name), actor, "schedules.remove", name))
+
+
+def _changed(there: ScheduleRow, given: dict[str, Any]) -> dict[str, Any]:
+    """The whole definition: what is stored, and the change."""
+    named = [name for name in ScheduleShape.model_fields if name not in RULES]
+    stored = {GIVEN_AS.get(name, name): getattr(there, name) for name in named}
+    if all(given.get(name) is None for name in RULES):
+        stored["rule"] = there.rule
+    return stored | given
+
+
+async def _declare(
+    service: Service,
+    actor: Actor,
+    action: str,
+    name: str,
+    task_name: str,
+    given: dict[str, Any],
+    changed: list[str] | None = None,
+) -> None:
+    given = {key: value for key, value in given.items() if value is not None}  # null: as the task has it
+    args = given.get("args", {})
+    if not isinstance(args, dict):
+        raise InvalidArguments(f"schedule {name!r}: its stored arguments cannot be read: give args")
+    task = await any_task(service.client, task_name, given.get("source"), args)
+    made = schedule_of(service.client, name, task, {"seconds": True} | given)
+    details = {"task": task_name, "rule": made.rule.text, "zone": made.rule.zone, "changed": changed}
+    wanted = audit.audited(schedules.declare([made], "runtime", None), actor, action, name, details)
+    for origin in (await service.run(wanted)).refused.values():
+        raise NotAllowed(f"schedule {name!r} comes from the {origin}: take another name")

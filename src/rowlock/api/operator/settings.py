@@ -1,24 +1,28 @@
-"""What the server runs with, for people: versions, limits, retention, tokens. Read only, and without a secret.
+"""What the server runs with, for people: versions, limits, retention, tokens. Read only, and without a secret. And the
+audit: what operators did.
 
-Everything here is named one by one: a new setting is not shown until somebody has decided that it is no secret.
+Every setting here is named one by one: a new setting is not shown until somebody has decided that it is no secret.
 """
 
 from __future__ import annotations
 
 import platform
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from rowlock.api.operator.common import operator_router, plain
+from fastapi import Query
+from pydantic.alias_generators import to_camel
+
+from rowlock.api.operator.common import Rows, operator_router, record, rows
 from rowlock.api.service import Serving
 from rowlock.client.version import VERSION
 from rowlock.core.config import Settings
 from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN_PRIORITY
-from rowlock.store import tokens, webhooks
+from rowlock.store import audit, tokens, webhooks
 from rowlock.store.about import about
-from rowlock.store.migrate import migrations
-from rowlock.store.tokens import Token
-from rowlock.store.webhooks import Secret
+from rowlock.store.engines.engine import dialect_of
+from rowlock.store.engines.migrate import migrations
 
 MOST_TOKENS = 100
 WORKER = (
@@ -29,6 +33,8 @@ LIMITS = (
     *("body_bytes", "argument_depth", "jobs_per_owner", "connections_per_owner", "requests_per_minute"),
     *("address_requests_per_minute", "stranger_requests_per_minute", "session_seconds"),
 )
+TOKEN = ("id", "kind", "hint", "owner", "scope", "job_id", "created_at", "expires_at", "revoked_at")
+SECRET = ("id", "owner", "created_at", "expires_at")
 
 router = operator_router()
 
@@ -37,46 +43,52 @@ router = operator_router()
 async def settings(service: Serving) -> dict[str, Any]:
     """What this server runs with. Workers may have other settings: each process reads its own."""
     given, found = service.client.settings, await service.look(about())
-    engine = "sqlite" if given.database.startswith("sqlite") else "postgresql"
-    code = max(one.number for one in migrations("sqlite" if engine == "sqlite" else "postgres"))
+    dialect = dialect_of(given.database)
+    code = migrations(dialect.name)[-1].number
     known = await service.look(tokens.tokens(MOST_TOKENS + 1))
     secrets = await service.look(webhooks.secrets())
     shown = {
         "version": VERSION,
         "python": platform.python_version(),
-        "engine": engine,
+        "engine": "sqlite" if dialect.is_file else "postgresql",
         "server": found.server,
         "database": shown_address(given.database),
         "schema": {"version": found.schema, "code": code},
         "zone": given.api.zone,
         "retention": {"succeededDays": given.retention.succeeded_days, "deadDays": given.retention.dead_days},
-        "limits": {"argsBytes": MAX_ARGS_BYTES, "resultBytes": MAX_RESULT_BYTES, "priority": PRIORITY}
-        | {camel(name): getattr(given.api, name) for name in LIMITS},
-        "worker": {camel(name): getattr(given.worker, name) for name in WORKER},
+        "limits": {
+            "argsBytes": MAX_ARGS_BYTES,
+            "resultBytes": MAX_RESULT_BYTES,
+            "priority": (MIN_PRIORITY, MAX_PRIORITY),
+            **_named(given.api, LIMITS),
+        },
+        "worker": _named(given.worker, WORKER),
         "parts": _parts(given),
-        "tokens": [_token(one) for one in known[:MOST_TOKENS]],
+        "tokens": [_named(one, TOKEN) for one in known[:MOST_TOKENS]],
         "tokensExact": len(known) <= MOST_TOKENS,
-        "webhookSecrets": [_secret(one) for one in secrets[:MOST_TOKENS]],
+        "webhookSecrets": [_named(one, SECRET) for one in secrets[:MOST_TOKENS]],
     }
-    return plain(shown, service.zone)  # type: ignore[no-any-return]
+    return record(shown, service.zone)
 
 
-PRIORITY = (MIN_PRIORITY, MAX_PRIORITY)
+@router.get("/audit")
+async def list_audit(
+    service: Serving,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    before: Annotated[int, Query(ge=1, le=audit.NEWEST)] = audit.NEWEST,
+) -> Rows:
+    """What was done by the command line and through the API, newest first."""
+    found = await service.look(audit.entries(limit, before))
+    return rows(found, service.zone)
 
 
 def shown_address(url: str) -> str:
     """A database's address without its password and without parameters, which may hold one."""
-    parts = urlsplit(url)
-    if parts.scheme.startswith("sqlite"):
+    if dialect_of(url).is_file:
         return url.partition("?")[0]
+    parts = urlsplit(url)
     user, at, place = parts.netloc.rpartition("@")
     return f"{parts.scheme}://{user.partition(':')[0]}{at}{place}{parts.path}"
-
-
-def camel(name: str) -> str:
-    """A setting's name as JSON has it."""
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
 
 
 def _parts(given: Settings) -> dict[str, bool]:
@@ -93,19 +105,5 @@ def _parts(given: Settings) -> dict[str, bool]:
     }
 
 
-def _token(one: Token) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "kind": one.kind,
-        "hint": one.hint,  # the first characters, as `rowlock tokens list` shows them
-        "owner": one.owner,
-        "scope": one.scope,
-        "jobId": one.job_id,
-        "createdAt": one.created_at,
-        "expiresAt": one.expires_at,
-        "revokedAt": one.revoked_at,
-    }
-
-
-def _secret(one: Secret) -> dict[str, Any]:
-    return {"id": one.id, "owner": one.owner, "createdAt": one.created_at, "expiresAt": one.expires_at}
+def _named(one: object, names: Sequence[str]) -> dict[str, Any]:
+    return {to_camel(name): getattr(one, name) for name in names}

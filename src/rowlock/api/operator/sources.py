@@ -8,18 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rowlock.api.operator.common import (
-    REFUSED,
-    Acting,
-    AfterName,
-    Limit,
-    Name,
-    Rows,
-    operator_router,
-    plain,
-    record,
-    refusing,
-)
+from rowlock.api.operator.common import REFUSED, Acting, AfterName, Limit, Name, Rows, jsonable, operator_router, record
 from rowlock.api.service import Serving
 from rowlock.api.shapes import Shape
 from rowlock.store import audit, panels, sources
@@ -52,7 +41,7 @@ class Pause(Shape):
 async def list_sources(service: Serving, limit: Limit = 100, after: AfterName = "") -> Rows:
     """Sources and their classes by name: limits, tokens, running jobs, breaker, and the last hour by minutes."""
     found = await service.look(sources.sources(limit, after))
-    levels = await service.look(panels.source_tokens(found))
+    levels = await service.look(sources.tokens([source.name for source in found]))
     strips = await service.look(panels.source_strips([source.name for source in found]))
     now = datetime.now(UTC)
     items = [
@@ -61,7 +50,7 @@ async def list_sources(service: Serving, limit: Limit = 100, after: AfterName = 
             "state": source.state(now),
             "isClass": source.is_class,
             "tokens": levels.get(source.name),
-            "strip": plain(strips.get(source.name, []), service.zone),
+            "strip": jsonable(strips.get(source.name, []), service.zone),
         }
         for source in found
     ]
@@ -72,23 +61,20 @@ async def list_sources(service: Serving, limit: Limit = 100, after: AfterName = 
 async def set_source(service: Serving, actor: Acting, name: Name, limits: Limits) -> dict[str, Any]:
     """Limit a source, or every source of a class. Running workers heed it at once."""
     changes = limits.model_dump(exclude_unset=True)
-    with refusing():
-        return await _told(service, actor, "set", service.client.sources.set(name, **changes), changes)
+    return await _told(service, actor, "set", service.client.sources.set(name, **changes), changes)
 
 
 @router.post("/sources/{name}/pause", responses=REFUSED)
 async def pause_source(service: Serving, actor: Acting, name: Name, pause: Pause | None = None) -> dict[str, Any]:
     """Start no more jobs of a source."""
     seconds = pause.seconds if pause else None
-    with refusing():
-        return await _told(service, actor, "pause", service.client.sources.pause(name, seconds), {"seconds": seconds})
+    return await _told(service, actor, "pause", service.client.sources.pause(name, seconds), {"seconds": seconds})
 
 
 @router.post("/sources/{name}/resume", responses=REFUSED)
 async def resume_source(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Start jobs of a source again, with a closed breaker."""
-    with refusing():
-        return await _told(service, actor, "resume", service.client.sources.resume(name), {})
+    return await _told(service, actor, "resume", service.client.sources.resume(name), {})
 
 
 async def _told(

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from rowlock.api.operator.common import NOT_FOUND, REFUSED, Acting, Name, Rows, operator_router, plain, refusing
-from rowlock.api.operator.job import JobId
+from rowlock.api.operator.common import (
+    NOT_FOUND,
+    REFUSED,
+    Acting,
+    Name,
+    Rows,
+    Word,
+    existing,
+    jsonable,
+    operator_router,
+)
 from rowlock.api.problems import Refusal
-from rowlock.api.service import Service, Serving
-from rowlock.api.shapes import NO_NUL, Shape
+from rowlock.api.service import JobId, Service, Serving
+from rowlock.api.shapes import Shape
 from rowlock.client.stored_tasks import any_task
 from rowlock.core.errors import InvalidArguments
 from rowlock.store import audit, reads, tasks, workers
 from rowlock.store.tasks import StoredTask
 
 router = operator_router()
-Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)]
 
 
 class NewOperatorJob(Shape):
@@ -71,9 +79,7 @@ async def create_operator_job(service: Serving, actor: Acting, body: NewOperator
 @router.post("/jobs/{jobId}/again", status_code=201, responses=REFUSED)
 async def run_again(service: Serving, actor: Acting, job_id: JobId, body: AgainShape | None = None) -> dict[str, Any]:
     """Create a job like a finished one, with its options and with these arguments or its own."""
-    job = await service.run(reads.get(job_id))
-    if job is None:
-        raise Refusal("NOT_FOUND", "there is no such job")
+    job = existing(await service.run(reads.get(job_id)))
     if not job.final:
         raise Refusal("NOT_ALLOWED", f"the job is {job.state}: it has not finished")
     given: dict[str, Any] = {"queue": job.queue, "priority": job.priority, "tags": list(job.tags)}
@@ -85,13 +91,12 @@ async def run_again(service: Serving, actor: Acting, job_id: JobId, body: AgainS
 async def _create(
     service: Service, actor: audit.Actor, name: str, args: Any, given: dict[str, Any], details: dict[str, Any]
 ) -> dict[str, Any]:
-    with refusing():
-        if not isinstance(args, dict):
-            raise InvalidArguments("the arguments must be an object")
-        task = await any_task(service.client, name, given.get("source"), args)
-        async with service.client.transaction() as transaction:  # both or neither
-            job = await task.using(**given).enqueue(**args)
-            await transaction.run(audit.write_alone(actor, "jobs.create", job.id, {"task": name, **details}))
+    if not isinstance(args, dict):
+        raise InvalidArguments("the arguments must be an object")
+    task = await any_task(service.client, name, given.get("source"), args)
+    async with service.client.transaction() as transaction:  # both or neither
+        job = await task.using(**given).enqueue(**args)
+        await transaction.run(audit.write_alone(actor, "jobs.create", job.id, {"task": name, **details}))
     return {"jobId": job.id, "created": job.created}
 
 
@@ -109,5 +114,5 @@ def _shown(task: StoredTask, alive: bool, service: Service) -> dict[str, Any]:
         "alive": alive,
         "creatable": True,
         "whyNot": why_not,
-        "updatedAt": plain(task.updated_at, service.zone),
+        "updatedAt": jsonable(task.updated_at, service.zone),
     }

@@ -25,7 +25,7 @@ def bench(
     from rowlock.cli.bench.measure import measure
 
     url = Target(None, config, database).open().database
-    found = run_async(measure(url, list(MEASURES), jobs, rounds))
+    found = run_async(measure(url, MEASURES, jobs, rounds))
     if as_json:
         show_json(found)
         return

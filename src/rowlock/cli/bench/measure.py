@@ -6,7 +6,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rowlock.app import Rowlock
@@ -15,22 +15,21 @@ from rowlock.cli.bench.scratch import scratch_database
 PINGS = 100
 
 
-async def measure(url: str, names: Sequence[str], jobs: int, rounds: int) -> dict[str, Any]:
+async def measure(url: str, names: Iterable[str], jobs: int, rounds: int) -> dict[str, Any]:
     """Jobs per second of Rowlock and of bare SQL for each named measure, and the time until a job is picked up."""
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     pickups: list[float] = []
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
         async with scratch_database(url) as (scratch, raw):
-            rowlock = await _Rowlock.open(scratch)
-            try:
+            rowlock = _Rowlock(scratch)
+            await rowlock.app.migrate()
+            async with rowlock.app:
                 for name in names:
                     count = jobs if name != "single" else max(50, jobs // 40)
                     pair = [(await getattr(it, name)(count)) for it in (rowlock, raw)]
                     samples[name].append((count / pair[0], count / pair[1]))
                 pickups += await rowlock.pickup(PINGS)
-            finally:
-                await rowlock.close()
     pickups.sort()
     found: dict[str, Any] = {name: _summary(pairs) for name, pairs in samples.items()}
     p99 = pickups[int(len(pickups) * 0.99)]
@@ -61,18 +60,6 @@ class _Rowlock:
                 self.seen.append(time.perf_counter() - n)
 
         self.task = noop
-
-    @classmethod
-    async def open(cls, url: str) -> _Rowlock:
-        """Create the tables and connect."""
-        it = cls(url)
-        await it.app.migrate()
-        await it.app.open()
-        return it
-
-    async def close(self) -> None:
-        """Disconnect."""
-        await self.app.close()
 
     async def single(self, jobs: int) -> float:
         """Seconds to enqueue the jobs one after the other."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from abc import ABC, abstractmethod
 from typing import Any
 
 BATCH = 500
@@ -24,27 +23,8 @@ CREATE TABLE raw_finished (id bigint PRIMARY KEY, args {text} NOT NULL, finished
 READY = "SELECT id FROM raw_jobs WHERE state = 'ready' AND queue = 'default' ORDER BY priority, id LIMIT 500"
 
 
-class Raw(ABC):
-    """Each measure returns the seconds that it took."""
-
-    @abstractmethod
-    async def close(self) -> None: ...
-
-    @abstractmethod
-    async def single(self, jobs: int) -> float:
-        """Insert one at a time, each with its own commit."""
-
-    @abstractmethod
-    async def bulk(self, jobs: int) -> float:
-        """Insert all in one statement."""
-
-    @abstractmethod
-    async def drain(self, jobs: int) -> float:
-        """Claim and finish all, 500 at a time."""
-
-
-class RawPostgres(Raw):
-    """Two connections, so that one batch is finished while the next is claimed."""
+class RawPostgres:
+    """Two connections, so that one batch is finished while the next is claimed. Each measure returns its seconds."""
 
     CLAIM = f"""
         UPDATE raw_jobs SET state = 'running', worker = 'raw', claimed_at = now()
@@ -71,6 +51,7 @@ class RawPostgres(Raw):
         await self._finishing.close()
 
     async def single(self, jobs: int) -> float:
+        """Insert one at a time, each with its own commit."""
         insert = await self._claiming.prepare("INSERT INTO raw_jobs (args) VALUES ($1)")
         began = time.perf_counter()
         for _ in range(jobs):
@@ -78,11 +59,13 @@ class RawPostgres(Raw):
         return time.perf_counter() - began
 
     async def bulk(self, jobs: int) -> float:
+        """Insert all in one statement."""
         began = time.perf_counter()
         await self._claiming.execute("INSERT INTO raw_jobs (args) SELECT unnest($1::text[])", [ARGS] * jobs)
         return time.perf_counter() - began
 
     async def drain(self, jobs: int) -> float:
+        """Claim and finish all, 500 at a time."""
         began = time.perf_counter()
         finishing: asyncio.Task[Any] | None = None
         while rows := await self._claiming.fetch(self.CLAIM):
@@ -94,8 +77,8 @@ class RawPostgres(Raw):
         return time.perf_counter() - began
 
 
-class RawSqlite(Raw):
-    """One connection; a batch is finished in the commit that claims the next."""
+class RawSqlite:
+    """One connection; a batch is finished in the commit that claims the next. Each measure returns its seconds."""
 
     CLAIM = f"UPDATE raw_jobs SET state = 'running', worker = 'raw', claimed_at = 0 WHERE id IN ({READY}) RETURNING id"
     COPY = "INSERT INTO raw_finished SELECT id, args, 0 FROM raw_jobs WHERE id IN (SELECT value FROM json_each(?))"
@@ -114,18 +97,21 @@ class RawSqlite(Raw):
         self._connection.close()
 
     async def single(self, jobs: int) -> float:
+        """Insert one at a time, each with its own commit."""
         began = time.perf_counter()
         for _ in range(jobs):
             self._connection.execute("INSERT INTO raw_jobs (args) VALUES (?)", (ARGS,))
         return time.perf_counter() - began
 
     async def bulk(self, jobs: int) -> float:
+        """Insert all in one statement."""
         began = time.perf_counter()
         with self._connection:
             self._connection.executemany("INSERT INTO raw_jobs (args) VALUES (?)", [(ARGS,)] * jobs)
         return time.perf_counter() - began
 
     async def drain(self, jobs: int) -> float:
+        """Claim and finish all, 500 at a time."""
         began, taken = time.perf_counter(), list[int]()
         while True:
             with self._connection:
@@ -135,3 +121,6 @@ class RawSqlite(Raw):
                 self._connection.execute(self.REMOVE, (done,))
             if not taken:
                 return time.perf_counter() - began
+
+
+Raw = RawPostgres | RawSqlite

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rowlock.cli.bench.raw import Raw, RawPostgres, RawSqlite
 from rowlock.core.errors import ConfigError
-from rowlock.store.engines.engine import file_of, redact
+from rowlock.store.engines.engine import dialect_of, file_of, redact
 
 
 @asynccontextmanager
 async def scratch_database(url: str) -> AsyncIterator[tuple[str, Raw]]:
     """The URL of a new database and bare SQL on it; the database is dropped afterwards."""
-    make = _scratch_file if url.startswith("sqlite:") else _scratch_on_server
+    make = _scratch_file if dialect_of(url).is_file else _scratch_on_server
     async with make(url) as (scratch, raw):
         try:
             yield scratch, raw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -9,7 +10,6 @@ from typing import Annotated
 import typer
 
 from rowlock.cli.failures import FAILED, complain
-from rowlock.cli.logs import silence_logs
 from rowlock.cli.loop import run_async
 from rowlock.cli.options import ConfigOption, DatabaseOption
 from rowlock.cli.output import on_terminal
@@ -36,8 +36,8 @@ def demo(
     config: ConfigOption = None,
 ) -> None:
     """Run a demo and watch it. Without a name: jobs of every kind; with a name: a sample system."""
-    play = _engine(config) if name == ENGINE else _system(name, config)
-    silence_logs()
+    play = _play(name, config)
+    logging.getLogger("rowlock").addHandler(logging.NullHandler())  # the demo shows what happens
     live = on_terminal() and not once
     with _database(database) as url:
         mistakes = play(url, live)
@@ -62,19 +62,12 @@ def _show_dashboard(name: str, url: str, config: str | None) -> None:
     show(url, config, [QUEUE] if name == ENGINE else None)
 
 
-def _engine(config: str | None) -> Play:
-    """Rowlock by itself, under a mixed load."""
-
-    def play(url: str, live: bool) -> list[str]:
+def _play(name: str, config: str | None) -> Play:
+    """Rowlock by itself, under a mixed load, or one of the installed sample systems."""
+    if name == ENGINE:
         from rowlock.cli.demo import engine
 
-        return engine.play(url, config, live)
-
-    return play
-
-
-def _system(name: str, config: str | None) -> Play:
-    """One of the installed sample systems."""
+        return lambda url, live: engine.play(url, config, live)
     from importlib.metadata import entry_points
 
     known = {found.name: found for found in entry_points(group=GROUP)}

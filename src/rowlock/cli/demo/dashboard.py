@@ -41,16 +41,11 @@ async def _show(app: Rowlock, queues: list[str] | None) -> None:
 @contextlib.asynccontextmanager
 async def _served(app: Rowlock) -> AsyncIterator[Server]:
     """A server at the address of the settings or, if that is taken, at a free port."""
-    first = serving(app)
-    try:
-        server = await first.__aenter__()
-    except ConfigError:
-        api = app.settings.api.model_copy(update={"port": 0})
-        app.configure(app.settings.model_copy(update={"api": api}))
-        async with serving(app) as server:
-            yield server
-        return
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            server = await stack.enter_async_context(serving(app))
+        except ConfigError:
+            api = app.settings.api.model_copy(update={"port": 0})
+            app.configure(app.settings.model_copy(update={"api": api}))
+            server = await stack.enter_async_context(serving(app))
         yield server
-    finally:
-        await first.__aexit__(None, None, None)

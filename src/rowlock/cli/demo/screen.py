@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rowlock.core.job import Job
 from rowlock.core.states import State
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.live import Live
 
 EVENTS_SHOWN = 8
 COLOURS = {
@@ -25,61 +26,43 @@ COLOURS = {
 }
 
 
-class Screen(Protocol):
-    """Shows the jobs as they are now and the latest events."""
-
-    def update(self, rows: Sequence[Job], events: Sequence[str]) -> None: ...
-
-
 @contextmanager
 def open_screen(live: bool) -> Iterator[Screen]:
-    """Open a live display or plain lines while the block runs."""
+    """Open a live display, or print plain lines, while the block runs."""
     if not live:
-        yield Lines()
+        yield Screen(None)
         return
     from rich.live import Live
 
     with Live(refresh_per_second=10) as picture:
-        yield Picture(picture.update)
+        yield Screen(picture)
 
 
-class Lines:
-    """One line for each event, and the counts when they change."""
+class Screen:
+    """Shows the jobs as they are now and the latest events. Without a picture: one line for each event, and the counts
+    when they change."""
 
-    def __init__(self) -> None:
+    def __init__(self, picture: Live | None) -> None:
+        self._picture = picture
         self._began = time.monotonic()
+        self._lines: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._counts = ""
 
     def update(self, rows: Sequence[Job], events: Sequence[str]) -> None:
-        """Print what is new."""
-        for event in events:
-            self._say(event)
-        counts = counted(rows)
-        if counts != self._counts:
-            self._counts = counts
-            self._say(counts)
-
-    def _say(self, text: str) -> None:
-        print(f"{time.monotonic() - self._began:5.1f} s  {text}", flush=True)
-
-
-class Picture:
-    """A live display: job states, progress bars and the last events."""
-
-    def __init__(self, draw: Callable[..., None]) -> None:
-        self._draw = draw
-        self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
-        self._began = time.monotonic()
-
-    def update(self, rows: Sequence[Job], events: Sequence[str]) -> None:
-        """Draw."""
+        """Show what is new."""
+        if self._picture is None and (counts := counted(rows)) != self._counts:
+            self._counts, events = counts, [*events, counts]
+        lines = [f"{time.monotonic() - self._began:5.1f} s  {event}" for event in events]
+        if self._picture is None:
+            for line in lines:
+                print(line, flush=True)
+            return
         from rich.console import Group
         from rich.text import Text
 
-        now = time.monotonic() - self._began
-        self._events.extend(f"{now:5.1f} s  {event}" for event in events)
-        lines = [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in self._events]
-        self._draw(Group(_states(rows), _bars(rows), *lines), refresh=True)
+        self._lines.extend(lines)
+        shown = [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in self._lines]
+        self._picture.update(Group(_states(rows), _bars(rows), *shown), refresh=True)
 
 
 def _states(rows: Sequence[Job]) -> RenderableType:

@@ -4,41 +4,22 @@ Every mistake is a ConfigError of one line: key, value, where it stands, what is
 records, `values` the kinds of value, `file` and `loading` read and merge, `messages` words the mistakes.
 """
 
-from rowlock.core.config.api import ApiSettings, JwtSettings, WebhookSettings
-from rowlock.core.config.loading import OTHER_VARIABLES, VARIABLES, change_worker, load_settings
-from rowlock.core.config.messages import Given
-from rowlock.core.config.sections import (
-    KEYS,
-    SECTIONS,
-    AlertSettings,
-    RedisSettings,
-    ResultSettings,
-    RetentionSettings,
-    SentrySettings,
-    Settings,
-    TraceSettings,
-    TransactionSettings,
-    WorkerSettings,
-)
-
-__all__ = [
-    "KEYS",
-    "OTHER_VARIABLES",
-    "SECTIONS",
-    "VARIABLES",
-    "AlertSettings",
-    "ApiSettings",
-    "Given",
-    "JwtSettings",
-    "RedisSettings",
-    "ResultSettings",
-    "RetentionSettings",
-    "SentrySettings",
-    "Settings",
-    "TraceSettings",
-    "TransactionSettings",
-    "WebhookSettings",
-    "WorkerSettings",
-    "change_worker",
-    "load_settings",
-]
+from rowlock.core.config.api import ApiSettings as ApiSettings
+from rowlock.core.config.api import JwtSettings as JwtSettings
+from rowlock.core.config.api import WebhookSettings as WebhookSettings
+from rowlock.core.config.loading import OTHER_VARIABLES as OTHER_VARIABLES
+from rowlock.core.config.loading import VARIABLES as VARIABLES
+from rowlock.core.config.loading import change_worker as change_worker
+from rowlock.core.config.loading import load_settings as load_settings
+from rowlock.core.config.messages import Given as Given
+from rowlock.core.config.sections import KEYS as KEYS
+from rowlock.core.config.sections import SECTIONS as SECTIONS
+from rowlock.core.config.sections import AlertSettings as AlertSettings
+from rowlock.core.config.sections import RedisSettings as RedisSettings
+from rowlock.core.config.sections import ResultSettings as ResultSettings
+from rowlock.core.config.sections import RetentionSettings as RetentionSettings
+from rowlock.core.config.sections import SentrySettings as SentrySettings
+from rowlock.core.config.sections import Settings as Settings
+from rowlock.core.config.sections import TraceSettings as TraceSettings
+from rowlock.core.config.sections import TransactionSettings as TransactionSettings
+from rowlock.core.config.sections import WorkerSettings as WorkerSettings

@@ -8,7 +8,7 @@ from pydantic import AfterValidator as After
 from pydantic import BeforeValidator as Before
 from pydantic import Field, model_validator
 
-from rowlock.core.config.values import Count, Rate, Seconds, Section, from_json, matching, names, number, time_zone
+from rowlock.core.config.values import Count, List, Rate, Seconds, Section, from_json, matching, number, time_zone
 
 
 class JwtSettings(Section):
@@ -41,9 +41,7 @@ class WebhookSettings(Section):
     because a worker calls addresses that strangers chose."""
 
     enabled: bool = False
-    hosts: Annotated[
-        tuple[str, ...], Before(names)
-    ] = ()  # that may be called, also *.example.com; if empty: all public hosts
+    hosts: List = ()  # that may be called, also *.example.com; if empty: all public hosts
     allow_private: bool = False  # also call loopback and private addresses: for tests only
     queue: str = Field(
         default="default", min_length=1, max_length=200
@@ -63,15 +61,9 @@ class ApiSettings(Section):
     port: Annotated[int, Before(number), Field(ge=0, le=65_535)] = 8321
     base_path: BasePath = ""  # before the path of every route, where a proxy forwards only a part of its paths
     zone: Annotated[str, After(time_zone)] = "UTC"  # time zone of the times in answers
-    cors_origins: Annotated[
-        tuple[str, ...], Before(names)
-    ] = ()  # web origins that may call, such as https://example.com
-    allowed_hosts: Annotated[
-        tuple[str, ...], Before(names)
-    ] = ()  # names of this server (Host header), beside localhost
-    trusted_proxies: Annotated[
-        tuple[str, ...], Before(names)
-    ] = ()  # addresses whose X-Forwarded-… headers are believed
+    cors_origins: List = ()  # web origins that may call, such as https://example.com
+    allowed_hosts: List = ()  # names of this server (Host header), beside localhost
+    trusted_proxies: List = ()  # addresses whose X-Forwarded-… headers are believed
     jwt: JwtSettings | None = None
     body_bytes: Annotated[int, Before(number), Field(ge=1024, le=100_000_000)] = 524_288
     body_seconds: Seconds = 10  # time limit for a whole request body to arrive

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator as Before
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from rowlock.core.alert_rules import Rule, parse_rules
+from rowlock.core.alert_rules import AlertRule, parse_rules
 from rowlock.core.config.api import ApiSettings
 from rowlock.core.config.values import (
     DAY,
@@ -32,7 +32,7 @@ from rowlock.core.config.values import (
     number,
     seconds,
 )
-from rowlock.core.source import check_name, check_policy
+from rowlock.core.source_policy import check_name, check_policy
 
 BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\\\s]+)*/?$"
 
@@ -190,7 +190,7 @@ class AlertSettings(Section):
         return secret
 
     @property
-    def parsed_rules(self) -> tuple[Rule, ...]:
+    def parsed_rules(self) -> tuple[AlertRule, ...]:
         """The rules as records."""
         return parse_rules(self.rules, self.repeat_seconds)
 
@@ -238,15 +238,9 @@ class Settings(Section):
 
 
 SECTIONS: dict[str, type[Section]] = {
-    "worker": WorkerSettings,
-    "transactions": TransactionSettings,
-    "retention": RetentionSettings,
-    "api": ApiSettings,
-    "results": ResultSettings,
-    "redis": RedisSettings,
-    "sentry": SentrySettings,
-    "traces": TraceSettings,
-    "alerts": AlertSettings,
+    name: field.annotation
+    for name, field in Settings.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
 }
 KEYS = [key for key in Settings.model_fields if key not in SECTIONS] + [
     f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields

@@ -1,7 +1,7 @@
 """A few connections to PostgreSQL, opened when needed, kept open, and handed out last in, first out.
 
-Not asyncpg's own pool: that one starts a task for each acquire with a timeout and for each release, which together cost
-a single enqueue as much as sending its statement does.
+asyncpg's own pool is not used: it starts a task for each acquire with a timeout and for each release, and together they
+cost a single enqueue as much as its statement does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rowlock.store.engines.connector import Connector
 
 IDLE_SECONDS = 300.0  # an unused connection is closed after this
 CLOSE_SECONDS = 5.0
-CALL_OFF_SECONDS = 1.0  # for a server to say that it has stopped a statement
+CALL_OFF_SECONDS = 1.0  # how long to wait for the server to confirm that it has cancelled a statement
 
 
 class Connections:
@@ -34,7 +34,7 @@ class Connections:
         self._idle: deque[tuple[float, Any]] = deque()  # (since, connection), the longest idle first
         self._open: set[Any] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        self._over: str | None = None  # why there are no more
+        self._over: str | None = None  # set once closed: the message for later callers
         forking.watch(self)
 
     def widen(self, size: int) -> None:
@@ -49,7 +49,7 @@ class Connections:
         return self._room.locked()
 
     async def take(self, timeout: float) -> Any:
-        """A connection for the caller alone; TimeoutError when none is to be had in time."""
+        """A connection for the caller alone; TimeoutError if none is free within `timeout` seconds."""
         if self._over is not None:
             raise StoreError(self._over)
         if self._room.locked():
@@ -62,7 +62,7 @@ class Connections:
                 return connection
             self._open.discard(connection)
         try:
-            if self._over is not None:  # closed while this one stood in line
+            if self._over is not None:  # closed while this caller waited
                 raise StoreError(self._over)
             return await self._connect(timeout)
         except BaseException:
@@ -119,33 +119,33 @@ class Connections:
         self._open.discard(connection)
         try:
             await connection.close(timeout=CLOSE_SECONDS)
-        except Exception:  # a server that is gone; nothing is left to be polite to
+        except Exception:  # the server is gone, or does not answer
             connection.terminate()
 
     def before_fork(self) -> None:
         """Nothing is done in the parent."""
 
     def after_fork(self, child: bool) -> None:
-        """After a fork the child has the same sockets: what its copies of the connections do must not reach the
-        server."""
+        """After a fork the child shares the sockets with its parent: nothing that its copies of the connections send
+        may reach the server."""
         if child:
             self._over = "this store was opened before a fork; open it again in the child"
             self.cut()
 
     def cut(self) -> None:
-        """Let go of every socket without a word, and without an event loop."""
+        """Detach every connection from its socket, without a message to the server and without an event loop."""
         for connection in self._open:
             cut(connection)
 
     def abandon(self) -> None:
-        """Close without an event loop: the one that these belonged to has ended."""
+        """Close without an event loop, because the loop of these connections has ended."""
         self._over = "this store is closed"
         self.cut()
         self._open.clear()
         self._idle.clear()
 
     async def close(self) -> None:
-        """Wait a little for those in use, then close all; never hangs on a dead server."""
+        """Wait up to CLOSE_SECONDS for connections in use, then close all. Never hangs on a dead server."""
         if self._over is not None:
             return
         self._over = "this store is closed"
@@ -162,8 +162,8 @@ class Connections:
 
 
 async def call_off(connection: Any, timeout: float) -> None:
-    """Close a connection that was left in the middle of a statement, and have the server stop that: it would go on by
-    itself, and happen when nobody expects it any more. A server that does not answer is not waited for."""
+    """Cancel the statement that runs on a connection, and close the connection. Without the cancel, the server would
+    finish the statement, and commit it, after its caller has given up. Waits for the server for a second at most."""
     try:
         await connection.close(timeout=min(timeout, CALL_OFF_SECONDS))
     except Exception:
@@ -171,8 +171,9 @@ async def call_off(connection: Any, timeout: float) -> None:
 
 
 def cut(connection: Any) -> None:
-    """Put nothing in the place of a connection's socket. Its number stays taken until the connection is collected, so
-    that what it does then (it would write a farewell, and end the watching for its parent's loop) hits no other file.
+    """Replace a connection's socket by /dev/null under the same descriptor. The descriptor stays in use until the
+    connection is garbage-collected: what asyncpg and the event loop do to it then (send a Terminate message, remove it
+    from epoll) must not hit another file.
     """
     sock = connection._transport.get_extra_info("socket") if connection._transport is not None else None
     if sock is not None and sock.fileno() >= 0:

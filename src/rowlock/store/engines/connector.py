@@ -1,7 +1,7 @@
-"""How one connection to PostgreSQL is opened, and what the server said when it ended it.
+"""Opens connections to PostgreSQL, and keeps the message with which the server ends one.
 
-Settings are made by a statement, because PgBouncer refuses a connection whose start-up packet names a setting that it
-does not know (`unsupported startup parameter: jit`).
+Settings are made by a statement after connecting, because PgBouncer refuses a connection whose start-up packet names a
+setting that it does not know (`unsupported startup parameter: jit`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ERROR = ord("E")
 
 
 class Connection(asyncpg.Connection):
-    """One that has the insert of a single job at hand, and that knows why the server ended it."""
+    """An asyncpg connection with the prepared insert of a single job, and the reason if the server has ended it."""
 
     enqueue_one: Any = None  # the prepared statement
     ended: str | None = None  # what the server said
@@ -34,15 +34,16 @@ class Connection(asyncpg.Connection):
         transport.set_protocol(_Watch(self, protocol))
 
     def is_unfinished(self) -> bool:
-        """Whether it is in a transaction, or may yet be: a BEGIN that failed, or that was cancelled and not answered
-        yet, makes asyncpg take the next transaction for a savepoint in that one, and nobody commits it."""
+        """Whether a transaction is open or may be. After a BEGIN that failed, or was cancelled before its reply came,
+        asyncpg would make the next transaction a savepoint of that one, and nothing would commit it."""
         protocol: Any = self._protocol  # type: ignore[attr-defined]
         return self._top_xact is not None or protocol._is_cancelling() or protocol.is_in_transaction()  # type: ignore[attr-defined]
 
 
 class _Watch(asyncio.Protocol):
-    """Reads along for the server's last words. asyncpg throws them away when they come between two statements, and
-    fails the next one with `cannot switch to state …; another operation is in progress`."""
+    """Reads what the server sends, for the message with which it ends the connection. asyncpg drops a message that
+    comes between two statements, and fails the next one with `cannot switch to state …; another operation is in
+    progress`."""
 
     def __init__(self, connection: Connection, inner: asyncio.Protocol) -> None:
         self._connection, self._inner, self._last = connection, inner, b""
@@ -53,7 +54,7 @@ class _Watch(asyncio.Protocol):
         self._inner.data_received(data)
         if data[0] == ERROR and (said := last_words(data)):
             self._connection.ended = said
-            self._connection.terminate()  # the server reads nothing any more: no caller must use it
+            self._connection.terminate()  # the server no longer reads from it: no caller must use it
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()
@@ -107,7 +108,7 @@ class Connector:
     async def _set(self, connection: Connection) -> None:
         rows = ", ".join(f"('{name}', '{value}')" for name, value in self._settings.items())
         settings = f"SELECT set_config(name, value, false) FROM (VALUES {rows}) AS setting (name, value)"
-        # Whose process number is not the backend's is a pooler.
+        # If the process id of the start-up differs from the backend's, a pooler is in between.
         pid = connection.get_server_pid()
         if await connection.execute(f"{settings} WHERE pg_backend_pid() = {pid}") == "SELECT 0":
             await self._check_session_mode(connection)
@@ -121,9 +122,9 @@ class Connector:
         try:
             second = await self._open(PROBE_SECONDS, self._options.name)
         except (OSError, TimeoutError, asyncpg.PostgresError):
-            return  # no second connection to be had; the next one is checked again
+            return  # no second connection is free; the next connection checks again
         try:
-            # In session mode ours never changes. Several looks: other clients of the pooler come between.
+            # In session mode our backend never changes. Asked several times, because other clients use the pooler, too.
             ours, theirs = set(), set()
             for _ in range(PROBES):
                 ours.add(await _backend(connection))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-# What readers are shown for times beyond these: there Python's calendar ends, and drivers raise for the whole answer.
+# Times beyond these are shown as these: Python's calendar ends there, and a driver would raise for the whole result.
 EARLIEST, LATEST = "0001-01-02 00:00:00Z", "9999-12-30 00:00:00Z"
-LONGEST = 3_155_760_000  # seconds that a finished job is kept at most: a hundred years
+LONGEST = 3_155_760_000  # seconds; a finished job is kept for a hundred years at most
 
 POSTGRES_ARRAYS = {
-    "uuid": "text[]::uuid[]",  # sent as text: half the driver's time for it
+    "uuid": "text[]::uuid[]",  # sent as text, which takes the driver half the time
     "text": "text[]",
     "json": "json[]",
     "int": "integer[]",
@@ -31,6 +31,9 @@ class Dialect:
     notifies: bool  # statements wake listeners at commit (NOTIFY); else the engine sends to stored addresses
     many_writers: bool  # transactions write side by side, so some need a lock that another engine's only writer implies
     partitions: bool  # finished jobs lie in one partition for each day
+    is_file: bool  # a file that each process opens itself: no server, no roles, and it migrates when it is opened
+    clock: str  # SQL for the database's own clock, also where tests have another one
+    migrations_table: str  # SQL that makes the table of Rowlock's own migrations, if it is missing
     tokens: Mapping[str, Callable[[str], str]]
     rows: Callable[[str, list[tuple[str, str]]], str]
     row: Callable[[str, list[tuple[str, str]]], str]
@@ -66,7 +69,7 @@ def _of(alias: str) -> str:
 
 
 def _not_aside(prefix: str, x: str) -> str:
-    # A scalar sub-select is one probe for each row; NOT EXISTS may become a join that reads all of them first.
+    # A scalar sub-select is one index probe for each row; NOT EXISTS may become a join that reads the whole table.
     return f"(SELECT 1 FROM {prefix}set_aside a WHERE a.id = {x} AND coalesce(a.again_at > {{now}}, TRUE)) IS NULL"
 
 
@@ -77,10 +80,18 @@ POSTGRES = Dialect(
     notifies=True,
     many_writers=True,
     partitions=True,
+    is_file=False,
+    clock="now()",
+    migrations_table="""\
+CREATE SCHEMA IF NOT EXISTS rowlock;
+CREATE TABLE IF NOT EXISTS rowlock.migrations (
+    number integer PRIMARY KEY, name text NOT NULL, breaking boolean NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now());
+""",
     tokens={
         "now": lambda _: "coalesce(:now, statement_timestamp())",
         "after": lambda x: f"({{now}} + ({x}) * interval '1 second')",
-        # Not of the difference: PostgreSQL below 17 has none between now and infinity, and raises.
+        # Two epochs and not the epoch of the difference: below PostgreSQL 17, infinity - now() is an error.
         "seconds_until": lambda x: f"(date_part('epoch', {x}) - date_part('epoch', {{now}}))",
         "time": lambda x: (
             f"CASE WHEN {x} > '{LATEST}' THEN '{LATEST}' WHEN {x} < '{EARLIEST}' THEN '{EARLIEST}' ELSE {x} END"
@@ -102,13 +113,14 @@ POSTGRES = Dialect(
         "one_job": lambda x: "CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs_live WHERE id = {1} LIMIT 1) {0}".format(
             *_alias(x)
         ),
+        "end_order": lambda _: "id",
         "by_name": lambda _: "",
         "indexed_by": lambda _: "",
         "one_source": lambda x: (
             "LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = {1} LIMIT 1) {0} ON TRUE".format(*_alias(x))
         ),
         "holds": lambda x: "strpos(CAST({} AS text), {}) > 0".format(*_alias(x)),
-        # As JSON and not as text: to turn an escape like \\u0000 into a character is an error.
+        # Compared as JSON and not as text: converting an escape such as \\u0000 to text is an error.
         "contains": lambda x: (
             "EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof({0}) WHEN 'array' THEN {0} END) one"
             " WHERE one.value::text IN ({1}, {2}))".format(*x.split(", "))
@@ -131,6 +143,13 @@ SQLITE = Dialect(
     notifies=False,
     many_writers=False,
     partitions=False,
+    is_file=True,
+    clock="unixepoch('subsec')",
+    migrations_table="""\
+CREATE TABLE IF NOT EXISTS rowlock_migrations (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, breaking INTEGER NOT NULL,
+    applied_at REAL NOT NULL DEFAULT (unixepoch('subsec')));
+""",
     tokens={
         "now": lambda _: ":now",
         "after": lambda x: f"({{now}} + ({x}))",
@@ -149,7 +168,8 @@ SQLITE = Dialect(
         "class": lambda x: f"substr({x}, 1, instr({x} || ':', ':') - 1)",
         "one_job": lambda x: "JOIN rowlock_jobs_live {0} ON {0}.id = {1}".format(*_alias(x)),
         "one_source": lambda x: "LEFT JOIN rowlock_sources {0}{{by_name()}} ON {0}.name = {1}".format(*_alias(x)),
-        # Statistics from when there were two sources would make it read all of twenty thousand.
+        "end_order": lambda _: "rowid",
+        # Old statistics, from when there were two sources, would make SQLite read all of twenty thousand.
         "indexed_by": lambda name: f" INDEXED BY {name}",
         "by_name": lambda _: " INDEXED BY sqlite_autoindex_rowlock_sources_1",
         "holds": lambda x: "instr({}, {}) > 0".format(*_alias(x)),

@@ -13,13 +13,13 @@ from urllib.parse import unquote
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import ConfigError
-from rowlock.store.engines.dialects import Dialect
-from rowlock.store.engines.operation import Operation
+from rowlock.store.engines.dialects import POSTGRES, SQLITE, Dialect
+from rowlock.store.engines.operation import Operation, UserRow
 from rowlock.store.engines.outage import Outage
-from rowlock.store.engines.rows import UserRow
 from rowlock.store.engines.session import Block
 
 T = TypeVar("T")
+SCHEMES = {"sqlite": SQLITE, "postgresql": POSTGRES, "postgres": POSTGRES}
 SECRET = re.compile(r"([?&](?:ssl)?password)=[^&]*", re.IGNORECASE)
 
 
@@ -41,6 +41,12 @@ class StoreOptions:
     read_seconds: float | None = None  # a read that takes longer is ended, with TooSlow
     repeats: int = 5  # tries of one operation, where a repeat is harmless
     name: str = "rowlock"
+
+
+class Runs(Protocol):
+    """Where an operation can run: a store, an open transaction, the caller's own connection."""
+
+    async def run(self, op: Operation[T]) -> T: ...
 
 
 class Session(Protocol):
@@ -79,6 +85,14 @@ class Store(Protocol):
     async def close(self) -> None: ...
     def abandon(self) -> None: ...  # close after the event loop that the store belongs to has ended
     async def describe(self) -> dict[str, str]: ...
+
+
+def dialect_of(url: str) -> Dialect:
+    """The dialect of the engine that a database URL names."""
+    scheme = url.split(":", 1)[0]
+    if scheme not in SCHEMES:
+        raise ConfigError(f"database URL {redact(url)!r} must start with sqlite:/// or postgresql://")
+    return SCHEMES[scheme]
 
 
 def file_of(url: str, folder: str | None = None) -> Path:

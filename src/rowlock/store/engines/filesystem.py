@@ -1,4 +1,4 @@
-"""Is a folder on a network filesystem? SQLite's locks do not hold there, and a broken lock is a corrupt file."""
+"""Whether a folder is on a network filesystem: SQLite's locks are not reliable there, and the file may be corrupted."""
 
 from __future__ import annotations
 
@@ -8,38 +8,15 @@ from pathlib import Path
 
 log = logging.getLogger("rowlock.store")
 
-NETWORK = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "afs",
-        "ncpfs",
-        "9p",
-        "ceph",
-        "glusterfs",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "lustre",
-        "gfs2",
-        "ocfs2",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "beegfs",
-        "davfs",
-        "fuse.davfs2",
-        "afpfs",
-        "webdav",
-    ]
-)
+NETWORK = {
+    *("nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "afs", "ncpfs", "9p", "ceph", "glusterfs", "lustre"),
+    *("gfs2", "ocfs2", "beegfs", "davfs", "afpfs", "webdav"),
+    *("fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.davfs2"),
+}
 
 
 def network_filesystem(folder: Path, mounts: str | None = None) -> str | None:
-    """The kind of network filesystem that `folder` is on, such as "nfs4", or None: also where that cannot be found out.
+    """The kind of network filesystem that `folder` is on, such as "nfs4"; None if it is local, or if that is unknown.
     For programs that keep an SQLite file. `mounts` is the text of /proc/mounts, for tests."""
     if mounts is None:
         if not sys.platform.startswith("linux"):

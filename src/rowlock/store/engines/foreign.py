@@ -21,9 +21,8 @@ from uuid import UUID
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, KeyConflict, SchemaError
 from rowlock.store.engines.dialects import POSTGRES
-from rowlock.store.engines.operation import Call, Operation, Row, drive, drive_awaiting
+from rowlock.store.engines.operation import Call, Operation, Row, drive, drive_awaiting, row_maker
 from rowlock.store.engines.queries import Query, bind, load
-from rowlock.store.engines.rows import row_maker
 
 T = TypeVar("T")
 Fetched = tuple[tuple[str, ...], Iterable[Iterable[Any]]]  # the names of the columns, and the rows
@@ -50,6 +49,17 @@ _PLACE = re.compile(r"\$(\d+)")
 def is_async(connection: Any) -> bool:
     """Whether this is a connection that must be awaited."""
     return _found(ASYNC, connection) is not None
+
+
+class OnConnection(NamedTuple):
+    """The caller's connection as a place where operations run."""
+
+    connection: Any
+    clock: FakeClock | None
+
+    async def run(self, op: Operation[T]) -> T:
+        """Run an operation as a part of the caller's transaction."""
+        return await run_on(self.connection, op, self.clock)
 
 
 async def run_on(connection: Any, op: Operation[T], clock: FakeClock | None = None) -> T:

@@ -1,12 +1,12 @@
-"""What happens when the process forks: each object that holds what a child must not inherit is called.
+"""Hooks for forks: every object that holds something that a child process must not inherit is told of a fork.
 
 A child starts with copies of everything and with none of the threads. Three things would go wrong unseen:
 
-- SQLite keeps its file locks per process, in memory, and the system does not pass them on. A child that opens a file
-  which its parent has open believes that it holds the parent's locks: what it writes is lost when somebody else clears
-  the log away. So a fork waits until no write is under way, and files are closed while it happens.
-- Sockets and the event loop's epoll are shared: a child that tidies up would do so for its parent, too.
-- Threads that somebody waits for do not exist in the child.
+- SQLite keeps in memory which file locks the process holds, and the kernel does not pass locks on to a child. A child
+  that opens a file which its parent has open believes that it holds the parent's locks, and loses what it writes when
+  another process resets the write-ahead log. So a fork waits for writes to end, and files are closed while it happens.
+- Sockets and the event loop's epoll are shared: a child that closes its copies would affect its parent, too.
+- Threads do not exist in the child, and whatever waits for one would wait for ever.
 
 Programs that are started (`subprocess`, `multiprocessing` with spawn) inherit nothing of this and are no forks.
 """
@@ -23,7 +23,7 @@ log = logging.getLogger("rowlock.store")
 
 
 class Forkable(Protocol):
-    """Something with a say in a fork."""
+    """An object that is told of forks."""
 
     def before_fork(self) -> None: ...
     def after_fork(self, child: bool) -> None: ...

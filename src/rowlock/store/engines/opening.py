@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rowlock.core.errors import ConfigError
-from rowlock.store.engines.engine import Store, StoreOptions, redact
+from rowlock.core.extras import needs
+from rowlock.store.engines.engine import Store, StoreOptions, dialect_of
 
 
 async def open_store(url: str, options: StoreOptions | None = None) -> Store:
     """Open `sqlite:///path` or `postgresql://…`, checked and migrated as its options say."""
     options = options or StoreOptions()
-    scheme = url.split(":", 1)[0]
-    if scheme == "sqlite":
+    if dialect_of(url).is_file:
         from rowlock.store.engines.sqlite import SqliteStore
 
         return await SqliteStore.open(url, options)
-    if scheme in ("postgresql", "postgres"):
-        try:
-            from rowlock.store.engines.postgres import PostgresStore
-        except ImportError as error:
-            raise ConfigError(
-                'PostgreSQL needs the driver: pip install "rowlock[postgres]" (asyncpg is missing)'
-            ) from error
-        return await PostgresStore.open(url, options)
-    raise ConfigError(f"database URL {redact(url)!r} must start with sqlite:/// or postgresql://")
+    with needs("postgres", "PostgreSQL needs the driver asyncpg"):
+        from rowlock.store.engines.postgres import PostgresStore
+    return await PostgresStore.open(url, options)
 
 
 @asynccontextmanager

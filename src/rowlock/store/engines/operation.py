@@ -8,15 +8,31 @@ the operation asks for a capability of their dialect.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Generator
+from collections import namedtuple
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from rowlock.store.engines.dialects import Dialect
-from rowlock.store.engines.rows import Row as Row
 
 T = TypeVar("T")
 P = ParamSpec("P")
+UserRow = Sequence[Any]  # of a user's own statement, as the driver gives it
+
+
+class Row(Protocol):
+    """One row of a statement: `row.id` is its column `id`. In the order of the statement it is a sequence, too."""
+
+    def __getattr__(self, column: str, /) -> Any: ...
+    def __getitem__(self, place: Any, /) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+
+
+@functools.cache
+def row_maker(columns: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
+    """Makes rows of these columns out of tuples: one kind of row, whatever driver has read it."""
+    return cast(Any, namedtuple("Row", columns, rename=True))._make  # type: ignore[no-any-return]
 
 
 class Call:
@@ -46,7 +62,8 @@ _ASK_DIALECT = AskDialect()
 
 def dialect() -> Steps[Dialect]:
     """The dialect of the engine that runs this operation, for its capabilities."""
-    return cast(Dialect, (yield _ASK_DIALECT))
+    answer: Any = yield _ASK_DIALECT
+    return answer  # type: ignore[no-any-return]
 
 
 @dataclass(slots=True)  # not frozen: that would cost each enqueue 1.5 µs

@@ -1,4 +1,4 @@
-"""One record of each database's outages for a whole process, so that its log says each of them once.
+"""One record of outages for each database and process, so that the log mentions each outage once.
 
 A worker has half a dozen parts that all notice an outage, and each tries again several times a second. They report to
 this record instead of the log: it writes a line when an outage begins, one a minute while it lasts, and one when it is
@@ -68,7 +68,7 @@ class Outage:
 
 
 def _say(lines: list[tuple[int, str]]) -> None:
-    """Without the lock: a handler of the log is somebody's code, and may use the database itself."""
+    """Log these lines, after the lock was released: a log handler is user code, and may use the database itself."""
     for level, said in lines:
         log.log(level, "%s", said)
 

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
 
-from rowlock.core.errors import RowlockError, StoreError, StoreUnavailable, TooSlow
-from rowlock.store import migrate
+from rowlock.core.errors import RowlockError, StoreUnavailable, TooSlow
+from rowlock.store.engines import migrate
 from rowlock.store.engines.connections import Connections, call_off
 from rowlock.store.engines.connector import Connector, place
 from rowlock.store.engines.dialects import POSTGRES
 from rowlock.store.engines.engine import StoreOptions, Wakeups, redact
 from rowlock.store.engines.listener import Listener
-from rowlock.store.engines.operation import Call, Operation, Row, Steps, drive_awaiting, operation
+from rowlock.store.engines.operation import Call, Operation, Row, UserRow, drive_awaiting, row_maker
 from rowlock.store.engines.outage import outage_of
-from rowlock.store.engines.postgres_errors import TROUBLE, translate
-from rowlock.store.engines.postgres_session import PostgresSession
+from rowlock.store.engines.postgres_errors import CANCELED, TROUBLE, translate
+from rowlock.store.engines.postgres_session import UserTransactions, in_transaction
 from rowlock.store.engines.queries import bind, load
-from rowlock.store.engines.rows import UserRow, row_maker
 from rowlock.store.engines.session import Block
 from rowlock.store.engines.wakeups import NoWakeups
 
@@ -40,9 +38,7 @@ RETRY_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transac
 # Behind a pooler nothing is cached, so nothing need be set.
 HOT = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_bitmapscan": "off"}
 OTHER = {"plan_cache_mode": "force_custom_plan"}
-CANCELED = "57014"
 SESSION_CONNECTIONS = 20  # for users' transactions, beside one for each slot of a worker
-ANSWER_SECONDS = 5.0
 
 
 class PostgresStore:
@@ -64,7 +60,8 @@ class PostgresStore:
         self._queries = load("postgres")
         self.clock, self.writers = options.clock, options.connections
         self._pooled = options.pooler == "transaction"
-        self._place, self.outage = place(url), outage_of(url)
+        self.place, self.outage = place(url), outage_of(url)
+        self._users = UserTransactions(self, self._connections["session"], options)
         self.migrated: list[str] = []
 
     @classmethod
@@ -72,48 +69,16 @@ class PostgresStore:
         """Connect, migrate if asked to, and check the schema."""
         store = cls(url, options)
         try:
-            if options.migrate:
-                store.migrated = await store._migrate()
-            await store._check()
+            async with store._connections["other"].one() as connection:
+                if options.migrate:
+                    store.migrated = await migrate.apply_to_postgres(connection)
+                migrate.check(POSTGRES, await migrate.applied_in_postgres(connection), redact(url))
         except BaseException as error:
             await store.close()
             if isinstance(error, TROUBLE):
-                raise translate(error, f"cannot open {redact(url)}", store._place) from error
+                raise translate(error, f"cannot open {redact(url)}", store.place) from error
             raise
         return store
-
-    async def _migrate(self) -> list[str]:
-        """Apply the missing migrations and return their names. Safe when many processes do it at once."""
-        names = []
-        async with self._connections["other"].one() as connection:
-            while some := await self._migrate_some(connection):
-                names += some
-        return names
-
-    async def _migrate_some(self, connection: Any) -> list[str]:
-        """Apply the next migration, or all of them to a new database. In one that is in use each has its own
-        transaction: the locks of one must not be held through all that follow."""
-        async with connection.transaction():
-            # CREATE SCHEMA IF NOT EXISTS still collides when two run it at once, so the lock comes first.
-            await connection.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'))")
-            await connection.execute(migrate.bookkeeping("postgres"))
-            applied = await migrate.applied_in_postgres(connection)
-            pending = list(migrate.pending("postgres", applied))
-            now = pending[:1] if applied else pending
-            for migration in now:
-                await connection.execute(
-                    "INSERT INTO rowlock.migrations (number, name, breaking) VALUES ($1, $2, $3)",
-                    migration.number,
-                    migration.name,
-                    migration.breaking,
-                )
-                await connection.execute(migration.sql)
-            return [f"{migration.number:04d}_{migration.name}" for migration in now]
-
-    async def _check(self) -> None:
-        """Refuse a schema that this code cannot use."""
-        async with self._connections["other"].one() as connection:
-            migrate.check("postgres", await migrate.applied_in_postgres(connection), redact(self._url))
 
     async def describe(self) -> dict[str, str]:
         """What `doctor` prints about this database."""
@@ -135,18 +100,18 @@ class PostgresStore:
             try:
                 connection = await connections.take(min(10.0, patience))
             except TROUBLE as error:
-                failure, again = translate(error, op.name, self._place), True
+                failure, again = translate(error, op.name, self.place), True
             else:
                 try:
                     if op.single:
                         answer = await self.drive(connection, op)
                     else:
-                        answer = await _in_transaction(connection, partial(self.drive, connection, op))
+                        answer = await in_transaction(connection, partial(self.drive, connection, op))
                     if self.outage.began is not None:
                         self.outage.worked()
                     return answer
                 except TROUBLE as error:
-                    failure = self._too_slow(error, op) or translate(error, op.name, self._place, connection)
+                    failure = self._too_slow(error, op) or translate(error, op.name, self.place, connection)
                     undone = getattr(error, "sqlstate", None) in RETRY_CODES
                     again = undone or (op.repeatable and isinstance(failure, StoreUnavailable))
                     if isinstance(failure, StoreUnavailable):
@@ -173,22 +138,6 @@ class PostgresStore:
         late = isinstance(error, TimeoutError) or getattr(error, "sqlstate", None) == CANCELED
         return TooSlow(f"{op.name}: it took longer than {limit:g} s") if limit and op.read and late else None
 
-    async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """The user's own query, in a transaction that may not write."""
-        connection = await self._take_session("fetch")
-        query = partial(connection.fetch, sql, *args, timeout=self._options.statement_seconds)
-        try:
-            return await _in_transaction(connection, query, readonly=True)
-        except TROUBLE as error:
-            raise await self.users_failure(error, "fetch", connection) from error
-        except RowlockError:
-            raise
-        except BaseException:
-            await call_off(connection, self._options.command_timeout / 10)
-            raise
-        finally:
-            self._connections["session"].give_back(connection)
-
     async def execute(self, sql: str) -> None:
         """One statement of the store's own, outside of any transaction."""
         connection = None
@@ -196,7 +145,20 @@ class PostgresStore:
             async with self._connections["other"].one() as connection:
                 await connection.execute(sql)
         except TROUBLE as error:
-            raise translate(error, "execute", self._place, connection) from error
+            raise translate(error, "execute", self.place, connection) from error
+
+    def transaction(self) -> AbstractAsyncContextManager[Block]:
+        """A transaction for the user's own SQL and operations together."""
+        return self._users.transaction()
+
+    def expect_transactions(self, number: int) -> None:
+        """Allow `number` users' transactions at the same time, and a few more, unless `session_connections` is set."""
+        if self._options.session_connections is None:
+            self._connections["session"].widen(SESSION_CONNECTIONS + number)
+
+    async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
+        """The user's own query, in a transaction that may not write."""
+        return await self._users.fetch(sql, *args)
 
     def drive(self, connection: Any, op: Operation[T]) -> Coroutine[Any, Any, T]:
         """Run an operation on a connection that the caller has taken."""
@@ -217,75 +179,6 @@ class PostgresStore:
         # A column of asyncpg's own rows by its name takes 1 µs: for a page of 5,000 rows, most of its time.
         return list(map(row_maker(tuple(rows[0].keys())), rows))
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Block]:
-        """A transaction for the user's own SQL and operations together. Errors of the database are put into our own
-        words; those that the user's code raises in the block are left as they are."""
-        session = PostgresSession(self, await self._take_session("transaction"), self._options)
-        try:
-            await session.begin()
-            block = Block(session)
-            try:
-                yield block
-                await block.finish()
-                if session.failed is not None:
-                    raise session.undone()
-            except BaseException:
-                block.close()
-                await session.roll_back()
-                raise
-            await session.commit()
-            if session.enqueued:
-                # Each enqueue notified if a worker was idle when it ran; workers that became idle since are woken here.
-                with contextlib.suppress(StoreError):
-                    await self.run(_notify_idle())
-        finally:
-            if not session.over:
-                session.connection.terminate()  # cut off in the middle of a statement: no other caller must get it
-            self._connections["session"].give_back(session.connection)
-
-    async def _take_session(self, doing: str) -> Any:
-        connections, patience = self._connections["session"], self._options.session_patience
-        try:
-            return await connections.take(patience)
-        except TROUBLE as error:
-            if isinstance(error, TimeoutError) and connections.crowded:
-                raise StoreUnavailable(
-                    f"{doing}: all {connections.size} connections for transactions were in use for {patience:g} s;"
-                    " the setting transactions.connections says how many a process may have"
-                ) from error
-            raise translate(error, doing, self._place) from error
-
-    async def users_failure(self, error: BaseException, doing: str, connection: Any) -> StoreError:
-        """What a statement of the user failed of. One that takes too long does so again, however often it is tried."""
-        if getattr(error, "sqlstate", None) == CANCELED:
-            return StoreError(f"{doing}: {error}")
-        if isinstance(error, TimeoutError) and await self._answers():
-            limit = self._options.statement_seconds
-            return StoreError(
-                f"{doing}: a statement took longer than {limit:g} s and was cancelled;"
-                " the setting transactions.statement_seconds says how long one may take"
-            )
-        return await self.failure(error, doing, connection)
-
-    async def failure(self, error: BaseException, doing: str, connection: Any) -> StoreError:
-        """What a statement of ours failed of."""
-        return translate(error, doing, self._place, connection)
-
-    async def _answers(self) -> bool:
-        """Whether the database can be reached now."""
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self.execute("SELECT 1")
-        except (TimeoutError, StoreError):
-            return False
-        return True
-
-    def expect_transactions(self, number: int) -> None:
-        """Allow `number` users' transactions at the same time, and a few more, unless `session_connections` is set."""
-        if self._options.session_connections is None:
-            self._connections["session"].widen(SESSION_CONNECTIONS + number)
-
     async def listen(self, on_wakeup: Callable[[str], None]) -> Wakeups:
         """Call `on_wakeup` for each wake-up. Behind a transaction pooler without a direct URL there are none."""
         if self._options.pooler == "transaction" and not self._options.direct_url:
@@ -305,23 +198,3 @@ class PostgresStore:
         """Close without an event loop: the one that this store belonged to has ended."""
         for connections in self._connections.values():
             connections.abandon()
-
-
-@operation(single=True, repeatable=True)
-def _notify_idle() -> Steps[None]:
-    yield Call("notify_idle")
-
-
-async def _in_transaction(connection: Any, work: Callable[[], Awaitable[T]], readonly: bool = False) -> T:
-    """Not an `async with` block: its ROLLBACK on a connection that has just broken would fail, too, and hide the
-    reason; and after a cancellation it would wait for a server that may never answer."""
-    transaction = connection.transaction(readonly=readonly)
-    await transaction.start()
-    try:
-        answer = await work()
-    except (RowlockError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        with contextlib.suppress(*TROUBLE):  # a connection left in its transaction is thrown away
-            await transaction.rollback()
-        raise
-    await transaction.commit()
-    return answer

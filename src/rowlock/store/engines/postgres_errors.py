@@ -22,18 +22,17 @@ BROKEN = (asyncpg.ConnectionDoesNotExistError, asyncpg.InterfaceError, asyncpg.I
 BROKEN_BY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 # After these the same statement may work later. `{place}` is host and port, `{said}` the server's own message.
+ENDED = "the server at {place} ended the connection: {said}"
 LATER = {
-    "57P01": "the server at {place} ended the connection: {said}",
-    "57P02": "the server at {place} ended the connection: {said}",
+    **dict.fromkeys(("57P01", "57P02", "57P05", "25P03"), ENDED),
     "57P03": "the server at {place} does not accept connections: {said}",
-    "57P05": "the server at {place} ended the connection: {said}",
-    "25P03": "the server at {place} ended the connection: {said}",
     "53300": "the server at {place} has no connection left: {said}",
     "25006": "the server at {place} is read-only: {said}",
     "55P03": "another transaction held a lock for too long: {said}",
     "57014": "the statement took too long: {said}",
 }
 PASSING_CLASSES = ("08", "53", "58")  # connection, resources (memory, connections), the system around the server
+CANCELED = "57014"  # a statement that took too long, or that somebody cancelled
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
 FULL_CODES = {"53100"}
 # A prepared statement that is not there, or there already: each transaction ran on another backend.
@@ -72,7 +71,7 @@ def reason(error: BaseException, place: str, connection: Any = None) -> str:
     """What happened, for people; no driver's internals and no secrets."""
     said = getattr(connection, "ended", None)
     if said is not None:
-        return LATER["57P01"].format(place=place, said=said)
+        return ENDED.format(place=place, said=said)
     first = _first(error)
     code = getattr(first, "sqlstate", None) or ""
     if code in LATER:

@@ -2,11 +2,12 @@
 
 A statement is `-- name: claim` (both engines) or `-- name: claim [postgres]`, one sentence of contract, then
 the text. Parameters are `:name`. To call a statement that the engine does not have is an error: the operation asks
-for a capability of the `Dialect` first.
+for a capability of the `Dialect` first. `-- name: {list,count}_all` stands for two statements, `list_all` and
+`count_all`; `{this}` in their text is `list` and `count`.
 
-A text that several statements share is a part, `-- part: page_all(past | order)`. `{part:page_all(< | DESC)}` stands
-for it, with `{past}` and `{order}` replaced by the arguments; `{part:dead}` for a part without parameters. Parts, and
-the arguments of parts, may include other parts and tokens.
+A text that several statements share is a part, `-- part: counted(n | batch)`. `{part:counted(total | b)}` stands for
+it, with `{n}` and `{batch}` replaced by the arguments; `{part:running}` for a part without parameters. Parts, and the
+arguments of parts, may include other parts and tokens.
 
 Tokens, all of them:
 
@@ -14,7 +15,7 @@ Tokens, all of them:
     {now}                    the database's clock, or the test's
     {after(x)}               {now} plus x seconds
     {seconds_until(x)}       seconds from {now} to x
-    {time(x)}                a time as the reader gets it, for `times.moment`: datetime, or ISO text
+    {time(x)}                a time as the reader gets it, for `records.moment`: datetime, or ISO text
     {minute(x)} {hour(x)}    when the minute or the hour of x began
     {drop_on(x)}             the day on which a row kept for x seconds may be dropped
     {rows:g(id uuid, …)}     a batch parameter `g` (a list of tuples) as a table
@@ -35,15 +36,18 @@ Tokens, all of them:
     {up_for(x)}              the server has been up for x seconds (true where there is no server)
     {class(x)}               the class of a source: what stands before its colon
     {one_job(a, x)}          joins the job with the id x as `a`
+    {end_order()}            the column of jobs_finished by which the latest ends are found. SQLite gives rowids in the
+                             order of ends; on PostgreSQL it is the id, the nearest that has an index
     {by_name()}              after the table `sources`: find rows by their names, whatever the statistics say
     {indexed_by(i)}          after a table: take the index i, whatever the statistics say (SQLite alone)
     {one_source(a, x)}       joins the source or class with the name x as `a`, if there is one
     {gate}                   how the source `named` stands, as core.source.Gate, from its row `s` and its class's `c`
     {claimed}                the columns of core.job.Claimed, but for its token and worker
-    {claiming}               the same of a row `front` that is about to be claimed
+    {claiming}               the same of a row `front` as it will be once it is claimed (:epoch: its source's)
     {job}                    the columns of core.job.Job, from the view `jobs j`; JSON as text
     {options(x)}             x for each option of a new job (core/options.py), `@` in it being the option's column
-    {schedule_options(x)}    the same for the options that a schedule has; `#` is the column's kind
+    {kept_options(x)}        x for each option that a job keeps when it ends, and when an operator retries it
+    {schedule_options(x)}    x for each option that a schedule has; `#` in it is the column's kind
     {filter}                 whether the row `j` fits a reads.JobFilter, apart from its states
 """
 
@@ -53,7 +57,7 @@ import re
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import Job
@@ -68,7 +72,8 @@ CLAIMED_COLUMNS = (
 WAITED = "-{seconds_until(run_after)}"
 # Ids as text: a driver's own UUID type costs more to read than all other columns together.
 CLAIMED = ", ".join(f"CAST({c} AS text)" if c in ("id", "batch_id") else c for c in CLAIMED_COLUMNS) + f", {WAITED}"
-CLAIMING = ", ".join(f"front.{column}" for column in CLAIMED_COLUMNS).replace("attempt,", "attempt + 1,", 1)
+_AFTER_CLAIM = {"attempt": "front.attempt + 1", "source_epoch": ":epoch"}  # what the claim will write
+CLAIMING = ", ".join(_AFTER_CLAIM.get(column, f"front.{column}") for column in CLAIMED_COLUMNS)
 CLAIMING += ", " + WAITED.replace("run_after", "front.run_after")
 
 # How a source stands, from its row `s`, its class's row `c` and the running jobs; in the order of core.source.Gate.
@@ -91,7 +96,7 @@ GATE = """coalesce(s.concurrency, c.concurrency), c.total,
             SELECT count(*) FROM {t}jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = {computed(c.name)}
               AND {not_aside(r.id)}) END,
-       s.name IS NOT NULL, c.name IS NOT NULL"""
+       s.name IS NOT NULL"""
 
 # JSON as text: a caller's own connection may parse it, and then a parsed string looks like unparsed text.
 JSON = {"args", "tags", "backoff", "result"}
@@ -153,10 +158,16 @@ class Query:
 
 
 _RECORD = re.compile(r"\{(claimed|claiming|gate|job)\}")
-_HEADER = re.compile(r"^-- (name|part): (\w+)(?: \[(\w+)\]|\((.+)\))?\s*$")
+_HEADER = re.compile(r"^-- (name|part): ([\w{},]+)(?: \[(\w+)\]|\((.+)\))?\s*$")
+_SEVERAL = re.compile(r"\{([\w,]+)\}(\w+)")
 _PART = re.compile(r"\{part:(\w+)(?:\(((?:[^{}]|\{(?!part:)[^{}]*\})*)\))?\}")
 _ROWS = re.compile(r"\{(rows?):(\w+)\(([^)]*)\)\}")
-_OPTIONS = re.compile(r"\{(schedule_options|options)\(([^{}]*)\)\}")
+_OPTIONS = re.compile(r"\{(schedule_options|kept_options|options)\(([^{}]*)\)\}")
+_OPTIONS_OF: dict[str, Literal["new job", "kept job", "schedule"]] = {
+    "options": "new job",
+    "kept_options": "kept job",
+    "schedule_options": "schedule",
+}
 _PARAM = re.compile(r"(?<!:):([a-z_]\w*)")
 
 
@@ -170,7 +181,7 @@ def _texts() -> dict[tuple[str, str | None], str]:
                 if kind == "part":
                     parts[name] = (_listed(parameters), text.strip())
                 else:
-                    statements[name, engine] = text
+                    statements |= {(one, engine): text.replace("{this}", this) for this, one in _names(name)}
     return {key: _include(text, parts) for key, text in statements.items()}
 
 
@@ -185,6 +196,12 @@ def _sections(text: str) -> dict[tuple[Any, ...], str]:
         elif key and not (line.startswith("--") and not found[key].strip()):
             found[key] += line + "\n"
     return found
+
+
+def _names(header: str) -> list[tuple[str, str]]:
+    """The statements that a header names, each after its first word."""
+    several = _SEVERAL.fullmatch(header)
+    return [(this, this + several[2]) for this in several[1].split(",")] if several else [("", header)]
 
 
 def _include(text: str, parts: dict[str, tuple[list[str], str]]) -> str:
@@ -219,7 +236,7 @@ def fill(text: str, dialect: Dialect) -> str:
 
 def _options(which: str, template: str) -> str:
     """The template once for each option's column: `@` is its name, `#` its kind."""
-    listed = columns(only_scheduled=which == "schedule_options")
+    listed = columns(_OPTIONS_OF[which])
     return ", ".join(template.replace("@", name).replace("#", kind) for name, kind in listed)
 
 

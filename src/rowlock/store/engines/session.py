@@ -1,9 +1,9 @@
 """What the transactions of both engines share: blocks that can be undone alone, used by several tasks at once.
 
-SQL has one stack of savepoints for each transaction, and whatever is written belongs to the topmost. Asyncio has many
+SQL has one stack of savepoints for each transaction, and every write belongs to the topmost savepoint. Asyncio has many
 tasks, and what one of them writes must not be undone with the block of another. So each block, the whole transaction
-or a part of it, has a turn: a statement takes it for as long as it runs, and a block inside takes it until it ends.
-Who comes meanwhile waits.
+or a part of it, has a lock, its turn: a statement holds it while it runs, and a block inside holds it until it ends.
+Other tasks wait for it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from rowlock.core.errors import RowlockError, StoreError
-from rowlock.store.engines.operation import Operation
-from rowlock.store.engines.rows import UserRow
+from rowlock.store.engines.operation import Operation, UserRow
 
 T = TypeVar("T")
 
@@ -26,7 +25,7 @@ class BaseSession(ABC):
     """An open transaction of one engine, which does one thing at a time."""
 
     def __init__(self) -> None:
-        self.failed: BaseException | None = None  # what a statement in it failed of
+        self.failed: BaseException | None = None  # the error of the first statement that failed in it
         self.ended = False
         self.savepoints = 0
 
@@ -44,15 +43,15 @@ class BaseSession(ABC):
 
     @abstractmethod
     def seconds_left(self) -> float:
-        """How long it may still stay open if nothing more is done in it."""
+        """How long the transaction may still stay open without a statement."""
 
     @abstractmethod
     def too_long(self) -> RowlockError:
-        """The error of one that was open for too long."""
+        """The error of a transaction that was open for too long."""
 
     def undone(self) -> StoreError:
-        """The error of a block that must not end well: PostgreSQL undoes a transaction in which a statement failed, and
-        SQLite must not behave otherwise."""
+        """The error that a block raises at its end if a statement in it has failed: PostgreSQL then undoes the whole
+        transaction, and SQLite must do the same."""
         return StoreError(f"a statement of this transaction failed, so all of it was rolled back: {self.failed}")
 
 
@@ -129,17 +128,17 @@ class Block:
         return self._session.failed
 
     def undone(self) -> StoreError:
-        """The error of one in which a statement failed."""
+        """The error of a transaction in which a statement failed."""
         return self._session.undone()
 
     async def finish(self) -> None:
-        """Wait for what other tasks have under way here, then let nothing more in."""
+        """Wait for the statements and blocks of other tasks, then refuse further ones."""
         await self._take_turn()
         self.close()
         self._turn.release()
 
     def close(self) -> None:
-        """The transaction is over: let nothing more in, here and in all its parts."""
+        """The transaction is over: refuse statements in it and in all its parts."""
         self._session.ended = True
 
     async def _in_turn(self, do: Callable[..., Awaitable[T]], *args: Any) -> T:

@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -15,23 +15,23 @@ from typing import Any, TypeVar
 
 import apsw
 
-from rowlock.core.errors import ConfigError, StoreError, TooSlow, UnsupportedFilesystem
-from rowlock.store import migrate
+from rowlock.core.errors import ConfigError, StoreError, UnsupportedFilesystem
+from rowlock.store.engines import migrate
 from rowlock.store.engines.dialects import SQLITE
 from rowlock.store.engines.engine import StoreOptions, Wakeups, file_of
 from rowlock.store.engines.filesystem import network_filesystem
-from rowlock.store.engines.operation import Operation, Wake, drive
+from rowlock.store.engines.operation import Operation, UserRow, drive
 from rowlock.store.engines.outage import outage_of
-from rowlock.store.engines.rows import UserRow
 from rowlock.store.engines.session import Block
-from rowlock.store.engines.sqlite_runner import Runner, roll_back, translate, user_rows, user_values
-from rowlock.store.engines.sqlite_writer import BUSY_SECONDS, Writer
+from rowlock.store.engines.sqlite_errors import translate
+from rowlock.store.engines.sqlite_reader import Reader
+from rowlock.store.engines.sqlite_runner import Runner, roll_back
+from rowlock.store.engines.sqlite_session import user_rows, user_values
+from rowlock.store.engines.sqlite_transaction import BUSY_SECONDS
+from rowlock.store.engines.sqlite_writer import Writer
 from rowlock.store.engines.wakeups import DatagramWakeups
 
 T = TypeVar("T")
-
-QUICK_SECONDS = 0.005  # a read of one job that takes longer has waited for the disk
-SLOW_SECONDS = 1.0  # for which the next reads then go to the reader's thread
 
 
 class SqliteStore:
@@ -44,10 +44,7 @@ class SqliteStore:
     def __init__(self, file: Path, options: StoreOptions) -> None:
         self.file, self._options, self.clock = file, options, options.clock
         self._writer = Runner(file, options.clock)
-        self._reader: Runner | None = None
-        self._has_read = False
-        self._slow_until = 0.0  # a moment of `time.monotonic`
-        self._reads = ThreadPoolExecutor(1, thread_name_prefix="rowlock-reader")
+        self._reads = Reader(file, options, self._check_usable)
         self._pid = os.getpid()
         self._writes = Writer(self._writer, options.transaction_seconds)
         self._closed = False
@@ -62,7 +59,13 @@ class SqliteStore:
             raise ConfigError(f"{url!r}: the folder {file.parent} does not exist; create it first")
         if kind := network_filesystem(file.parent):
             raise UnsupportedFilesystem(f"{file} is on a {kind} filesystem, where SQLite's locks do not hold")
-        store = await asyncio.to_thread(cls._open, file, options)
+        opened: Future[SqliteStore] = Future()
+        try:
+            await asyncio.to_thread(_settle, opened, partial(cls._open, file, options))
+        except asyncio.CancelledError:
+            opened.add_done_callback(_close_unused)  # the thread goes on, and opens it for nobody
+            raise
+        store = opened.result()
         try:
             store._writes.start()
         except BaseException:  # no thread to be had
@@ -79,7 +82,7 @@ class SqliteStore:
                 with store._writer.turn:
                     if options.migrate is not False:
                         store.migrated = store._migrate()
-                    migrate.check("sqlite", migrate.applied_in_sqlite(store._writer.connection), str(file))
+                    migrate.check(SQLITE, migrate.applied_in_sqlite(store._writer.connection), str(file))
                 return store
             except (apsw.BusyError, apsw.LockedError) as error:
                 if time.monotonic() > deadline:
@@ -90,19 +93,19 @@ class SqliteStore:
 
     def _migrate(self) -> list[str]:
         connection = self._writer.connection
-        if not migrate.pending("sqlite", migrate.applied_in_sqlite(connection)):
+        if not migrate.pending(SQLITE, migrate.applied_in_sqlite(connection)):
             return []
         names = []
         connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.execute(migrate.bookkeeping("sqlite"))
-            for migration in migrate.pending("sqlite", migrate.applied_in_sqlite(connection)):
+            connection.execute(SQLITE.migrations_table)
+            for migration in migrate.pending(SQLITE, migrate.applied_in_sqlite(connection)):
                 connection.execute(
                     "INSERT INTO rowlock_migrations (number, name, breaking) VALUES (?, ?, ?)",
                     (migration.number, migration.name, migration.breaking),
                 )
                 connection.execute(migration.sql)
-                names.append(f"{migration.number:04d}_{migration.name}")
+                names.append(migration.title)
             connection.execute("COMMIT")
         except BaseException:
             roll_back(connection)
@@ -123,7 +126,7 @@ class SqliteStore:
         self._check_usable()
         if op.read:
             do = partial(drive, op, SQLITE)
-            return await (self._read_one(do) if op.size == 1 else self._read(do))
+            return await (self._reads.run_one(do) if op.size == 1 else self._reads.run(do))
         answer = await self._writes.run(op)
         if self.outage.began is not None:  # reads do not count: they work while the disk is full
             self.outage.worked()
@@ -134,43 +137,6 @@ class SqliteStore:
             raise StoreError("this SQLite store was opened before a fork; open it again in the child")
         if self._closed:
             raise StoreError("this store is closed")
-
-    async def _read(self, do: Callable[[Runner, list[Wake]], T]) -> T:
-        def work() -> T:
-            if self._reader is None:
-                self._reader = Runner(self.file, self.clock, read_only=True)
-            with self._reader.turn:
-                self._reader.open()
-                with self._reader.limited(self._options.read_seconds):
-                    return do(self._reader, [])
-
-        self._has_read = True
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._reads, work)
-        except apsw.InterruptError as error:
-            raise TooSlow(f"it took longer than {self._options.read_seconds:g} s") from error
-        except apsw.Error as error:
-            raise translate(error, "read") from error
-
-    async def _read_one(self, do: Callable[[Runner, list[Wake]], T]) -> T:
-        """Read one job in the caller's own thread: to wake the reader's thread and be woken by it takes longer than the
-        read. Where the read would have to wait, or one has just been slow, the reader's thread does it."""
-        await asyncio.sleep(0)  # a caller that reads in a loop must let other tasks run
-        self._check_usable()
-        reader, began = self._reader, time.monotonic()
-        if reader is None or began < self._slow_until or not reader.turn.acquire(blocking=False):
-            return await self._read(do)
-        try:
-            reader.open()
-            with reader.not_waiting(), reader.limited(self._options.read_seconds):
-                return do(reader, [])
-        except apsw.Error:  # the reader's thread meets it too, and says what it is
-            pass
-        finally:
-            reader.turn.release()
-            if time.monotonic() > began + QUICK_SECONDS:
-                self._slow_until = began + SLOW_SECONDS
-        return await self._read(do)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Block]:
@@ -194,7 +160,7 @@ class SqliteStore:
         """The user's own query. It waits for no writer, and may not write."""
         self._check_usable()
         values = user_values(sql, args)
-        return await self._read(lambda runner, wakes: user_rows(runner.connection, sql, values))
+        return await self._reads.run(lambda runner, wakes: user_rows(runner.connection, sql, values))
 
     async def execute(self, sql: str) -> None:
         """One statement of the store's own."""
@@ -210,24 +176,25 @@ class SqliteStore:
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
-        self._stop_reading()
+        self._reads.stop()
         await self._writes.close()
-        await asyncio.to_thread(self._reads.shutdown)
+        await asyncio.to_thread(self._reads.join)
 
     def abandon(self) -> None:
         """Close without an event loop: the one that this store belonged to has ended."""
         if not self._closed and os.getpid() == self._pid:
             self._closed = True
-            self._stop_reading()
+            self._reads.stop()
             self._writes.stop()
 
-    def _stop_reading(self) -> None:
-        """Close the reader once the read that is under way has ended."""
-        if self._has_read:
-            self._reads.submit(self._close_reader)
-        self._reads.shutdown(wait=False)
 
-    def _close_reader(self) -> None:
-        if self._reader is not None:
-            with self._reader.turn:
-                self._reader.close()
+def _settle(opened: Future[SqliteStore], do: Callable[[], SqliteStore]) -> None:
+    try:
+        opened.set_result(do())
+    except BaseException as error:
+        opened.set_exception(error)
+
+
+def _close_unused(opened: Future[SqliteStore]) -> None:
+    if opened.exception() is None:
+        opened.result()._writer.close()

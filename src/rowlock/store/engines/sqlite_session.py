@@ -8,22 +8,25 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from rowlock.core.errors import RowlockError, StoreError
+import apsw
+
+from rowlock.core.errors import InvalidArguments, RowlockError, StoreError
 from rowlock.store.engines.dialects import SQLITE
-from rowlock.store.engines.operation import Operation, Wake, drive
-from rowlock.store.engines.rows import UserRow
+from rowlock.store.engines.operation import Operation, UserRow, Wake, drive
 from rowlock.store.engines.session import BaseSession
-from rowlock.store.engines.sqlite_runner import Runner, user_rows, user_values
+from rowlock.store.engines.sqlite_runner import Runner
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
+GROUP = 256  # operations in one commit, at most
 Do = Callable[[Runner, list[Wake]], Any]
-Reply = tuple[Any, BaseException | None]  # what it gave, or how it failed
+Reply = tuple[Any, BaseException | None]  # the value, or the error
 
 
 class Work:
@@ -39,11 +42,11 @@ class Work:
         self._once = threading.Lock()
 
     def take(self) -> bool:
-        """True for the first caller only: the writer thread that begins the work, or the caller that withdraws it."""
+        """Returns True once: to the writer thread if it begins the work first, else to the caller that withdraws it."""
         return self._once.acquire(blocking=False)
 
     async def wait(self, *, withdraw: bool = True) -> Any:
-        """The answer. A caller that is cancelled before the work began withdraws it; later the cancellation waits."""
+        """The answer. A caller that is cancelled withdraws work that has not begun; it waits for work that has."""
         try:
             return await self.answer
         except asyncio.CancelledError as cancelled:
@@ -74,8 +77,29 @@ class Work:
 
         try:
             self.loop.call_soon_threadsafe(done)
-        except RuntimeError:  # the caller's loop has closed; nobody waits any more
+        except RuntimeError:  # the caller's event loop is closed
             log.debug("an answer found no loop to go to")
+
+
+def groups(inbox: queue.SimpleQueue[Work | None]) -> Iterator[list[Work]]:
+    """What is to be written together: all that waits, at most GROUP; a user's transaction for itself. Ends at None."""
+    group: list[Work] = []
+    while True:
+        try:
+            work = inbox.get(block=not group)
+        except queue.Empty:
+            yield group
+            group = []
+            continue
+        if group and (work is None or work.session is not None or len(group) == GROUP):
+            yield group
+            group = []
+        if work is None:
+            return
+        if work.session is not None:
+            yield [work]
+        else:
+            group.append(work)
 
 
 class SqliteSession(BaseSession):
@@ -115,7 +139,7 @@ class SqliteSession(BaseSession):
             raise
 
     def seconds_left(self) -> float:
-        """How long to wait before looking again whether its time is up."""
+        """How long to wait before checking again whether the transaction was ended."""
         return 0.5 if self.over is None else 0.0
 
     def too_long(self) -> RowlockError:
@@ -137,7 +161,7 @@ class SqliteSession(BaseSession):
         return await self._do(lambda runner, wakes: user_rows(runner.connection, sql, values))
 
     async def end(self, how: str) -> None:
-        """COMMIT or ROLLBACK, to its end even if its caller is cancelled meanwhile."""
+        """COMMIT or ROLLBACK; it is completed even if its caller is cancelled."""
         if self.over is not None:
             if how == "COMMIT":
                 raise self.over
@@ -149,3 +173,34 @@ class SqliteSession(BaseSession):
         await self._do(lambda runner, wakes: runner.connection.execute(sql).fetchall(), withdraw=False)
         if failed is not None:  # as on PostgreSQL, where a failed statement undoes its whole transaction
             raise self.undone()
+
+
+# --- the user's own statements
+
+
+def user_values(sql: str, args: Sequence[Any]) -> Any:
+    """The parameters of a user's own statement: $1, $2, … as on PostgreSQL, or ?."""
+    values = [_readable(arg) for arg in args]
+    return {str(n): value for n, value in enumerate(values, 1)} if "$1" in sql else tuple(values)
+
+
+def user_rows(connection: apsw.Connection, sql: str, values: Any) -> list[UserRow]:
+    """The rows of a user's own statement."""
+    try:
+        return list[UserRow](connection.execute(sql, values).fetchall())
+    except KeyError as error:
+        raise StoreError(f"the statement has a parameter ${error.args[0]} that was not given: {sql:.200}") from error
+    except (TypeError, ValueError) as error:
+        must = "a parameter has a type that SQLite cannot store; give text, a number, bytes or None"
+        raise StoreError(f"{must}: {values!r:.200}") from error
+
+
+def _readable(value: Any) -> Any:
+    """A value for SQLite. A datetime becomes text in the form of the views, so that both can be compared."""
+    if isinstance(value, (list, tuple)):
+        raise InvalidArguments(f"SQLite has no arrays: pass JSON text instead of {value!r:.100}")
+    if not isinstance(value, datetime):
+        return value
+    if value.tzinfo is None:
+        raise InvalidArguments(f"a time must have a time zone: {value!r}")
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

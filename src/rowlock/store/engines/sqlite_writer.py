@@ -17,28 +17,26 @@ import asyncio
 import contextlib
 import logging
 import queue
-import random
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import TypeVar
 
 import apsw
 
-from rowlock.core.errors import RowlockError, StoreError, TransactionTooLong
+from rowlock.core.errors import StoreError
 from rowlock.store.engines.dialects import SQLITE
 from rowlock.store.engines.operation import Operation, Wake, drive
-from rowlock.store.engines.sqlite_runner import Runner, roll_back, translate
-from rowlock.store.engines.sqlite_session import Do, Reply, SqliteSession, Work
-from rowlock.store.engines.wakeups import send_wakeups
+from rowlock.store.engines.sqlite_errors import translate
+from rowlock.store.engines.sqlite_runner import Runner
+from rowlock.store.engines.sqlite_session import Reply, SqliteSession, Work, groups
+from rowlock.store.engines.sqlite_transaction import begin, in_savepoint, serve, undo, undone_if_open
+from rowlock.store.engines.wakeups import send_all
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
-BUSY_SECONDS = 30.0
 CLOSE_SECONDS = 10.0
-GROUP = 256  # operations in one commit, at most
 SMALL = 100  # jobs that an operation may touch to be written by its caller
 QUICK_SECONDS = 0.001  # while a commit takes longer on average, all go to the thread
 
@@ -48,11 +46,11 @@ class Writer:
 
     def __init__(self, runner: Runner, transaction_seconds: float) -> None:
         self.runner, self._transaction_seconds = runner, transaction_seconds
-        self._turn = runner.turn  # who has it may use the connection
-        self._unanswered = self._arriving = 0  # given to the thread; about to be written by their callers
-        self._commit_seconds = 0.0  # mean of late
+        self._turn = runner.turn  # the lock of the connection
+        self._unanswered = self._arriving = 0  # operations given to the thread; operations whose callers may write them
+        self._commit_seconds = 0.0  # moving average of how long a commit takes
         self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._closing = self._over = False
+        self._over = False
         self._thread = threading.Thread(target=self._write_until_closed, name="rowlock-writer", daemon=True)
 
     def start(self) -> None:
@@ -61,17 +59,25 @@ class Writer:
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation in the next commit."""
-        do = partial(drive, op, SQLITE)
-        if 0 < op.size <= SMALL and await self._alone() and (answer := self._write_here(do)):
-            value, failure = answer
-            if failure is not None:
-                raise failure
-            return value  # type: ignore[no-any-return]
-        self._unanswered += 1
+        if not (0 < op.size <= SMALL and await self._alone() and self._begin_here()):
+            self._unanswered += 1
+            try:
+                return await self._hand_over(Work(partial(drive, op, SQLITE))).wait()  # type: ignore[no-any-return]
+            finally:
+                self._unanswered -= 1
+        wakes: list[Wake] = []
         try:
-            return await self._hand_over(Work(do)).wait()  # type: ignore[no-any-return]
+            value = drive(op, SQLITE, self.runner, wakes)
+            self._commit()
+        except BaseException as error:
+            undo(self.runner)
+            if isinstance(error, apsw.Error):
+                raise translate(error, "write") from error
+            raise
         finally:
-            self._unanswered -= 1
+            self._turn.release()
+        send_all(wakes)
+        return value
 
     def _hand_over(self, work: Work) -> Work:
         """Give a request to the thread. One that comes after its end is answered here."""
@@ -90,26 +96,21 @@ class Writer:
         finally:
             self._arriving -= 1
 
-    def _write_here(self, do: Do) -> Reply | None:
-        """Write in the caller's thread; None if that would mean to wait for somebody, or to copy the log back."""
-        runner = self.runner
-        if runner.log_is_long or not self._turn.acquire(blocking=False):
-            return None
-        try:
-            if self._closing or not self._begin_at_once():
-                return None
-            answers, wakes = self._write([do])
-        finally:
-            self._turn.release()
-        _send(wakes)
-        return answers[0]
-
-    def _begin_at_once(self) -> bool:
+    def _begin_here(self) -> bool:
+        """Begin a transaction in the caller's thread; False if that would have to wait for another thread or process,
+        or if the write-ahead log is due to be copied back."""
+        if self.runner.log_is_long or not self._turn.acquire(blocking=False):
+            return False
+        begun = False
         try:
             self.runner.open()
-            return self.runner.begin_at_once()
-        except (apsw.Error, StoreError):  # the thread meets it too, and says what it is
-            return False
+            begun = self.runner.begin_at_once()
+        except (apsw.Error, StoreError):  # the writer thread gets this error, too, and reports it
+            pass
+        finally:
+            if not begun:
+                self._turn.release()
+        return begun
 
     async def begin(self) -> SqliteSession:
         """Wait for the writer lock and open a transaction of its own."""
@@ -125,21 +126,23 @@ class Writer:
 
     def stop(self) -> None:
         """Take no more; the thread finishes what is waiting and closes the file."""
-        self._closing = True
         self._inbox.put(None)
 
     async def close(self) -> None:
-        """Stop, and wait for it; not for ever, where another process keeps the file locked."""
-        while self._arriving:  # they have begun, and hand over in this turn of the loop
+        """Stop, and wait for the thread: ten seconds at most, because another process may keep the file locked."""
+        while self._arriving:  # these would open the file again: each writes or hands over in the loop's next turn
             await asyncio.sleep(0)
         self.stop()
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
 
     def _write_until_closed(self) -> None:
-        for group in self._groups():
+        for group in groups(self._inbox):
             try:
-                with self._turn:
-                    self._carry_out(group)
+                with self._turn, undone_if_open(self.runner):
+                    if (session := group[0].session) is not None:
+                        self._serve(session, group[0])
+                    else:
+                        self._write_group(group)
             except BaseException as error:  # of any kind: without this thread every caller would wait for ever
                 log.exception("a write failed in an unexpected way")
                 failure = StoreError(f"write: {error!r}")
@@ -152,153 +155,52 @@ class Writer:
         self._over = True
         self._refuse_the_rest()
 
-    def _groups(self) -> Iterator[list[Work]]:
-        """What is to be written together: all that waits, at most GROUP; a user's transaction for itself."""
-        group: list[Work] = []
-        while True:
-            try:
-                work = self._inbox.get(block=not group)
-            except queue.Empty:
-                yield group
-                group = []
-                continue
-            if group and (work is None or work.session is not None or len(group) == GROUP):
-                yield group
-                group = []
-            if work is None:
-                return
-            if work.session is not None:
-                yield [work]
-            else:
-                group.append(work)
-
     def _refuse_the_rest(self) -> None:
-        """Answer what came too late."""
+        """Answer the requests that came after the end."""
         with contextlib.suppress(queue.Empty):
             while True:
                 work = self._inbox.get_nowait()
                 if work is not None:
                     work.resolve(error=StoreError("this store is closed"))
 
-    def _carry_out(self, group: list[Work]) -> None:
-        try:
-            if (session := group[0].session) is not None:
-                self._serve(session, group[0])
-            else:
-                self._commit(group)
-        finally:
-            self._undo()  # nothing, where all went well
-
-    def _undo(self) -> None:
-        """Roll back what is open. Where not even that works, the next write opens the file anew."""
-        try:
-            roll_back(self.runner.connection)
-        except apsw.Error:
-            log.exception("a transaction could not be rolled back; the file is opened again")
-            with contextlib.suppress(apsw.Error):
-                self.runner.close()
-
-    def _commit(self, group: list[Work]) -> None:
+    def _write_group(self, group: list[Work]) -> None:
         """Run a group of requests in one transaction; answer each only after the commit."""
         answers, wakes = list[Reply](), list[Wake]()
         try:
-            self._begin()
+            begin(self.runner)
         except (apsw.Error, StoreError) as error:
             answers = [(None, translate(error, "write"))] * len(group)
         else:
-            group = [work for work in group if work.take()]  # after the wait: some may have given up
-            answers, wakes = self._write([work.do for work in group])
-        _send(wakes)
+            group = [work for work in group if work.take()]  # without requests that were withdrawn meanwhile
+            try:
+                if len(group) == 1:
+                    answers = [(group[0].do(self.runner, wakes), None)]
+                else:
+                    answers = [in_savepoint(self.runner, work.do, wakes) for work in group]
+                self._commit()
+            except BaseException as error:
+                undo(self.runner)
+                wakes.clear()
+                cause = translate(error, "write") if isinstance(error, apsw.Error) else error
+                answers = [(None, cause)] * len(group)
+        send_all(wakes)
         for work, (value, failure) in zip(group, answers, strict=True):
             work.resolve(value, failure)
         self.runner.checkpoint()
 
-    def _write(self, group: list[Do]) -> tuple[list[Reply], list[Wake]]:
-        """Run a group in the open transaction and commit it; the answer of each, and whom to wake."""
-        wakes: list[Wake] = []
-        try:
-            alone = len(group) == 1
-            answers = [(do(self.runner, wakes), None) if alone else self._in_savepoint(do, wakes) for do in group]
-            began = time.monotonic()
-            self.runner.connection.execute("COMMIT")
-            self._commit_seconds += 0.05 * (time.monotonic() - began - self._commit_seconds)
-        except BaseException as error:
-            self._undo()
-            cause = translate(error, "write") if isinstance(error, apsw.Error) else error
-            return [(None, cause)] * len(group), []
-        return answers, wakes
-
-    def _in_savepoint(self, do: Do, wakes: list[Wake]) -> Reply:
-        """Run one of several requests in a savepoint: if it fails, the other requests go on."""
-        connection = self.runner.connection
-        connection.execute("SAVEPOINT one")
-        answer: Reply
-        try:
-            answer = do(self.runner, wakes), None
-        except (apsw.FullError, apsw.IOError, apsw.BusyError):
-            raise
-        except Exception as error:
-            connection.execute("ROLLBACK TO one")
-            answer = None, translate(error, "write") if isinstance(error, apsw.Error) else error
-        connection.execute("RELEASE one")
-        return answer
-
-    def _begin(self) -> None:
-        """BEGIN IMMEDIATE, so that a busy database is met here and not in the middle; own retry with jitter on top."""
-        self.runner.open()
-        deadline = time.monotonic() + BUSY_SECONDS
-        while True:
-            try:
-                self.runner.connection.execute("BEGIN IMMEDIATE")
-                return
-            except apsw.BusyError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(random.uniform(0.001, 0.02))
+    def _commit(self) -> None:
+        began = time.monotonic()
+        self.runner.connection.execute("COMMIT")
+        self._commit_seconds += 0.05 * (time.monotonic() - began - self._commit_seconds)
 
     def _serve(self, session: SqliteSession, first: Work) -> None:
         """Give the writer to one user's transaction until it ends or its time is up."""
         try:
-            self._begin()
+            begin(self.runner)
         except (apsw.Error, StoreError) as error:
             session.end_with(translate(error, "transaction"))
             first.resolve(error=session.over)
             return
-        connection = self.runner.connection
-        if not first.take():  # its caller did not wait for it
-            roll_back(connection)
-            return
-        first.resolve()
-        deadline = time.monotonic() + self._transaction_seconds
-        while connection.in_transaction:
-            try:
-                work = session.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                roll_back(connection)
-                session.end_with(
-                    TransactionTooLong(
-                        f"the transaction was open for {self._transaction_seconds:g} s and was rolled back: "
-                        "on SQLite it holds the only writer lock; do slow work before it, or raise the setting"
-                        " worker.heartbeat_seconds, a third of which it may take"
-                    )
-                )
-                return
-            if not work.take():
-                continue
-            try:
-                value = work.do(self.runner, session.wakes)
-            except Exception as error:
-                failure = translate(error, "transaction") if isinstance(error, apsw.Error) else error
-                if not connection.in_transaction:
-                    session.end_with(failure if isinstance(failure, RowlockError) else StoreError(str(failure)))
-                work.resolve(error=failure)
-            else:
-                work.resolve(value)
-        if session.over is None:
-            _send(session.wakes)
-        session.end_with(StoreError("this transaction has ended"))
-
-
-def _send(wakes: list[Wake]) -> None:
-    for wake in wakes:
-        send_wakeups(wake.addresses, wake.message)
+        if first.take():  # else its caller did not wait for it, and the transaction is rolled back
+            first.resolve()
+            serve(self.runner, session, self._transaction_seconds)

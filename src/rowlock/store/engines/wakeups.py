@@ -17,6 +17,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from rowlock.store.engines.operation import Wake
+
 log = logging.getLogger("rowlock.store")
 
 WARN_SECONDS = 60.0
@@ -98,6 +100,12 @@ class NoWakeups:
         """Nothing to close."""
 
 
+def send_all(wakes: Iterable[Wake]) -> None:
+    """Send the wake-ups of operations whose transaction has committed."""
+    for wake in wakes:
+        send_wakeups(wake.addresses, wake.message)
+
+
 def send_wakeups(addresses: Iterable[str], message: str) -> None:
     """Send `message` ("work" or "cancel") to these workers. An address that is gone, or whose buffer is full, is
     skipped. Never raises: the transaction that the wake-up is about has committed."""
@@ -108,11 +116,7 @@ def send_wakeups(addresses: Iterable[str], message: str) -> None:
                 with contextlib.suppress(OSError):
                     sock.sendto(message.encode(), address)
     except OSError as error:
-        _warn_now_and_then("workers are not woken and find new jobs by polling: %s", error)
-
-
-def _warn_now_and_then(text: str, *args: object) -> None:
-    global _warned
-    if time.monotonic() > _warned + WARN_SECONDS:
-        _warned = time.monotonic()
-        log.warning(text, *args)
+        global _warned
+        if time.monotonic() > _warned + WARN_SECONDS:
+            _warned = time.monotonic()
+            log.warning("workers are not woken and find new jobs by polling: %s", error)

@@ -1,32 +1,35 @@
--- Rows that cannot be handled and are left alone for a while, in the order of store/aside.py.
+-- Jobs and batches that were set aside because a statement failed for them, in the order of store/aside.py.
 
 -- name: hold_back
--- A job that cannot be claimed is no longer looked at by claims.
+-- Take a job out of the claim index, because it cannot be claimed.
 UPDATE {t}jobs_live SET ready = FALSE WHERE id = :job_id;
 
 -- name: put_aside
--- Leave a job or batch alone for :again seconds, or until its row here is deleted; answers how often it has failed.
+-- Set a job or batch aside for :again seconds, or (NULL) until its row here is deleted; returns how often it has failed.
 INSERT INTO {t}set_aside (id, doing, error, since, again_at)
 VALUES (:job_id, :doing, :error, {now}, {after(:again)})
 ON CONFLICT (id) DO UPDATE
 SET doing = excluded.doing, error = excluded.error, again_at = excluded.again_at, times = {t}set_aside.times + 1
 RETURNING times;
 
--- name: list_aside
--- What is set aside, the latest first.
+-- part: set_aside
+-- What is set aside, as aside.Aside.
 SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, {time(a.since)} AS since, {time(a.again_at)} AS again_at
 FROM {t}set_aside a
+
+-- name: list_aside
+-- What is set aside, the latest first.
+{part:set_aside}
 ORDER BY a.since DESC
 LIMIT :n;
 
 -- name: one_aside
 -- The row of one job or batch that is set aside.
-SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, {time(a.since)} AS since, {time(a.again_at)} AS again_at
-FROM {t}set_aside a
+{part:set_aside}
 WHERE a.id = :job_id;
 
 -- name: forget_aside
--- Delete rows whose job or batch is well again: it is gone or over, or it was tried again long ago and has not failed.
+-- Delete rows whose job or batch is gone or over, or that were tried again more than an hour ago without another failure.
 DELETE FROM {t}set_aside
 WHERE again_at < {after(-3600)}
    OR coalesce((SELECT 1 FROM {t}jobs_live j WHERE j.id = {t}set_aside.id),

@@ -1,4 +1,4 @@
--- What people did, in the order of store/audit.py.
+-- The audit: what operators did, in the order of store/audit.py.
 
 -- name: write_audit
 -- Write down one action.
@@ -12,12 +12,12 @@ UPDATE {t}audit SET number = number + :number WHERE id = :id;
 
 -- name: list_audit
 -- What was done before the action :before, newest first.
-SELECT id, {time(at)} AS at, who, via, address, action, target, number, CAST(details AS text) AS details
+SELECT id, {time(at)} AS at, who, via, address, action, target, number AS count, CAST(details AS text) AS details
 FROM {t}audit
 WHERE id < :before
 ORDER BY id DESC
 LIMIT :n;
 
 -- name: prune_audit
--- Forget what was done more than -:ago seconds ago.
-DELETE FROM {t}audit WHERE id IN (SELECT id FROM {t}audit WHERE at < {after(:ago)} ORDER BY id LIMIT :n) RETURNING id;
+-- Delete entries that are older than -:ago seconds.
+{part:prune(audit | id | at < {after(:ago)} ORDER BY id LIMIT :n)};

@@ -1,8 +1,8 @@
--- Batches, in the order of store/batches.py. What is counted is the sum over a few rows, so that workers do not wait for
+-- Batches, in the order of store/batches.py. A counter is the sum over a few rows (shards), so that workers do not wait for
 -- each other; a batch's own row is written only when its state changes.
 
 -- part: counted(n | batch)
--- The counters of a batch; NULL if nothing was ever counted.
+-- One counter of a batch; NULL if nothing was ever counted.
 (SELECT sum(n.{n}) FROM {t}batch_counts n WHERE n.batch_id = {batch}.id)
 
 -- name: make_batch
@@ -12,7 +12,7 @@ VALUES (:batch_id, :name, :owner, :on_end, :parent_id, {now});
 
 -- name: batch_open
 -- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since. Locked
--- against a transaction that seals, cancels, ends or reopens it (hold_batches, lock_batches), but not against others that
+-- against a transaction that seals, cancels, ends or reopens it (hold_batches), but not against others that
 -- add jobs, nor against start_batches: the caller's transaction may stay open for long, and a claim must not wait for it.
 SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
        cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
@@ -26,7 +26,7 @@ FROM {t}jobs_live
 WHERE id = :job_id AND lease_token = :token AND state = 'running';
 
 -- name: counted_below_zero
--- Of these batches, those with a counter below zero: the batch, its cancelled and its expired jobs, each 0 at most.
+-- The batches among these with a counter below zero, and the negative part of `cancelled` and `expired`.
 SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM {t}batch_counts n
@@ -35,7 +35,7 @@ GROUP BY n.batch_id
 HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
 
 -- name: count_batches
--- Add to the counters of batches, in the caller's own row of each.
+-- Add to the counters of batches, in the row of the shard :shard.
 INSERT INTO {t}batch_counts (
     batch_id, shard, total, processed, failed, cancelled, expired, last_error, last_error_at)
 SELECT counted.batch_id, :shard, counted.total, counted.processed, counted.failed, counted.cancelled, counted.expired,
@@ -74,8 +74,8 @@ ORDER BY j.batch_id, j.id
 LIMIT :n;
 
 -- name: complete_batches
--- Of these batches, the sealed ones whose jobs are all final.
-SELECT CAST(b.id AS text) AS id
+-- Of these batches, the sealed ones whose jobs are all final, and whether each ends for the first time.
+SELECT CAST(b.id AS text) AS id, NOT b.ended_once AS first_time
 FROM {t}batches b
 WHERE b.id {part:one_of(asked)}
   AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL
@@ -88,28 +88,21 @@ WHERE finished_at IS NULL AND id > :batch_id AND {not_aside(b.id)}
 ORDER BY b.id
 LIMIT :n;
 
--- name: lock_batches
--- Batches that are about to end, locked in order.
-SELECT CAST(b.id AS text) AS id FROM {t}batches b
-WHERE b.id {part:one_of(asked)} AND b.finished_at IS NULL
-ORDER BY b.id
-{lock()};
-
 -- name: hold_batches
--- Batches that are about to be sealed or cancelled, or whose jobs an operator retries, over or not, locked in order. An
--- UPDATE alone would not wait for transactions that add jobs.
+-- Lock batches that are about to be sealed, cancelled or ended, or whose jobs an operator retries; also batches that are
+-- over. The lock waits for transactions that add jobs, which an UPDATE alone would not.
 SELECT CAST(b.id AS text) AS id FROM {t}batches b
 WHERE b.id {part:one_of(asked)}
 ORDER BY b.id
 {lock()};
 
 -- name: leave_batch
--- The batch of these jobs is gone.
+-- Take these jobs out of their batch, which was pruned.
 UPDATE {t}jobs_live SET batch_id = NULL WHERE id {part:one_of(gone)};
 
 -- name: end_batches
--- Write the end of batches that are locked and complete; answers their `on_end`. The state says the worst that holds:
--- somebody has cancelled the batch, jobs are dead or expired, jobs were cancelled; only else have all of them succeeded.
+-- End batches that are locked and complete; returns their `on_end`. The first that holds is the state: the batch was
+-- cancelled; a job is dead or expired (failed); a job was cancelled (cancelled); else all succeeded.
 UPDATE {t}batches
 SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
                  WHEN {part:counted(failed | {t}batches)} > 0 THEN 'failed'
@@ -120,17 +113,12 @@ WHERE id {part:one_of(asked)}
 RETURNING CAST(id AS text) AS id, on_end;
 
 -- name: set_end_job
--- The job that the end of a batch has made.
+-- Store the job that the end of a batch has made.
 UPDATE {t}batches SET end_job = :job_id WHERE id = :batch_id;
 
--- name: fresh_ends
--- Of these batches, the ones whose end will be their first.
-SELECT CAST(id AS text) AS id FROM {t}batches
-WHERE id {part:one_of(asked)} AND NOT ended_once;
-
 -- name: reopen_batches
--- An operator retries jobs of batches that were over. A batch that somebody has cancelled stays so as long as it has a
--- cancelled job: the counters, from which the retried jobs are taken off already, know.
+-- Reopen batches whose jobs an operator retries. A cancelled batch stays cancelled as long as it has a cancelled job; the
+-- retried jobs are no longer in the counters.
 UPDATE {t}batches
 SET state = 'running', finished_at = NULL, reopened_at = {now},
     cancelled_at = CASE
@@ -168,7 +156,4 @@ LIMIT :n;
 
 -- name: prune_batches
 -- Batches that ended more than -:ago seconds ago, with their counters.
-DELETE FROM {t}batches
-WHERE id IN (
-    SELECT id FROM {t}batches WHERE finished_at < {after(:ago)} ORDER BY finished_at LIMIT :n)
-RETURNING CAST(id AS text) AS id;
+{part:prune(batches | id | finished_at < {after(:ago)} ORDER BY finished_at LIMIT :n)};

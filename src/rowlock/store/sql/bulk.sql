@@ -49,6 +49,4 @@ DELETE FROM {t}previews WHERE token_hash = :token_hash;
 
 -- name: prune_previews
 -- Delete previews that were not confirmed in time.
-DELETE FROM {t}previews
-WHERE token_hash IN (SELECT token_hash FROM {t}previews WHERE expires_at <= {now} ORDER BY expires_at LIMIT :n)
-RETURNING token_hash;
+{part:prune(previews | token_hash | expires_at <= {now} ORDER BY expires_at LIMIT :n)};

@@ -1,9 +1,9 @@
--- What operators watch, in the order of store/changes.py. Each statement runs about once a second while somebody
--- watches, so each goes in by indexes and looks at a bounded number of entries, whatever the size of the tables.
+-- What operators watch live, in the order of store/changes.py. Each statement runs about once a second while a dashboard is
+-- open, so each reads a bounded number of index entries, whatever the size of the tables.
 
 -- name: queue_counts
--- For each queue the number of jobs of one kind: `ready` (in each lane up to :each), `waiting` (of the :waiting that are
--- due first), `running`; and `paused` where the queue is.
+-- For each queue and kind, the number of jobs: `ready` (up to :each in each lane), `waiting` (among the :waiting jobs that
+-- are due first), `running`. A paused queue also has a row of the kind `paused`.
 WITH RECURSIVE {part:ready_lanes}, lane (queue, task) AS (
     -- As expressions: see {computed}.
     SELECT {computed(found.queue)}, {computed(found.task)}
@@ -32,8 +32,8 @@ UNION ALL
 SELECT name, 'paused', 1 FROM {t}queues WHERE paused_at IS NOT NULL;
 
 -- name: panel_marks
--- For each page of a dashboard, a text that differs when what it shows may have changed. Pages about jobs and queues need
--- none: the statements around this one tell them what has changed.
+-- For each page of a dashboard, a text that changes when the data of the page may have changed. The pages about jobs and
+-- queues need none: queue_counts and recent_jobs give them their data.
 SELECT 'audit' AS panel, CAST(coalesce((SELECT max(id) FROM {t}audit), 0) AS text) AS mark
 UNION ALL
 SELECT 'failures', CAST((SELECT max(finished_at) FROM {t}attempts) AS text)
@@ -56,13 +56,13 @@ SELECT 'batches', (SELECT CAST(id AS text) FROM {t}batches ORDER BY id DESC LIMI
        || (SELECT count(*) FROM {t}batches WHERE finished_at IS NULL);
 
 -- part: change_columns
--- What an operator is told of a job.
+-- The columns of changes.Change.
 CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
            {time(j.updated_at)} AS at
 
--- part: recent_jobs(finished)
--- The newest live jobs, the newest running ones, those that finished lately as `finished` finds them, the newest dead and
--- cancelled ones, :n of each; and what has become of the jobs :known.
+-- name: recent_jobs
+-- Jobs that may have changed recently; some occur twice. The newest live jobs, running jobs, finished jobs, dead jobs and
+-- cancelled jobs, up to :n of each, and the jobs :known, whatever has become of them.
 SELECT * FROM (
     SELECT {part:change_columns} FROM {t}jobs_live j ORDER BY j.id DESC LIMIT :n) newest
 UNION ALL
@@ -70,28 +70,18 @@ SELECT * FROM (
     SELECT {part:change_columns} FROM {t}jobs_live j WHERE j.state = 'running' ORDER BY j.id DESC LIMIT :n) running
 UNION ALL
 SELECT * FROM (
-    SELECT {part:change_columns} FROM {t}jobs_finished j ORDER BY {finished} DESC LIMIT :n) finished
+    SELECT {part:change_columns} FROM {t}jobs_finished j ORDER BY j.{end_order()} DESC LIMIT :n) finished
 UNION ALL
 SELECT * FROM (
     SELECT {part:change_columns} FROM {t}jobs_finished j
-    WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT :n) dead
+    WHERE {part:is_dead} ORDER BY j.id DESC LIMIT :n) dead
 UNION ALL
 SELECT * FROM (
     SELECT {part:change_columns} FROM {t}jobs_finished j
-    WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT :n) cancelled
+    WHERE {part:is_cancelled} ORDER BY j.id DESC LIMIT :n) cancelled
 UNION ALL
 SELECT {part:change_columns} FROM {t}jobs_live j
-WHERE j.id {among(SELECT known.id FROM {rows:known(id uuid)})}
+WHERE j.id {part:one_of(known)}
 UNION ALL
 SELECT {part:change_columns} FROM {t}jobs_finished j
-WHERE j.id {among(SELECT known.id FROM {rows:known(id uuid)})}
-
--- name: recent_jobs [postgres]
--- Jobs that something may have happened to lately; some stand here twice. Finished ones by id, the nearest thing to an
--- order of finishing that has an index.
-{part:recent_jobs(j.id)};
-
--- name: recent_jobs [sqlite]
--- Jobs that something may have happened to lately; some stand here twice. Finished ones by rowid, which is given in the
--- order of finishing.
-{part:recent_jobs(j.rowid)};
+WHERE j.id {part:one_of(known)};

@@ -2,14 +2,14 @@
 
 -- part: lanes
 -- The lanes that the caller asks for.
-{rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, take int)}
+{rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, most int)}
 
 -- part: not_paused(lane)
 -- The queue of this lane is not paused.
 NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = {lane}.queue AND q.paused_at IS NOT NULL)
 
 -- part: next_of_lane
--- Of the jobs `j`, the ready ones of `lane` that have no source, best first: one range of the claim index.
+-- Of the jobs `j`, the ready ones of `lane` without a source, in claim order: one range of the claim index.
 WHERE j.ready
   AND j.source IS NULL
   AND j.queue = lane.queue
@@ -20,7 +20,7 @@ WHERE j.ready
 ORDER BY j.priority, j.id
 
 -- part: leased(at)
--- What a claim writes into a job's row. Its attempt starts at the moment `at`.
+-- What a claim writes to a job's row. `at` is the start of the attempt.
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
     locked_at = {at}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
     started_at = {at}, updated_at = {now}
@@ -30,22 +30,23 @@ SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :toke
 lane AS (
     SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
 ), found AS MATERIALIZED (
-    -- One index range per lane: a task that this worker does not know is never in the way. Each lane gives no more than
-    -- it is likely to be needed for: fifty deep lanes that lock :n rows each would cost fifty times as much.
-    -- MATERIALIZED, because a re-run of this query would lock more rows.
-    SELECT front.id, front.priority, front.unique_mode, front.nth = least(lane.take, :n) AS may_have_more
+    -- One index range per lane: jobs of tasks that this worker does not know are never read. Each lane locks at most its
+    -- `most` rows: fifty deep lanes with :n rows each would cost fifty times as much. MATERIALIZED, because a second run
+    -- of this query would lock more rows.
+    SELECT front.id, front.priority, front.unique_mode, front.nth = least(lane.most, :n) AS may_have_more
     FROM lane CROSS JOIN LATERAL (
         SELECT locked.id, locked.priority, locked.unique_mode, row_number() OVER () AS nth
         FROM (
             SELECT j.id, j.priority, j.unique_mode
             FROM rowlock.jobs_live j
             {part:next_of_lane}
-            LIMIT least(lane.take, :n)
+            LIMIT least(lane.most, :n)
             FOR UPDATE SKIP LOCKED
         ) locked
     ) front
 ), horizon AS (
-    -- Behind the end of a lane that may have more, other lanes' jobs are not yet next in order.
+    -- Up to where the order is certain: a lane that may have more jobs has them after its last one read here, and they
+    -- come before later jobs of other lanes.
     SELECT priority, id FROM found WHERE may_have_more ORDER BY priority, id LIMIT 1
 ), picked AS MATERIALIZED (
     -- The lanes merged.
@@ -61,24 +62,23 @@ lane AS (
 )
 
 -- part: claiming
--- PostgreSQL: take the jobs of `picked`.
+-- PostgreSQL: claim the jobs of `picked`.
 UPDATE rowlock.jobs_live j
 {part:leased({now})}
--- = ANY(ARRAY) keeps an index scan whatever the statistics say; and the state is checked again here,
--- because between the snapshot and the lock the row may have been taken.
+-- = ANY(ARRAY) keeps an index scan whatever the statistics say. `ready` is checked again, because another worker may
+-- have claimed the row between this statement's snapshot and its lock.
 WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
 
 -- name: claim [postgres]
--- Take up to :n ready jobs of the given lanes under one fresh token. Jobs with a source: see sourced_claim.sql.
+-- Claim up to :n ready jobs without a source from the given lanes under one new token. For jobs with a source see
+-- sourced_claim.sql.
 WITH {part:picking}
 {part:claiming}
 RETURNING {claimed};
 
--- name: front [sqlite]
--- The best :n ready jobs of the given lanes, as they will be once claimed. SQLite has no LATERAL; a correlated IN with
--- LIMIT reads the same one index range per lane. Read first and updated then, under the writer lock: RETURNING would
--- cost as much again, and so would the two steps below for lanes that are looked into a little only.
-SELECT {claiming}, front.rowid
+-- part: front_of_lanes
+-- On SQLite, the first :n ready jobs of each lane. It has no LATERAL: a correlated IN with LIMIT reads one index range per
+-- lane.
 FROM {part:lanes}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
@@ -86,18 +86,25 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     {part:next_of_lane}
     LIMIT :n)
 WHERE {part:not_paused(lane)}
+
+-- name: front [sqlite]
+-- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates them next,
+-- under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much.
+SELECT {claiming}, front.rowid
+{part:front_of_lanes}
 ORDER BY front.priority, front.id
 LIMIT :n;
 
 -- name: front_merged [sqlite]
--- `front` for many lanes: each lane is read only as far as it is likely to be needed (its `take`).
+-- `front` for many lanes: each lane is read only up to its `most`. Where every `most` is at least :n, `front` is
+-- cheaper.
 WITH lane AS MATERIALIZED (
     SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
 ), depth AS MATERIALIZED (
-    -- How far to look into each lane: a LIMIT cannot name a lane's own `take` here, so all get the largest one.
-    SELECT min(:n, max(take)) AS n FROM lane
+    -- How many jobs to read of each lane. A LIMIT cannot use a lane's own `most` here, so all lanes use the largest.
+    SELECT min(:n, max(most)) AS n FROM lane
 ), horizon AS MATERIALIZED (
-    -- Behind the end of a lane that may have more, other lanes' jobs are not yet next in order.
+    -- Up to where the order is certain, as in `picking`.
     SELECT front.priority, front.id
     FROM lane JOIN rowlock_jobs_live front ON front.rowid = (
         SELECT j.rowid
@@ -119,19 +126,19 @@ ORDER BY front.priority, front.id
 LIMIT :n;
 
 -- name: claim [sqlite]
--- Take the jobs of :front under one fresh token. The writer lock has kept them as they were read.
+-- Claim the jobs of :front under one new token. The writer lock has kept them as they were read.
 UPDATE rowlock_jobs_live
 {part:leased({now})}
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
 -- name: promote_one
--- One job whose time has come, where no worker has noticed yet.
+-- Make one job claimable if it is due and no worker has promoted it yet.
 UPDATE {t}jobs_live SET ready = TRUE
 WHERE id = :job_id AND NOT ready AND state <> 'running' AND run_after <= {now};
 
 -- name: claimable
--- One job, locked, if it may be claimed now and nothing but its turn is in the way. One with a source is claimed in its
--- turn only.
+-- One job, locked, if it may be claimed now, before jobs that come earlier in the order. A job with a source is never
+-- claimed out of turn.
 SELECT CAST(j.id AS text) AS id, {now} AS at
 FROM {t}jobs_live j
 WHERE j.id = :job_id AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.expires_at > {now})
@@ -139,53 +146,52 @@ WHERE j.id = :job_id AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL 
 {skip_locked(j)};
 
 -- name: adopt
--- The jobs that a claim took although its reply was lost.
+-- The jobs of a claim whose reply was lost, by its token.
 SELECT {claimed}
 FROM {t}jobs_live
 WHERE state = 'running' AND locked_by = :worker AND lease_token = :token;
 
--- name: promote [postgres]
--- Make due jobs claimable, oldest due first, in a bounded batch; answers how many, and the seconds until the next one
--- is due. One statement, because every idle worker runs it again and again.
-WITH promoted AS (
-    UPDATE rowlock.jobs_live SET ready = TRUE, updated_at = {now}
-    WHERE id IN (
-        SELECT id FROM rowlock.jobs_live j
+-- part: due
+-- The jobs that are due and not claimable yet, the longest due first, at most :n.
+{t}jobs_live j
         WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {not_aside(j.id)}
         ORDER BY run_after
         LIMIT :n
-        FOR UPDATE SKIP LOCKED)
+
+-- part: promotion
+-- Make the due jobs claimable.
+UPDATE {t}jobs_live SET ready = TRUE, updated_at = {now}
+    WHERE id IN (
+        SELECT id FROM {part:due}
+        {skip_locked()})
+
+-- part: promoted(number)
+-- The number of jobs that were made claimable, and the seconds until the next job is due.
+SELECT {number} AS promoted, (
+    SELECT {seconds_until(run_after)} FROM {t}jobs_live
+    WHERE NOT ready AND state <> 'running' AND run_after > {now}
+    ORDER BY run_after
+    LIMIT 1) AS seconds
+
+-- name: promote [postgres]
+-- Make due jobs claimable, and answer as `promoted` does. One statement, because idle workers repeat it.
+WITH promoted AS (
+    {part:promotion}
     RETURNING id
 )
-SELECT (SELECT count(*) FROM promoted) AS promoted, (
-    SELECT {seconds_until(run_after)} FROM rowlock.jobs_live
-    WHERE NOT ready AND state <> 'running' AND run_after > {now}
-    ORDER BY run_after
-    LIMIT 1) AS seconds;
+{part:promoted((SELECT count(*) FROM promoted))};
 
 -- name: promote [sqlite]
--- Make due jobs claimable, oldest due first, in a bounded batch.
-UPDATE rowlock_jobs_live SET ready = TRUE, updated_at = {now}
-WHERE id IN (
-    SELECT id FROM rowlock_jobs_live j
-    WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {not_aside(j.id)}
-    ORDER BY run_after
-    LIMIT :n);
+-- Make due jobs claimable.
+{part:promotion};
 
 -- name: promoted [sqlite]
--- What the statement before it did: how many, and the seconds until the next one is due.
-SELECT changes() AS promoted, (
-    SELECT {seconds_until(run_after)} FROM rowlock_jobs_live
-    WHERE NOT ready AND state <> 'running' AND run_after > {now}
-    ORDER BY run_after
-    LIMIT 1) AS seconds;
+-- What `promote` has done.
+{part:promoted(changes())};
 
 -- name: due_ids
--- The jobs that a promotion takes.
-SELECT CAST(id AS text) AS id FROM {t}jobs_live j
-WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {not_aside(j.id)}
-ORDER BY run_after
-LIMIT :n;
+-- The jobs that `promote` would make claimable next.
+SELECT CAST(id AS text) AS id FROM {part:due};
 
 -- name: ready_ids
 -- Claimable jobs of these lanes after :id, with a source or without one.
@@ -196,14 +202,14 @@ ORDER BY j.id
 LIMIT :n;
 
 -- name: lock_ready
--- Of these jobs, those that are claimable and that nobody else has locked.
+-- Of these jobs, the claimable ones that no other transaction has locked; locks them.
 SELECT CAST(j.id AS text) AS id
 FROM {t}jobs_live j
 WHERE j.id {part:one_of(picked)} AND j.ready
 {skip_locked()};
 
 -- name: work_left
--- Something in these lanes that runs or is due, if there is anything.
+-- One job of these lanes that is running or due, if there is one.
 SELECT j.id
 FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
 WHERE (j.ready OR j.state = 'running' OR j.run_after <= {now}) AND {not_aside(j.id)}

@@ -1,9 +1,9 @@
--- What a clock that was ahead has written about jobs, put right, in the order of store/clocks.py. Sources and schedules:
--- see sources.sql and schedules.sql.
+-- Corrections of times that the database's clock wrote while it was ahead, in the order of store/clocks.py. For sources see
+-- put_sources_right in sources.sql, for schedules put_right in schedules.sql.
 
 -- name: put_leases_right
--- Leases that were given or renewed at a time in the future: each starts anew now, with its whole length. A live worker
--- renews its leases before they expire; the leases of dead workers expire.
+-- Leases whose last heartbeat is in the future: each starts again now, with its whole length. A living worker renews its
+-- leases before they expire; the leases of dead workers expire.
 UPDATE {t}jobs_live
 SET lease_expires_at = {after({seconds_until(lease_expires_at)} - {seconds_until(heartbeat_at)})}, heartbeat_at = {now},
     locked_at = CASE WHEN locked_at > {now} THEN {now} ELSE locked_at END,

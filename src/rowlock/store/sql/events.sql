@@ -1,4 +1,4 @@
--- What clients that watch are told, in the order of store/events.py. Triggers write the rows: see migration 0012.
+-- Events for clients that watch jobs, in the order of store/events.py. Triggers write the rows: see migration 0012.
 
 -- name: event_bounds
 -- The oldest and the newest event.
@@ -54,22 +54,16 @@ ORDER BY id
 LIMIT :n;
 
 -- name: listen_for_events
--- This server wants to be woken by new events.
+-- Register a server that new events must wake.
 INSERT INTO {t}event_listeners (id, expires_at) VALUES (:id, {after(:ttl)})
 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
 
 -- name: stop_listening_for_events
--- This server no longer wants to be woken by new events.
+-- Remove that registration, and registrations that expired more than an hour ago.
 DELETE FROM {t}event_listeners WHERE id = :id OR expires_at < {after(-3600)};
 
 -- name: prune_events
--- Events older than :ago (negative) seconds, in a bounded batch. The newest one always stays: without any, nobody could tell
--- whether a client has missed some.
-DELETE FROM {t}events
-WHERE id IN (
-    SELECT id FROM {t}events
-    WHERE at < {after(:ago)} AND id < (SELECT max(id) FROM {t}events)
-    ORDER BY id
-    LIMIT :n
-    {skip_locked()})
-RETURNING id;
+-- Delete events older than -:ago seconds, at most :n. The newest event always stays: its id tells whether a client that
+-- comes back has missed some.
+{part:prune(events | id
+    | at < {after(:ago)} AND id < (SELECT max(id) FROM {t}events) ORDER BY id LIMIT :n {skip_locked()})};

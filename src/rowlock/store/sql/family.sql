@@ -1,11 +1,5 @@
 -- Parents and children of jobs, in the order of store/family.py. Most jobs have neither, and are in neither index.
 
--- name: parent_of
--- The job that made this one.
-SELECT CAST(parent_id AS text) AS parent_id FROM {t}jobs_live WHERE id = :job_id
-UNION ALL
-SELECT CAST(parent_id AS text) FROM {t}jobs_finished WHERE id = :job_id;
-
 -- part: relative(table | state)
 -- What a link to a job shows.
 SELECT CAST(j.id AS text) AS id, j.task, {state} AS state, CAST(j.parent_id AS text) AS parent_id

@@ -1,8 +1,8 @@
 -- How outcomes change sources, in the order of store/health.py.
 
 -- name: source_succeeded
--- Successes under one epoch: they end a streak, close a breaker that is half open, and leave their time, which is
--- written at most once a second.
+-- Successes of attempts that were claimed under one epoch: they end a streak of failures, close a half-open breaker, and set
+-- `last_success_at`, at most once a second.
 UPDATE {t}sources{by_name()}
 SET failure_streak = 0, refusals = 0, last_success_at = {now},
     epoch = epoch + CASE WHEN opened_at IS NULL THEN 0 ELSE 1 END,
@@ -14,7 +14,7 @@ WHERE name {among(SELECT done.name FROM {rows:done(name text)})} AND epoch = :ep
 
 -- name: lock_health
 -- The breakers of these sources with the settings of their classes, locked in order.
-SELECT s.name, s.failure_streak, coalesce(s.failure_threshold, c.failure_threshold) AS threshold,
+SELECT s.name, s.failure_streak AS streak, coalesce(s.failure_threshold, c.failure_threshold) AS threshold,
        coalesce(s.cooldown_seconds, c.cooldown_seconds) AS cooldown,
        coalesce(s.cooldown_factor, c.cooldown_factor) AS factor, s.epoch, s.opened_at IS NOT NULL AS opened, s.opens,
        s.refusals, coalesce(s.block_after, c.block_after) AS block_after, s.enabled,
@@ -26,7 +26,7 @@ ORDER BY s.name
 {lock(s)};
 
 -- name: write_health
--- Write breakers back. A pause that did not change keeps its time; a breaker that changed forgets its probe.
+-- Write breakers. A pause that did not change keeps its end; a breaker whose epoch changed has no probe.
 UPDATE {t}sources{by_name()}
 SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, enabled = (told.enabled = 1),
     opened_at = CASE WHEN told.opened = 1 THEN coalesce(opened_at, {now}) END,

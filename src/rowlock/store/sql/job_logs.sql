@@ -1,7 +1,7 @@
 -- Log lines of jobs, in the order of store/job_logs.py.
 
 -- name: write_logs
--- Add lines behind those that a job has. The caller numbers the lines of one job from 1.
+-- Append lines to the log of jobs. The caller numbers the lines of each job from 1.
 INSERT INTO {t}job_logs (job_id, seq, attempt, at, level, message)
 SELECT line.job_id, coalesce((SELECT max(o.seq) FROM {t}job_logs o WHERE o.job_id = line.job_id), 0) + line.number,
        line.attempt, {after(line.ago)}, line.level, line.message
@@ -28,7 +28,5 @@ LIMIT :n;
 SELECT seq FROM {t}job_logs WHERE job_id = :job_id ORDER BY seq LIMIT 1;
 
 -- name: prune_logs
--- Forget lines that were written more than -:ago seconds ago.
-DELETE FROM {t}job_logs
-WHERE (job_id, seq) IN (SELECT job_id, seq FROM {t}job_logs WHERE at < {after(:ago)} ORDER BY at LIMIT :n)
-RETURNING seq;
+-- Delete lines that were written more than -:ago seconds ago.
+{part:prune(job_logs | job_id, seq | at < {after(:ago)} ORDER BY at LIMIT :n)};

@@ -1,13 +1,14 @@
--- What a job's row goes through, in the order of store/jobs.py. Words and tokens: see store/engines/queries.py.
--- A batch is joined as `FROM {rows} CROSS JOIN jobs`: SQLite then keeps that order, one index probe for each row of the
--- batch, instead of reading the batch again for each running job.
+-- The statements of store/jobs.py, transitions.py, cancels.py and retries.py, in this order. Tokens in braces are
+-- explained in store/engines/queries.py.
+-- A batch parameter is joined as `FROM {rows} CROSS JOIN jobs`, because SQLite keeps that order: one index probe for each
+-- row of the batch. A plain JOIN may read the batch again for each running job.
 
 -- part: one_of(asked)
--- Is one of these ids.
+-- A condition: the column before it is one of these ids.
 {among(SELECT {asked}.id FROM {rows:{asked}(id uuid)})}
 
 -- part: insert(columns | values | given)
--- New jobs that share their options, of the table `given`.
+-- Insert new jobs that share their options: one for each row of `given`.
 INSERT INTO {t}jobs_live (
     id, args, {columns}, task, ready, run_after, {options(@)}, created_at, updated_at)
 SELECT added.id, added.args, {values}, :task, coalesce(:run_after, {after(:delay)}) <= {now},
@@ -15,8 +16,8 @@ SELECT added.id, added.args, {values}, :task, coalesce(:run_after, {after(:delay
 FROM {given}
 
 -- part: and_notify(insert)
--- Wake workers only if one is idle: NOTIFY takes a database-wide lock at commit; unconditional, it halves what ten
--- producers can insert.
+-- Insert and wake workers, but only if one is idle: NOTIFY takes a database-wide lock at commit, and at every commit it
+-- would halve what ten producers can insert.
 WITH added AS (
     {insert}
 )
@@ -36,7 +37,8 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
 {part:insert_many};
 
 -- part: insert_one
--- A single job: without arrays, which would cost it a quarter of its time on PostgreSQL, or JSON to take apart.
+-- A single job, as scalar parameters: arrays would add a quarter to its time on PostgreSQL, and JSON would have to be parsed
+-- on SQLite.
 {part:insert(source | :source | {row:added(id uuid, args json)})}
 
 -- name: enqueue_one [postgres]
@@ -60,14 +62,16 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
 {part:insert_rows};
 
 -- name: take_id
--- Reserve a client-chosen job id. It waits for a concurrent twin and takes over if that one rolls back.
+-- Reserve a job id that a client chose. Waits for a concurrent transaction that reserves the same id, and takes the id if
+-- that one rolls back.
 INSERT INTO {t}job_keys (scope, key, job_id, mode)
 VALUES ('id', :key, :job_id, 'id')
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING job_id;
 
 -- name: known_id
--- Whether a job of this id is there, or a key names one that was: not every id was chosen by a client.
+-- Whether there is a job with this id, or there was one that still holds a key: most ids were not chosen by clients, and
+-- are not in job_keys under the scope `id`.
 SELECT 1 AS known FROM {t}jobs_live WHERE id = :job_id
 UNION ALL
 SELECT 1 FROM {t}jobs_finished WHERE id = :job_id
@@ -80,13 +84,12 @@ LIMIT 1;
 DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
 
 -- part: unchanged
--- The columns that a job keeps whenever its row moves from one table to the other.
-task, queue, priority, args, owner, source, tags, batch_id, schedule_id, tick, unique_key, unique_mode, attempt,
-backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, traceparent, parent_id, created_at, started_at
+-- The columns that a job keeps whenever its row moves from one table to the other: its options, and what they leave out.
+task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, {kept_options(@)}
 
 -- part: unchanged_at_its_end
--- The other columns that it keeps when it ends. A retry sets them anew.
-max_attempts, run_after, expires_at, cancel_requested_at, phase, message, result_uri, result_checksum
+-- The other columns that it keeps when it ends. An operator's retry gives them new values.
+max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum
 
 -- part: finish(state | counts | token | progress | result | error | keep)
 -- Copy jobs `j` into jobs_finished: the one list of its columns.
@@ -103,10 +106,9 @@ SELECT j.id, {part:unchanged}, {part:unchanged_at_its_end},
 j.id = {mine}.id AND j.lease_token = {mine}.token AND j.state = 'running'
 
 -- part: holding
--- PostgreSQL: the jobs whose leases hold, of :done, locked.
--- The fence, in the order given (the caller sorts by id). LATERAL with LIMIT, because a plain join (as of a DELETE
--- … USING, which would save a tenth) may be planned, while the table is empty, as a product of both sides and
--- then cached: 300 ms for 1,000 jobs.
+-- PostgreSQL: the fence. Of the leases :done, the jobs that are still held under them, locked in the order given (the
+-- caller sorts by id). LATERAL with LIMIT, because a plain join may be planned as a product of both sides while the table
+-- is empty, and that plan be cached: 300 ms for 1,000 jobs. (DELETE … USING would save a tenth, and has that plan.)
 SELECT found.*, done.result AS outcome
 FROM {rows:done(id uuid, token uuid, result json)}
 CROSS JOIN LATERAL (
@@ -114,10 +116,10 @@ CROSS JOIN LATERAL (
 ) found
 
 -- part: moving
--- PostgreSQL: move the jobs of `held` to the finished ones, as successes.
+-- PostgreSQL: move the jobs of `held` from jobs_live to jobs_finished, as successes.
 gone AS (
-    -- By id, not by ctid: a row that was updated while its lock was waited for has a version that this statement's
-    -- snapshot does not see, and only a search that begins at the old one finds it.
+    -- By id, not by ctid: if the row was updated while this statement waited for its lock, the new version is not in
+    -- this statement's snapshot, and its ctid would not be found. By id, PostgreSQL follows the row to its new version.
     DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
 ), kept AS (
     {part:finish('succeeded' | releases, losses, convictions | lease_token | 100 | outcome | NULL, NULL | :keep)}
@@ -126,20 +128,21 @@ gone AS (
 )
 
 -- name: succeed [postgres]
--- Plain successes, the hot path: fence, move and outcome in one statement.
+-- Successes, the hot path: fence, move and outcome in one statement.
 WITH held AS MATERIALIZED (
     {part:holding}
 ), {part:moving}
--- Only how many: the ids that come back would cost as much as all that is sent.
+-- Only their number: to return the ids would cost as much as to send all parameters.
 SELECT count(*) AS moved FROM kept;
 
 -- part: successes
--- Successes as one JSON object, from the lease (its token, 36 characters, then the job's id) to the result. An array for
--- each of them, as in other batches, would be read anew for each column: a tenth of the time of these two statements.
+-- Successes as one JSON object. A key is the lease (its token, 36 characters, then the job's id), a value the result. As an
+-- array for each success, which is the form of other batches, SQLite would parse each array again for each column: that
+-- is a tenth of the time of the two statements.
 (SELECT substr(key, 37) AS id, substr(key, 1, 36) AS token, value AS result FROM json_each(:done)) AS done
 
 -- name: succeed [sqlite]
--- Plain successes, the hot path: fence and copy. The writer lock keeps the rows as they are until they are removed.
+-- Successes, the hot path: fence and copy. The writer lock keeps the rows unchanged until succeed_remove deletes them.
 {part:finish('succeeded' | releases, losses, convictions | lease_token | 100 | done.result | NULL, NULL | :keep)}
 FROM {part:successes}
 CROSS JOIN rowlock_jobs_live j
@@ -155,12 +158,11 @@ WHERE rowid IN (
     WHERE {part:fence(done)});
 
 -- name: changed [sqlite]
--- How many rows the statement before it changed.
+-- How many rows the statement before this one has changed.
 SELECT changes() AS moved;
 
 -- name: lock_held
--- The fence: of these leases, the ones that still hold, whether a cancel was asked for, and their source. Locked in
--- id order.
+-- The fence: the jobs that are still held under these leases, with their cancel flag and source. Locked in id order.
 SELECT j.id, j.lease_token AS token, j.cancel_requested_at IS NOT NULL AS cancel_requested, j.source,
        coalesce(j.source_epoch, 0) AS source_epoch
 FROM {rows:mine(id uuid, token uuid)}
@@ -170,7 +172,7 @@ ORDER BY j.id
 {lock(j)};
 
 -- name: settled_tokens
--- Which token last settled these jobs: tells a repeated settle from a lost lease.
+-- The token that last settled each of these jobs. It tells a repeated settle (`duplicate`) from a lost lease (`lost`).
 SELECT id, settled_token FROM {t}jobs_live WHERE id {part:one_of(asked)}
 UNION ALL
 SELECT id, settled_token FROM {t}jobs_finished WHERE id {part:one_of(asked)};
@@ -187,7 +189,7 @@ WHERE j.id = ended.id AND j.attempt > 0
 ON CONFLICT (job_id, attempt) DO NOTHING;
 
 -- name: requeue
--- Back to waiting (retryable, or queued when released). The caller holds the rows through lock_held.
+-- Put jobs back: retryable after a failure, queued when released. The caller has locked the rows with lock_held.
 UPDATE {t}jobs_live
 SET state = back.state, ready = (back.delay <= 0), run_after = {after(back.delay)},
     releases = releases + back.released, losses = losses + back.lost, convictions = convictions + back.convicted,
@@ -199,13 +201,13 @@ FROM {rows:back(id uuid, state text, delay float, released int, lost int, convic
 WHERE {t}jobs_live.id = back.id;
 
 -- name: ending
--- What must be told of the end of these jobs, before they go: their batches and keys.
+-- The batches and keys that the end of these jobs changes. Read before the rows move.
 SELECT id, CAST(batch_id AS text) AS batch_id, unique_mode
 FROM {t}jobs_live
 WHERE id {part:one_of(asked)} AND (batch_id IS NOT NULL OR unique_mode IS NOT NULL);
 
 -- name: finish_copy
--- Into jobs_finished with the final state. The caller holds the rows and removes them right after.
+-- Copy jobs to jobs_finished with their final state. The caller has locked the rows, and removes them next.
 {part:finish(final.state
     | releases + final.released, losses + final.lost, convictions + final.convicted
     | CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END
@@ -216,11 +218,11 @@ CROSS JOIN {t}jobs_live j
 WHERE j.id = final.id;
 
 -- name: finish_remove
--- The other half of the move.
+-- The other half of finish_copy.
 DELETE FROM {t}jobs_live WHERE id IN (SELECT gone.id FROM {rows:gone(id uuid)});
 
 -- name: overdue
--- Waiting jobs whose latest start has passed; with :job_id, that one alone.
+-- Waiting jobs whose `expires_at` has passed; with :job_id, only that job.
 SELECT id FROM {t}jobs_live j
 WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {not_aside(j.id)}
   AND CASE WHEN CAST(:job_id AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(:job_id AS text) END
@@ -238,16 +240,16 @@ ORDER BY j.id
 {lock(j)};
 
 -- name: request_cancel
--- Ask a running attempt to stop. Its worker hears of it by wake-up or with its next beat.
+-- Ask a running attempt to stop. Its worker learns it from a wake-up or with its next heartbeat.
 UPDATE {t}jobs_live SET cancel_requested_at = coalesce(cancel_requested_at, {now}), updated_at = {now}
 WHERE state = 'running' AND id IN (SELECT asked.id FROM {rows:asked(id uuid)});
 
 -- name: final_states
--- Where finished jobs stand.
+-- The states of finished jobs.
 SELECT id, state FROM {t}jobs_finished WHERE id {part:one_of(asked)};
 
 -- name: lock_finished
--- Dead and cancelled jobs for an operator's retry, with what must be taken back for them, locked in id order.
+-- Dead and cancelled jobs for an operator's retry, with the key and the batch that a retry takes again, locked in id order.
 SELECT id, task, owner, state, unique_key, unique_mode, CAST(batch_id AS text) AS batch_id, error_code
 FROM {t}jobs_finished
 WHERE id {part:one_of(asked)} AND state IN ('dead', 'cancelled')
@@ -255,15 +257,11 @@ ORDER BY id
 {lock()};
 
 -- name: revive
--- Back to the live table with id, attempt and history; `max_attempts` is raised so that :tries are left. Convictions
--- are forgotten: the operator has presumably mended what took the worker down.
+-- Copy jobs back to jobs_live, with id, attempt and history; `max_attempts` is raised so that :tries are left. Convictions
+-- start at 0: the operator has presumably mended what took the worker down.
 INSERT INTO {t}jobs_live (
     id, {part:unchanged}, state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
 SELECT j.id, {part:unchanged}, 'queued', TRUE, {greatest(max_attempts, attempt - releases - losses + :tries)},
        releases, losses, 0, {now}, settled_token, {now}
 FROM {t}jobs_finished j
 WHERE j.id {part:one_of(asked)};
-
--- name: revive_remove
--- The other half of the move back.
-DELETE FROM {t}jobs_finished WHERE id {part:one_of(gone)};

@@ -1,10 +1,8 @@
--- Running leases, in the order of store/leases.py.
--- A batch is joined as `FROM {rows} CROSS JOIN jobs`: SQLite then keeps that order, one index probe for each row of the
--- batch, instead of reading the batch again for each running job.
+-- Running leases, in the order of store/leases.py. Why batches are joined by CROSS JOIN: see jobs.sql.
 
 -- name: beat
--- Renew leases. A row that somebody has locked is skipped, not waited for: one user's row lock must not
--- stop the beats of the others (and the sweeper skips it too).
+-- Renew leases. A row that another transaction has locked is skipped, because waiting for it would delay the heartbeats of
+-- all other jobs. The sweeper skips locked rows, too.
 UPDATE {t}jobs_live
 SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
 WHERE id IN (
@@ -17,14 +15,15 @@ WHERE id IN (
 RETURNING id;
 
 -- name: beat_waiting
--- Renew one lease whose row somebody has locked: in line for the lock, and so before any sweeper, which skips it.
+-- Renew one lease whose row another transaction has locked. It queues for the lock, and so gets the row before a sweeper,
+-- which skips locked rows.
 UPDATE {t}jobs_live
 SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
 WHERE id = :id AND lease_token = :token AND state = 'running'
 RETURNING id;
 
 -- name: held
--- Of these leases, the ones that still hold, and whether a cancel was asked for. Reads past row locks.
+-- The jobs that are still held under these leases, and whether their cancel was requested. Locks nothing.
 SELECT j.id, j.cancel_requested_at IS NOT NULL AS cancel_requested
 FROM {rows:mine(id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
@@ -38,21 +37,20 @@ SET progress = CASE WHEN told.progress >= coalesce({t}jobs_live.progress, 0) THE
                     ELSE {t}jobs_live.progress END,
     phase = told.phase, message = told.message, updated_at = {now}
 FROM {rows:told(id uuid, token uuid, progress int, phase text, message text)}
--- Computed, so that SQLite does not walk the index of running jobs and read the batch again for each of them.
+-- {computed}, so that SQLite does not walk the index of running jobs and parse the batch again for each of them.
 WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND {computed(state)} = 'running'
 RETURNING {t}jobs_live.id;
 
 -- name: set_result_file
--- The file that a running attempt has made. What puts the job back in the queue forgets it.
+-- Store the result file of a running attempt. `requeue` clears it.
 UPDATE {t}jobs_live
 SET result_uri = :uri, result_checksum = :checksum, updated_at = {now}
 WHERE id = :id AND lease_token = :token AND state = 'running'
 RETURNING id;
 
 -- name: expired
--- Leases that ran out, by their own lease_expires_at and the database's clock only. After a restart of
--- the server every lease looks expired, so nothing is taken before it has been up for :guard seconds. With :job_id, that
--- one alone.
+-- Leases that have expired, by `lease_expires_at` and the database's clock alone. After an outage of the server all leases
+-- look expired, so none is returned before the server has been up for :guard seconds. With :job_id, only that job.
 SELECT {claimed}, lease_token, locked_by
 FROM {t}jobs_live j
 WHERE state = 'running' AND lease_expires_at < {now} AND {up_for(:guard)} AND {not_aside(j.id)}
@@ -62,10 +60,10 @@ LIMIT :n
 {skip_locked()};
 
 -- name: to_sweep
--- Whether there are leases that ran out, waiting jobs whose latest start has passed, and batches that are not over: one
--- look instead of three transactions, for most rounds find nothing.
+-- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches. One statement instead of
+-- three transactions, because most sweeps find nothing.
 SELECT (
-    -- The order, here and below, is that of the index: without it, a plan may read the whole table.
+    -- ORDER BY, here and below, keeps the plan on the index: without it, the plan may read the whole table.
     SELECT 1 FROM {t}jobs_live j
     WHERE state = 'running' AND lease_expires_at < {now} AND {not_aside(j.id)}
     ORDER BY id

@@ -1,4 +1,4 @@
--- What goes out to Redis, in the order of store/outbox.py.
+-- Messages that the bridge sends to Redis, in the order of store/outbox.py.
 
 -- name: outbox_add
 -- Requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge that
@@ -42,8 +42,8 @@ CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
 
 -- name: outbox_take
--- What was not sent although its time has passed, oldest first: its bridge has died, or Redis was away. It is this
--- bridge's for :patience seconds.
+-- Take over messages that were not sent in time, oldest first: their bridge has died, or Redis was away. No other bridge
+-- takes them for :patience seconds.
 UPDATE {t}outbox SET take_at = {after(:patience)}
 WHERE id IN (
     SELECT id FROM {t}outbox
@@ -54,7 +54,7 @@ WHERE id IN (
 RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
 
 -- part: sent
--- The requests are in the stream, under these ids.
+-- Note that requests are in the stream, and under which entry id.
 UPDATE {t}outbox SET sent_at = {now}, entry = sent.entry
 FROM {rows:sent(job_id uuid, token uuid, entry text)}
 WHERE {t}outbox.job_id = sent.job_id AND {t}outbox.token = sent.token
@@ -79,7 +79,7 @@ DELETE FROM {t}outbox
 WHERE kind = 'request' AND job_id {among(SELECT heard.job_id FROM {rows:heard(job_id uuid)})};
 
 -- name: outbox_overdue
--- How many messages any bridge might have sent for -:ago seconds, up to :n.
+-- How many messages have been due for more than -:ago seconds and are not sent, up to :n.
 SELECT count(*) AS number FROM (
     SELECT 1 FROM {t}outbox WHERE sent_at IS NULL AND take_at < {after(:ago)} ORDER BY take_at LIMIT :n) overdue;
 
@@ -99,6 +99,6 @@ ORDER BY o.id
 LIMIT :n;
 
 -- name: outbox_again
--- Send these once more.
+-- Have these messages sent again.
 UPDATE {t}outbox SET sent_at = NULL, entry = NULL, take_at = {now}
 WHERE id {among(SELECT CAST(again.id AS bigint) FROM {rows:again(id text)})};

@@ -1,19 +1,11 @@
 -- What workers behind Redis report, in the order of store/remote.py.
 
 -- name: remote_jobs
--- These jobs, if a worker behind Redis has them or can get them.
+-- Of these jobs, the ones whose lease Redis or a worker behind it holds.
 SELECT {claimed}, CAST(lease_token AS text), locked_by
 FROM {t}jobs_live
 WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read');
-
--- name: other_states
--- Where jobs stand of which a message came although nobody behind Redis has them.
-SELECT CAST(id AS text) AS id, task, state FROM {t}jobs_live
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})}
-UNION ALL
-SELECT CAST(id AS text) AS id, task, state FROM {t}jobs_finished
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})};
 
 -- name: hear
 -- Progress of jobs behind Redis, under the fence. The first message starts the attempt and gives its lease an end; each
@@ -29,7 +21,7 @@ WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND {computed(state
 RETURNING CAST({t}jobs_live.id AS text) AS id;
 
 -- name: succeed_remote [postgres]
--- Plain successes of jobs behind Redis, with their requests, in one statement: all :number of them or none.
+-- Successes of jobs behind Redis, and the end of their requests, in one statement: all :number of them, or none.
 WITH fenced AS MATERIALIZED (
     {part:holding}
 ), held AS MATERIALIZED (
@@ -47,7 +39,7 @@ FROM {rows:named(id uuid, token uuid, uri text, checksum text)}
 WHERE {t}jobs_live.id = named.id AND lease_token = named.token AND {computed(state)} = 'running';
 
 -- name: remote_cancels
--- Jobs behind Redis whose cancel was asked for by a flag alone, as a program in SQL does.
+-- Jobs behind Redis whose cancel was requested by the flag alone, which rowlock.cancel in SQL sets.
 SELECT CAST(id AS text) AS id FROM {t}jobs_live
 WHERE state = 'running' AND locked_by IN ('redis-unread', 'redis-read') AND cancel_requested_at IS NOT NULL
 ORDER BY id

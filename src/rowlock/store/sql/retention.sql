@@ -1,32 +1,16 @@
--- Forgetting, in the order of store/retention.py. A row may go on its day `drop_on`, that is before {drop_on(0)},
--- which is tomorrow. Every statement touches at most :n rows.
+-- Retention, in the order of store/retention.py, which runs the statements `prune_…` of other files as well. A finished job
+-- may be deleted from its day `drop_on` on. {drop_on(0)} is tomorrow, so the condition is `drop_on < {drop_on(0)}`. Every
+-- DELETE removes at most :n rows.
 
--- name: tomorrow
--- The first day that is not here yet.
-SELECT CAST({drop_on(0)} AS text) AS day;
-
--- name: partitions [postgres]
--- The day partitions that exist.
-SELECT c.relname
-FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = 'rowlock.jobs_finished'::regclass
-ORDER BY c.relname;
-
--- name: default_days [postgres]
--- Days from :first on that already have rows in the default partition: they cannot get a partition of their own.
--- A loose scan, one probe for each day.
-WITH RECURSIVE days (day) AS (
-    SELECT min(drop_on) FROM rowlock.jobs_finished_default WHERE drop_on >= CAST(CAST(:first AS text) AS date)
-    UNION ALL
-    SELECT (SELECT min(f.drop_on) FROM rowlock.jobs_finished_default f WHERE f.drop_on > days.day)
-    FROM days
-    WHERE days.day IS NOT NULL
-)
-SELECT CAST(day AS text) AS day FROM days WHERE day IS NOT NULL;
+-- part: prune(table | key | which)
+-- Delete rows of a table, by `key`. `which` ends the query that finds them: condition, order, limit and lock.
+DELETE FROM {t}{table}
+WHERE ({key}) IN (SELECT {key} FROM {t}{table} WHERE {which})
+RETURNING 1 AS pruned
 
 -- name: prune_default [postgres]
--- Rows of the default partition whose day has come; other partitions go as a whole. = ANY(ARRAY) runs the inner
--- query once: run again, it would lock and delete more than :n.
+-- Delete rows of the default partition whose day has come; other partitions are dropped as a whole. = ANY(ARRAY) runs the
+-- inner query once: a second run would lock and delete more than :n rows.
 DELETE FROM rowlock.jobs_finished_default
 WHERE ctid = ANY(ARRAY(
     SELECT f.ctid FROM rowlock.jobs_finished_default f
@@ -37,7 +21,7 @@ WHERE ctid = ANY(ARRAY(
 RETURNING id;
 
 -- name: prune_finished [postgres]
--- Rows whose day has come, in whatever partition: for a role that may not drop any.
+-- Delete rows whose day has come from all partitions, for a role that may not drop partitions.
 DELETE FROM rowlock.jobs_finished
 WHERE drop_on < {drop_on(0)} AND id = ANY(ARRAY(
     SELECT f.id FROM rowlock.jobs_finished f
@@ -47,7 +31,7 @@ WHERE drop_on < {drop_on(0)} AND id = ANY(ARRAY(
 RETURNING id;
 
 -- name: prune_finished [sqlite]
--- Rows whose day has come. By rowid: with (id, drop_on) IN every batch would walk all of them.
+-- Delete rows whose day has come. By rowid: with (id, drop_on) IN, each batch would walk the whole table.
 DELETE FROM rowlock_jobs_finished
 WHERE rowid IN (
     SELECT f.rowid FROM rowlock_jobs_finished f
@@ -64,7 +48,7 @@ ORDER BY f.drop_on
 LIMIT :n;
 
 -- name: prune_one
--- One of them.
+-- Delete one job whose day has come.
 DELETE FROM {t}jobs_finished WHERE id = :job_id AND drop_on < {drop_on(0)} RETURNING id;
 
 -- name: old_attempts

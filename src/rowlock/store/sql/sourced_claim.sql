@@ -5,10 +5,10 @@
 -- that commit. In one statement the snapshot would be older than the lock.
 
 -- name: look
--- The next sources with ready jobs in each lane, by priority and name, and how each source stands: a loose scan of the
--- turns index, one probe for each source, whatever the number of its jobs. Reads only.
+-- The next sources with ready jobs in each lane, by priority and name, each with its gate. A loose scan of the index of
+-- jobs with a source: one probe for each source, whatever the number of its jobs. Locks nothing.
 WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
-    -- Before the first source of each range. A paused queue has none.
+    -- The place before the first source of each range. Paused queues are left out.
     SELECT span.queue, span.task, span.most, 0, span.low_priority, span.low_source
     FROM {rows:span(queue text, task text, low_priority int, low_source text, most int)}
     WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = span.queue AND q.paused_at IS NOT NULL)
@@ -20,7 +20,7 @@ WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = {computed(head.queue)} AND j.task = {computed(head.task)}
            AND j.priority = {computed(head.priority)} AND j.source > {computed(head.source)}
          ORDER BY j.priority, j.source, j.id LIMIT 1),
-        -- None: the first source of the next priority.
+        -- If there is none: the first source of the next priority.
         (SELECT j.id FROM {t}jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = {computed(head.queue)} AND j.task = {computed(head.task)}
            AND j.priority > {computed(head.priority)}
@@ -35,35 +35,35 @@ WHERE named.nth > 0
 ORDER BY named.priority, named.nth;
 
 -- name: make_sources
--- Rows for sources and classes that have none yet, in the order given (the caller sorts them).
+-- Insert rows for sources and classes that have none, in the order given (the caller sorts them, against deadlocks).
 INSERT INTO {t}sources (name, created_at)
 SELECT made.name, {now} FROM {rows:made(name text)} WHERE TRUE
 ON CONFLICT (name) DO NOTHING;
 
 -- name: lock_classes
--- Classes with a total, in order. Waited for: passing over one would leave all of its sources idle.
+-- Lock classes with a total, in order. It waits for locked ones: to skip a class would leave all of its sources idle.
 SELECT name FROM {t}sources{by_name()}
 WHERE name {among(SELECT asked.name FROM {rows:asked(name text)})} AND total IS NOT NULL
 ORDER BY name
 {lock()};
 
 -- name: lock_sources
--- Sources that nobody else claims from just now; the others are passed over.
+-- Lock sources, in order. A source that another claim has locked is skipped.
 SELECT name FROM {t}sources{by_name()}
 WHERE name {among(SELECT asked.name FROM {rows:asked(name text)})}
 ORDER BY name
 {skip_locked()};
 
 -- name: gates
--- How sources stand, once they are locked, and the moment of it.
+-- The gates of sources that the caller has locked, and the database's time.
 SELECT named.source, {now}, {gate}
 FROM {rows:named(source text)}
 {one_source(s, named.source)}
 {one_source(c, {class(named.source)})};
 
 -- part: turns
--- The turns of this claim: how many jobs to take of which source.
-{rows:turn(queue text, task text, priority int, source text, take int)}
+-- The turns of this claim: how many jobs to claim of which source.
+{rows:turn(queue text, task text, priority int, source text, most int)}
 
 -- part: next_of_turn
 -- Of the jobs `j`, the ready ones of `turn`, oldest first: one range of the turns index.
@@ -84,12 +84,12 @@ CROSS JOIN LATERAL (
     SELECT j.id
     FROM rowlock.jobs_live j
     {part:next_of_turn}
-    LIMIT least(turn.take, :n)
+    LIMIT least(turn.most, :n)
     FOR UPDATE SKIP LOCKED
 ) front;
 
 -- name: find_turns [sqlite]
--- The oldest ready jobs of each source and priority. A LIMIT cannot name a turn's own `take` here: :n is the largest.
+-- The oldest ready jobs of each source and priority. A LIMIT cannot name a turn's own `most` here: :n is the largest.
 SELECT front.id, turn.priority, turn.source, turn.queue, turn.task
 FROM {part:turns}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
@@ -98,9 +98,8 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     {part:next_of_turn}
     LIMIT :n);
 
--- name: take_turns [postgres]
--- find_turns and take in one, for claims that take all that they find: a statement and a round trip less. On SQLite,
--- where neither costs much, they stay two.
+-- name: claim_turns [postgres]
+-- find_turns and claim_picked in one statement, for claims that take all that they find: it saves a round trip.
 UPDATE rowlock.jobs_live j
 {part:leased(:at)}, source_epoch = :epoch
 WHERE j.id = ANY (ARRAY (
@@ -110,11 +109,29 @@ WHERE j.id = ANY (ARRAY (
         SELECT j.id
         FROM rowlock.jobs_live j
         {part:next_of_turn}
-        LIMIT turn.take
+        LIMIT turn.most
         FOR UPDATE SKIP LOCKED
     ) front))
   AND j.ready
 RETURNING {claimed};
+
+-- name: front_turns [sqlite]
+-- The oldest ready jobs of each source and priority, as they will be once claimed, for claims that take all that they
+-- find: then nothing must be read again after the claim.
+SELECT {claiming}, front.rowid
+FROM {part:turns}
+CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    {part:next_of_turn}
+    LIMIT :n)
+ORDER BY front.priority, front.id;
+
+-- name: claim_front [sqlite]
+-- Claim the jobs of :front. The writer lock has kept them as they were read.
+UPDATE rowlock_jobs_live
+{part:leased(:at)}, source_epoch = :epoch
+WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
 -- name: find_plain [postgres]
 -- The best ready jobs without a source of each lane, locked: they have one turn together.
@@ -132,40 +149,35 @@ WHERE {part:not_paused(lane)};
 -- name: find_plain [sqlite]
 -- The best ready jobs without a source of each lane: they have one turn together.
 SELECT front.id, front.priority, NULL AS source, lane.queue, lane.task
-FROM {part:lanes}
-CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
-    SELECT j.rowid
-    FROM rowlock_jobs_live j
-    {part:next_of_lane}
-    LIMIT :n)
-WHERE {part:not_paused(lane)};
+{part:front_of_lanes};
 
--- part: take
--- Claim these jobs, which the caller has locked, at the moment for which their sources were asked.
+-- part: claim_picked
+-- Claim these jobs, which the caller has locked. :at is the time at which the gates of their sources were read.
 UPDATE {t}jobs_live
 {part:leased(:at)}, source_epoch = :epoch
 WHERE id {part:one_of(picked)} AND ready
 
--- name: take [postgres]
--- Claim and answer in one.
-{part:take}
+-- name: claim_picked [postgres]
+-- Claim, and return the jobs.
+{part:claim_picked}
 RETURNING {claimed};
 
--- name: take [sqlite]
--- The claim alone: RETURNING would cost as much again as `taken`, which reads the rows.
-{part:take};
+-- name: claim_picked [sqlite]
+-- Claim. `read_picked` reads the rows afterwards, which costs half as much as RETURNING.
+{part:claim_picked};
 
--- name: taken [sqlite]
--- What the statement before it took.
+-- name: read_picked [sqlite]
+-- The jobs that `claim_picked` has claimed.
 SELECT {claimed} FROM rowlock_jobs_live WHERE id IN (SELECT picked.id FROM {rows:picked(id uuid)}) AND state = 'running';
 
 -- name: spend
--- Take tokens out of buckets that the caller has locked. The moment never goes back, so that none is filled twice.
+-- Write how many tokens are left in buckets that the caller has locked. `tokens_at` never goes back, so that no stretch of
+-- time fills a bucket twice.
 UPDATE {t}sources{by_name()}
 SET tokens = (SELECT spent.tokens FROM {rows:spent(name text, tokens float)} WHERE spent.name = {t}sources.name),
     tokens_at = {greatest(coalesce(tokens_at, :at), :at)}
 WHERE name {among(SELECT spent.name FROM {rows:spent(name text, tokens float)})};
 
 -- name: set_probe
--- Remember the one job that tries out a source whose breaker is half open. It counts as long as it runs.
+-- Store which job is the probe of a half-open breaker. It counts as the probe as long as it runs under this token.
 UPDATE {t}sources SET probe_job = :job_id, probe_token = :token WHERE name = :name;

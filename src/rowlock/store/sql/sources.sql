@@ -1,20 +1,23 @@
--- Policy and health of sources for people, in the order of store/sources.py.
+-- Settings and state of sources, in the order of store/sources.py.
 
 -- name: source_known
--- Whether the source or class, the class of it, or a job of it is there. The last one reads all live jobs, and only for a
--- name that is otherwise unknown.
-SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :group)
+-- Whether a source or class is known: it has a row, its class has one, or a live job names it. The last check reads all live
+-- jobs, but only for a name that is otherwise unknown.
+SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :class_name)
             OR EXISTS (SELECT 1 FROM {t}jobs_live WHERE source = :name OR {class(source)} = :name);
 
 -- name: source_classes
--- The classes that are there.
+-- The known classes.
 SELECT name FROM {t}sources WHERE name NOT LIKE '%:%' ORDER BY name LIMIT 50;
+
+-- part: policy
+-- The settings of the source or class `s`, as core.source_policy.Policy has them.
+s.concurrency, s.total, s.rate_limit_per_minute AS rate, s.burst, s.failure_threshold AS threshold,
+       s.cooldown_seconds AS cooldown, s.cooldown_factor AS factor, s.block_after, s.set_by
 
 -- name: lock_policy
 -- The settings of one source or class, locked.
-SELECT concurrency, total, rate_limit_per_minute, burst, failure_threshold, cooldown_seconds, cooldown_factor,
-       block_after, set_by
-FROM {t}sources WHERE name = :name
+SELECT {part:policy} FROM {t}sources s WHERE name = :name
 {lock()};
 
 -- name: write_policy
@@ -26,8 +29,8 @@ SET concurrency = :concurrency, total = :total, rate_limit_per_minute = :rate, b
 WHERE name = :name;
 
 -- name: pause_source
--- No more claims, for :seconds or until it is resumed. A longer pause that is there already stays. A class (:whole) is
--- paused with all of its sources, the one of its own name among them.
+-- Pause a source for :seconds, or until it is resumed (NULL). A longer pause stays. With :whole = 1 the name is a class: all
+-- of its sources are paused, also the source that is named like the class.
 UPDATE {t}sources
 SET enabled = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN FALSE ELSE enabled END,
     paused_until = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN paused_until
@@ -46,8 +49,8 @@ WHERE name = :name
 RETURNING name;
 
 -- name: resume_source
--- Claims go on: no pause, a closed breaker, no block. Its epoch grows, so that what still runs from before says
--- nothing about it any more.
+-- End a pause or a block, and close the breaker. The epoch grows, so that attempts which were claimed before do not count
+-- for the breaker.
 UPDATE {t}sources
 SET enabled = TRUE, paused_until = NULL, paused_at = NULL, class_enabled = TRUE, class_paused_until = NULL,
     class_paused_at = NULL, opened_at = NULL, opens = 0, failure_streak = 0, refusals = 0, epoch = epoch + 1,
@@ -56,9 +59,8 @@ WHERE name = :name
 RETURNING name;
 
 -- name: list_sources
--- Sources after :name, with their own settings, those of their class, how they stand and how many jobs run.
-SELECT s.name, s.concurrency, s.total, s.rate_limit_per_minute, s.burst, s.failure_threshold, s.cooldown_seconds,
-       s.cooldown_factor, s.block_after, s.set_by, s.enabled, {time(s.paused_until)} AS paused_until, s.failure_streak,
+-- Sources after :name, with their settings, the effective ones (from their class), their state, and their running jobs.
+SELECT s.name, {part:policy}, s.enabled, {time(s.paused_until)} AS paused_until, s.failure_streak,
        {time(s.opened_at)} AS opened_at, s.opens, {time(s.last_success_at)} AS last_success_at,
        {time(s.last_failure_at)} AS last_failure_at, s.last_error, s.refusals, {time(s.refused_at)} AS refused_at,
        s.refusal_code,
@@ -68,8 +70,8 @@ SELECT s.name, s.concurrency, s.total, s.rate_limit_per_minute, s.burst, s.failu
        (SELECT count(*) FROM {t}jobs_live r
         WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = s.name) AS class_running,
        coalesce(s.concurrency, c.concurrency) AS effective_concurrency,
-       coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS effective_rate,
-       c.class_enabled, {time(c.class_paused_until)} AS class_paused_until
+       coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS rate_limit_per_minute,
+       coalesce(c.class_enabled, TRUE) AS class_enabled, {time(c.class_paused_until)} AS class_paused_until
 FROM {t}sources s
 LEFT JOIN {t}sources c ON c.name = {class(s.name)}
 WHERE s.name > :name
@@ -77,6 +79,12 @@ WHERE s.name > :name
   AND (:refused = 0 OR s.refusals >= :refused)
 ORDER BY s.name
 LIMIT :n;
+
+-- part: bucket
+-- The token bucket of the source `s` of class `c`: rate and burst in effect, its tokens, and the seconds since then.
+coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS rate,
+           CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END AS burst,
+           s.tokens, -{seconds_until(s.tokens_at)} AS elapsed
 
 -- name: busy_sources
 -- Closed sources, then sources with running jobs: limits, breaker and token bucket of each.
@@ -86,9 +94,7 @@ WITH running AS (
     GROUP BY r.source
 ), standing AS (
     SELECT s.name, coalesce(r.number, 0) AS running, coalesce(s.concurrency, c.concurrency) AS concurrency,
-           coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS rate,
-           CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END AS burst,
-           s.tokens, -{seconds_until(s.tokens_at)} AS elapsed, s.failure_streak,
+           {part:bucket}, s.failure_streak,
            {seconds_until({greatest(coalesce(s.paused_until, c.class_paused_until),
                                     coalesce(c.class_paused_until, s.paused_until))})} AS paused_for,
            s.enabled AND coalesce(c.class_enabled, TRUE) AS enabled, s.opened_at IS NOT NULL AS opened
@@ -101,6 +107,25 @@ WHERE running > 0 OR NOT enabled OR opened OR coalesce(paused_for, 0) > 0
 ORDER BY CASE WHEN NOT enabled OR opened OR coalesce(paused_for, 0) > 0 THEN 0 ELSE 1 END, name
 LIMIT :n;
 
+-- name: source_levels
+-- Sources, not classes, with what decides whether their jobs may start and what is left in their buckets. Those with
+-- limits of their own come first. One pass over at most :n rows; no job is counted.
+SELECT s.name,
+       s.enabled AND coalesce(c.class_enabled, TRUE) AS enabled,
+       coalesce(s.paused_until > {now}, FALSE) OR coalesce(c.class_paused_until > {now}, FALSE) AS paused,
+       s.opened_at IS NOT NULL AS opened,
+       {part:bucket}
+FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+WHERE s.name LIKE '%:%'
+ORDER BY CASE WHEN s.set_by IS NULL THEN 1 ELSE 0 END, s.name
+LIMIT :n;
+
+-- name: source_tokens
+-- The token buckets of these sources.
+SELECT s.name, {part:bucket}
+FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})};
+
 -- name: set_by_config
 -- Sources and classes whose settings a config has written.
 SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;
@@ -109,7 +134,7 @@ SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;
 -- Whether a whole class is paused, and until when if somebody said so.
 SELECT class_enabled AS enabled, CASE WHEN class_paused_until > {now} THEN {time(class_paused_until)} END AS until
 FROM {t}sources
-WHERE name = :group AND (NOT class_enabled OR class_paused_until > {now});
+WHERE name = :class_name AND (NOT class_enabled OR class_paused_until > {now});
 
 -- name: source_closed
 -- Whether a source itself is paused, and until when.
@@ -118,8 +143,8 @@ FROM {t}sources
 WHERE name = :source AND (NOT enabled OR paused_until > {now});
 
 -- name: put_sources_right
--- Correct times that were written while the clock was ahead: buckets keep their tokens and fill from now on, and pauses,
--- those of breakers too, keep their length.
+-- Correct times that were written while the clock was ahead: buckets keep their tokens and fill from now on, and pauses
+-- (also of open breakers) keep their length.
 UPDATE {t}sources
 SET tokens_at = CASE WHEN tokens_at > {now} THEN {now} ELSE tokens_at END,
     paused_until = CASE WHEN paused_at > {now}
@@ -151,14 +176,14 @@ LIMIT :n;
 -- name: class_running
 -- The jobs that run on all sources of a class, oldest first.
 SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
-WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = :group
+WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = :class_name
 ORDER BY r.id
 LIMIT :n;
 
 -- name: prune_sources
--- Sources that nobody has set, paused or blocked, and that were last used more than -:ago seconds ago. A breaker that has
--- been half open for that long is unused, too. A new row begins with a full bucket, so a row whose bucket is not yet full
--- by the rate of its class stays. Full means `burst` tokens, or those of one second, at least one.
+-- Delete sources without own settings, pause or block that were last used more than -:ago seconds ago. A breaker that has
+-- been half open for that long counts as unused. A row whose bucket is not full yet stays, because a new row would begin with
+-- a full bucket. A full bucket has `burst` tokens; by default the tokens of one second, at least one.
 DELETE FROM {t}sources
 WHERE name IN (
     SELECT s.name FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}

@@ -52,17 +52,12 @@ SELECT {time(at)} AS at, queue, what, number FROM (
 SELECT {time(at)} AS at, what, number FROM (
     {part:window(at, what)}) found;
 
--- name: runs_by_time
--- For each minute or hour since :since: how many attempts ran how long. A job's end that was no success has no bucket.
-SELECT {time(at)} AS at, run_bucket AS bucket, number FROM (
-    {part:window(at, run_bucket)}) found
-WHERE run_bucket >= 0;
-
--- name: waits_by_time
--- For each minute or hour since :since: how many jobs waited how long.
-SELECT {time(at)} AS at, wait_bucket AS bucket, number FROM (
-    {part:window(at, wait_bucket)}) found
-WHERE wait_bucket >= 0;
+-- name: {run,wait}_by_time
+-- For each minute or hour since :since: how many attempts ran for how long, or how many jobs waited for how long. The end of
+-- a job that is no success has no bucket.
+SELECT {time(at)} AS at, {this}_bucket AS bucket, number FROM (
+    {part:window(at, {this}_bucket)}) found
+WHERE {this}_bucket >= 0;
 
 -- name: spread_by_queue
 -- For each queue since :since: how many successes ran and waited for how long.

@@ -1,7 +1,7 @@
 -- The options of tasks, in the order of store/tasks.py.
 
 -- name: declare_tasks
--- What a worker that starts says about its tasks. Rows that say the same already are not written again.
+-- Store the options of a starting worker's tasks. Rows that have not changed are not written.
 INSERT INTO {t}tasks (name, options, source_derived, arguments, description, updated_at)
 SELECT declared.name, declared.options, declared.source_derived = 1, declared.arguments, declared.description, {now}
 FROM {rows:declared(name text, options json, source_derived int, arguments json, description text)}

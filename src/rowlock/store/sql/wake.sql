@@ -1,27 +1,27 @@
--- Whom to wake and how, in the order of store/wake.py. An engine has either the `notify_` statements or the addresses.
--- An address is in the column `bell` of the worker or dispatcher that listens there.
+-- Wake-ups, in the order of store/wake.py. PostgreSQL has the statements that notify, SQLite the statements that read
+-- addresses: the column `bell` holds the path of the socket at which a worker or dispatcher listens.
 
 -- name: notify_idle [postgres]
--- There is work to claim. Only if a worker is idle: NOTIFY takes a database-wide lock at commit.
+-- Tell workers that there is work to claim, but only if one is idle: NOTIFY takes a database-wide lock at commit.
 SELECT pg_notify('rowlock', 'work')
 WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});
 
 -- name: idle_addresses [sqlite]
--- The idle workers that can be woken.
-SELECT bell FROM rowlock_workers WHERE idle AND bell IS NOT NULL AND expires_at > {now};
+-- The addresses of idle workers.
+SELECT bell AS address FROM rowlock_workers WHERE idle AND bell IS NOT NULL AND expires_at > {now};
 
 -- name: notify_cancel [postgres]
--- Tell these workers that one of their jobs is to be cancelled.
+-- Tell these workers that the cancel of one of their jobs was requested.
 SELECT pg_notify('rowlock', 'cancel:' || asked.worker) FROM {rows:asked(worker text)};
 
 -- name: worker_addresses [sqlite]
--- Those of these workers that can be woken.
-SELECT w.bell FROM rowlock_workers w JOIN {rows:asked(worker text)} ON w.id = asked.worker WHERE w.bell IS NOT NULL;
+-- The addresses of these workers.
+SELECT w.bell AS address FROM rowlock_workers w JOIN {rows:asked(worker text)} ON w.id = asked.worker WHERE w.bell IS NOT NULL;
 
 -- name: notify_dispatchers [postgres]
--- A schedule was added or changed.
+-- Tell dispatchers that a schedule was added or changed.
 SELECT pg_notify('rowlock', 'schedules');
 
 -- name: dispatcher_addresses [sqlite]
--- The dispatchers that can be woken.
-SELECT bell FROM rowlock_dispatchers WHERE bell IS NOT NULL AND expires_at > {now};
+-- The addresses of the living dispatchers.
+SELECT bell AS address FROM rowlock_dispatchers WHERE bell IS NOT NULL AND expires_at > {now};

@@ -26,7 +26,7 @@ RETURNING job_id;
 UPDATE {t}webhook_secrets SET expires_at = {after(:overlap)} WHERE owner = :owner AND expires_at IS NULL;
 
 -- name: forget_webhook_secrets
--- Secrets of the owner that sign no more, and those before the newest: never more than two sign.
+-- Delete the owner's secrets that were replaced before, also if they still sign, so that never more than two sign.
 DELETE FROM {t}webhook_secrets WHERE owner = :owner AND expires_at IS NOT NULL;
 
 -- name: create_webhook_secret
@@ -34,13 +34,13 @@ DELETE FROM {t}webhook_secrets WHERE owner = :owner AND expires_at IS NOT NULL;
 INSERT INTO {t}webhook_secrets (id, owner, secret, hint, created_at) VALUES (:id, :owner, :secret, :hint, {now});
 
 -- name: signing_secrets
--- What signs the webhooks of an owner now, newest first.
+-- The secrets that sign the webhooks of an owner now, newest first.
 SELECT secret FROM {t}webhook_secrets
 WHERE owner = :owner AND coalesce(expires_at > {now}, TRUE)
 ORDER BY created_at DESC, id DESC;
 
 -- name: list_webhook_secrets
--- Secrets that sign now, without themselves.
+-- The secrets that sign now: everything about them but the secret itself.
 SELECT CAST(id AS text) AS id, owner, hint, {time(created_at)} AS created_at, {time(expires_at)} AS expires_at
 FROM {t}webhook_secrets
 WHERE coalesce(expires_at > {now}, TRUE)

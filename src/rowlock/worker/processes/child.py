@@ -19,11 +19,10 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from functools import cache, partial
+from collections.abc import Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, cast
 
 from rowlock.client.client import Client
@@ -31,14 +30,14 @@ from rowlock.client.tasks import Task
 from rowlock.core.config import Settings
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Failed
+from rowlock.core.running import running as current
 from rowlock.worker.caller import Caller
 from rowlock.worker.classify import end_of
 from rowlock.worker.processes.leftovers import Leftovers
+from rowlock.worker.processes.memory import memory_limit
 from rowlock.worker.processes.places import NotImportable, find
 from rowlock.worker.processes.to_parent import Lines, Progress, ToParent
 from rowlock.worker.running import Running
-
-log = logging.getLogger("rowlock.worker")
 
 PR_SET_PDEATHSIG = 1
 
@@ -206,6 +205,7 @@ class Host:
                 from rowlock.signals.traces import continue_trace
 
                 continue_trace(running.job.traceparent)
+            current.set((app, running.job))
             with memory_limit(task.options.memory_mb):
                 return await caller.call(running, task)
         except BaseException as error:
@@ -219,50 +219,9 @@ class Host:
             for lifespan in app.lifespans:
                 resources |= await opening.enter_async_context(asynccontextmanager(lifespan)())
             self._exits.push_async_callback(opening.pop_all().aclose)
-        caller = self._callers[app] = Caller(
-            app,
-            resources,
-            report=self.progress.reporter,
-            lines=Lines(self.send),
-            blocking=self._call_blocking,
-            overran=_never,
-        )
+        caller = self._callers[app] = Caller(app, resources, self.progress, self, Lines(self.send), stopping=None)
         return caller
 
-    async def _call_blocking(self, running: Running, function: Callable[[], Any]) -> Any:
+    async def call(self, running: Running, function: Callable[[], Any]) -> Any:
         """Call a sync task in the main thread. The parent enforces its timeout."""
         return await self.between_turns(function)
-
-
-def _never(running: Running) -> None:
-    """Never called: the parent enforces timeouts, and jobs are sent here without one."""
-
-
-@contextmanager
-def memory_limit(megabytes: int | None) -> Iterator[None]:
-    """Limit the address space to what is used now plus `megabytes`: a job that wants more gets a MemoryError."""
-    if megabytes is None:
-        yield
-        return
-    try:
-        import resource
-
-        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        before = resource.getrlimit(resource.RLIMIT_AS)
-        limit = now + megabytes * 2**20
-        if before[1] != resource.RLIM_INFINITY:
-            limit = min(limit, before[1])
-        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-    except (ImportError, AttributeError, OSError, ValueError) as error:
-        _warn_once(f"memory_mb has no effect on this system: {error}")
-        yield
-        return
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-@cache
-def _warn_once(text: str) -> None:
-    log.warning(text)

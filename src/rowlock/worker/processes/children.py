@@ -19,6 +19,7 @@ from rowlock.core.errors import LeaseLost
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.signals.job_fields import job_fields
 from rowlock.worker.job_lines import KeepsLines
+from rowlock.worker.loops import to_the_end
 from rowlock.worker.processes.output import Output
 from rowlock.worker.processes.places import NotImportable, places
 from rowlock.worker.processes.spawned import Child, ChildDied, NotStarted
@@ -139,32 +140,4 @@ class Children:
         """Kill a child and wait until it is gone, also if the caller is cancelled meanwhile: until then its slot is
         taken."""
         self._all.discard(child)
-        ending, cancelled = child.stop(), None
-        while not ending.done():
-            try:
-                await asyncio.shield(ending)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
-
-
-class Quarantine:
-    """One child process for suspects (jobs whose worker died). It runs one job at a time: if it dies, that job did
-    it."""
-
-    def __init__(self, app: Client, lines: KeepsLines | None = None) -> None:
-        self._children = Children(app, 1, lines)
-
-    async def run(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
-        """Run a suspect in the child, also if its task has another `runs_in`. If the child dies, the suspect is
-        convicted. Raises NotImportable or NotStarted when no child can run it."""
-        try:
-            return await self._children.attempt(running, task, report)
-        except ChildDied as death:
-            detail = f"its quarantine process {death.told}"
-            return death.asked_for(running.job) or Lost(convicted=True, detail=detail)
-
-    async def close(self) -> None:
-        """End the child process."""
-        await self._children.close()
+        await to_the_end(child.stop())

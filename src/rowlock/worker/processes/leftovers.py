@@ -39,7 +39,7 @@ class Leftovers:
         self._threads = set(threading.enumerate())
 
     def after_job(self) -> str | None:
-        """Restore the process. Answers what the job left that cannot be undone, or None."""
+        """Restore the process. Returns what the job left that cannot be undone, or None."""
         for timer in TIMERS:
             signal.setitimer(timer, 0)
         self._put_back([number for number, handler in self._signals.items() if signal.getsignal(number) is not handler])

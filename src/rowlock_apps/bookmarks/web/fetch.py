@@ -144,7 +144,7 @@ class Fetcher:
         return Page(target.url, content_type, found)
 
     async def _check_refusal(self, target: WebTarget, answer: aiohttp.ClientResponse) -> None:
-        """Raise if what comes with a refusal is a challenge."""
+        """Raise if the body of a refusal is a captcha or another challenge."""
         if answer.status not in challenge.REFUSALS or _content_type(answer) not in PAGES:
             return
         reader = HeadReader()

@@ -1,6 +1,6 @@
 // The frame of a picture: a title, the picture at the width that there is, and its numbers as a table.
 import type { ComponentChildren, RefObject } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export interface Table {
   head: string[];
@@ -67,7 +67,7 @@ export function Legend({ entries }: { entries: [string, string][] }) {
 export function useWidth(): [RefObject<HTMLDivElement | null>, number] {
   const box = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(600);
-  useEffect(() => {
+  useLayoutEffect(() => { // before the first paint, which would stick out of a small window
     const element = box.current;
     if (!element) return undefined;
     setWidth(element.clientWidth || 600);

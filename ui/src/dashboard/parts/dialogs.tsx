@@ -1,14 +1,35 @@
 // Dialogs: native ones, which keep the focus inside and close with Escape.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Dialog as Question } from "../store.ts";
+
+export interface Opened<T> {
+  what: T;
+  /** Another one for each opening. */
+  key: number;
+  close(): void;
+}
+let openings = 0;
+
+/** What stands in a dialog now, and how to open one. `close` closes its own dialog alone: the browser tells of the end of
+ * a dialog when the next one may be open already. */
+export function useOpened<T>(): [Opened<T> | null, (what: T) => void] {
+  const [opened, setOpened] = useState<Opened<T> | null>(null);
+  const open = useCallback((what: T) => {
+    const close = (): void => setOpened((now) => (now?.close === close ? null : now));
+    setOpened({ what, key: ++openings, close });
+  }, []);
+  return [opened, open];
+}
 
 export function Dialog({ title, close, children, wide }: { title: string; close: () => void; children: ComponentChildren; wide?: boolean }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => { // with its drawing: a key that follows at once is meant for the dialog
     const before = document.activeElement;
-    dialog.current?.showModal();
+    const shown = dialog.current;
+    shown?.showModal();
     return () => {
+      shown?.close(); // while it is open, nothing outside of it takes the focus
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };
   }, []);

@@ -1,5 +1,5 @@
 // The filter as text, with suggestions; the time range beside it.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { get } from "../../shared/api.ts";
 import { type Field, type Filter, formatFilter, parseFilter, suggest } from "../filter.ts";
 import { go, link } from "../router.ts";
@@ -16,7 +16,7 @@ export function FilterBar({ filter }: { filter: Filter }) {
   const [values, setValues] = useState<Partial<Record<Field, string[]>>>({});
   const [open, setOpen] = useState(false);
   const [at, setAt] = useState(-1);
-  useEffect(() => setText(shown && `${shown} `), [shown]);
+  useLayoutEffect(() => setText(shown && `${shown} `), [shown]); // with the drawing: later it would overwrite what is typed
   const found = open ? suggest(text, values) : [];
   useEffect(() => {
     if (!open || values.queue) return;

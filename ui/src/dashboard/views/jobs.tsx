@@ -1,5 +1,5 @@
 // The list of jobs: filter in the address, chips with the counts of this filter, actions on a selection or on all.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../../shared/api.ts";
 import { useAction, WORDS } from "../actions.tsx";
 import { useData } from "../data.ts";
@@ -35,7 +35,7 @@ export function Jobs({ route }: { route: Route }) {
   });
   const rows = useMemo(() => [...(first.value?.items ?? []), ...(more?.items ?? [])], [first.value, more]);
   const cursor = more ? more.nextCursor : first.value?.nextCursor;
-  useEffect(() => {
+  useLayoutEffect(() => { // with the drawing: later it would drop what the reader has selected meanwhile
     setMore(null);
     setSelected(new Set());
   }, [wanted]);

@@ -1,11 +1,11 @@
 // Schedules: the rule in words, when it fires next, and what became of the last ticks.
-import { useState } from "preact/hooks";
 import { post } from "../../shared/api.ts";
 import { clock } from "../../shared/time.ts";
 import { AsTable } from "../charts/figure.tsx";
 import { Dots } from "../charts/small.tsx";
 import { useData } from "../data.ts";
 import { Ago, Empty, Head } from "../parts/bits.tsx";
+import { useOpened } from "../parts/dialogs.tsx";
 import { Icon } from "../parts/icon.tsx";
 import { Loaded } from "../parts/loaded.tsx";
 import { ScheduleForm } from "../parts/schedule-form.tsx";
@@ -16,10 +16,10 @@ import type { Page, Schedule } from "../types.ts";
 export function Schedules({ route }: { route: Route }) {
   const data = useData<Page<Schedule>>("api/operator/schedules", { limit: 200 }, ["schedules"]);
   const { session } = useShell();
-  const [form, setForm] = useState<Schedule | "new" | null>(null);
+  const [form, open] = useOpened<Schedule | null>(); // null: of a new schedule
   return (
     <>
-      <Head title="Schedules">{session.mayChange && <button type="button" onClick={() => setForm("new")}><Icon name="plus" />New schedule…</button>}</Head>
+      <Head title="Schedules">{session.mayChange && <button type="button" onClick={() => open(null)}><Icon name="plus" />New schedule…</button>}</Head>
       <Loaded data={data}>
         {({ items }) => items.length === 0 ? (
           <Empty title="There is no schedule"><p>Add one with <code>@app.schedule</code> in your code, or:</p><pre>rowlock schedules add nightly TASK --cron "0 3 * * *"</pre></Empty>
@@ -32,13 +32,13 @@ export function Schedules({ route }: { route: Route }) {
                   <th scope="col" class="wide">Last ticks</th><th scope="col"><span class="off-screen">Actions</span></th>
                 </tr>
               </thead>
-              <tbody>{items.map((schedule) => <Row key={schedule.id} schedule={schedule} named={route.query["name"] === schedule.id} reload={data.reload} edit={() => setForm(schedule)} />)}</tbody>
+              <tbody>{items.map((schedule) => <Row key={schedule.id} schedule={schedule} named={route.query["name"] === schedule.id} reload={data.reload} edit={() => open(schedule)} />)}</tbody>
             </table>
             <AsTable title="the last ticks of each schedule" table={{ head: ["Schedule", "Tick", "What", "Its job"], rows: items.flatMap(({ id, ticks }) => ticks.map(({ at, what, state }) => [id, clock(at), what, state ?? ""])) }} />
           </>
         )}
       </Loaded>
-      {form && <ScheduleForm schedule={form === "new" ? null : form} close={() => setForm(null)} done={data.reload} />}
+      {form && <ScheduleForm key={form.key} schedule={form.what} close={form.close} done={data.reload} />}
     </>
   );
 }

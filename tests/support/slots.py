@@ -1,0 +1,15 @@
+"""Slots of a worker that has no other parts: nothing claims for them."""
+
+from rowlock.core.config import WorkerSettings
+from rowlock.signals.logs import JobLog
+from rowlock.signals.watchers import Watcher
+from rowlock.worker.planner import Planner
+from rowlock.worker.slots import Slots
+
+
+def new_planner(settings: WorkerSettings | None = None, *, parallel: bool = False) -> Planner:
+    return Planner(settings or WorkerSettings(), prompt=["t"], slow=[], parallel=parallel)
+
+
+def new_slots(size: int = 1, planner: Planner | None = None, watcher: Watcher | None = None) -> Slots:
+    return Slots("w", size, planner or new_planner(), watcher or JobLog("w"))
