@@ -197,4 +197,6 @@ async def open_window(browser: Browser, url: str, **options: Any) -> AsyncIterat
         if window.noted():
             raise AssertionError("the page did what nobody expected:\n" + "\n".join(window.noted()))
     finally:
+        for page in context.pages:  # an answer that a test holds back must not fail the next one
+            await page.unroute_all(behavior="ignoreErrors")
         await context.close()

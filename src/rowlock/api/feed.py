@@ -211,5 +211,5 @@ class Feed:
                 return
 
     def _on_wakeup(self, what: str) -> None:
-        if what in ("events", "work"):  # "work" is also sent after a reconnect
+        if what == "events":
             self._woken.set()

@@ -14,6 +14,8 @@ from support.race_ledger import boottime, unfaulted
 from support.race_rig import LEASE, Race, until
 from support.server import PostgresServer
 
+LISTENING = "pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
+
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
@@ -167,15 +169,25 @@ async def test_a_worker_starts_to_listen_again_after_its_session_was_ended(postg
     worker = race.start(poll_interval_seconds=30)
     await race.started()
     await until(lambda: listening(race) == 1, 10, race.story)
-    race.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'")
+    race.query(f"SELECT pg_terminate_backend(pid) FROM {LISTENING}")
     await until(lambda: listening(race) == 1, 20, race.story)
     (job,) = await race.enqueue("work")
     await race.until_noted("end", within=10, job=job)  # the poll would take 30
     assert worker.alive
 
 
+async def test_a_cancel_while_a_worker_does_not_listen_is_told_when_it_listens_again(postgres_race: Race) -> None:
+    race = postgres_race
+    race.start(heartbeat_seconds=20, lease_seconds=60)
+    (job,) = await race.enqueue("work", ms=30_000)
+    await race.until_noted("start", job=job)
+    await until(lambda: listening(race) == 1, 10, race.story)
+    race.query(f"SELECT pg_terminate_backend(pid, 5000) FROM {LISTENING}")
+    assert race.query("SELECT rowlock.cancel(%s::uuid)", job) == [("cancelling",)]
+    await race.until_noted("stop", within=10, job=job)  # the beat would take 20
+    await race.until_done(10)
+    race.judge(state="cancelled")
+
+
 def listening(race: Race) -> int:
-    found = race.query(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
-    )
-    return int(found[0][0])
+    return int(race.query(f"SELECT count(*) FROM {LISTENING}")[0][0])

@@ -18,6 +18,7 @@ from rowlock.store.engines.postgres_errors import TROUBLE, translate
 log = logging.getLogger("rowlock.store")
 
 CHANNEL = "rowlock"
+EVERY_MESSAGE = ("work", "cancel", "schedules", "events")
 
 
 class Listener:
@@ -42,7 +43,8 @@ class Listener:
                 await connection.add_listener(CHANNEL, lambda *message: self._on_wakeup(message[3]))
                 gone = asyncio.Event()
                 connection.add_termination_listener(partial(_tell, gone))
-                self._on_wakeup("work")  # notifications sent while there was no connection are lost
+                for message in EVERY_MESSAGE:  # whatever was notified while there was no connection is lost
+                    self._on_wakeup(message)
                 while not connection.is_closed():
                     await self._quiet(gone)
                     async with asyncio.timeout(5):
