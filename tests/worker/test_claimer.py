@@ -77,6 +77,22 @@ async def test_ready_jobs_are_claimed_for_the_free_slots_and_no_more(rig: Rig, f
     assert await filling.claimed_rows() == set(ids[:10])
 
 
+@pytest.mark.parametrize(("jobs", "begun"), [(3, [3]), (25, [])], ids=["the-last-jobs", "more-are-ready"])
+async def test_handlers_begin_before_the_next_round_unless_more_jobs_are_ready(
+    rig: Rig, filling: Filling, monkeypatch: pytest.MonkeyPatch, jobs: int, begun: list[int]
+) -> None:
+    started, ran = filling.start, list[int]()
+
+    def start(claimed: list[Claimed], sent: float) -> None:
+        started(claimed, sent)
+        asyncio.get_running_loop().call_soon(ran.append, len(claimed))  # as an attempt begins: in a task of its own
+
+    monkeypatch.setattr(filling, "start", start)
+    await rig.enqueue_many(jobs)
+    await filling.until(lambda: bool(filling.slots.held))
+    assert ran == begun
+
+
 async def test_a_delayed_job_that_is_due_is_promoted_and_claimed(rig: Rig, filling: Filling) -> None:
     job_id = await rig.enqueue(delay=5.0)
     await filling.until(lambda: filling.claimer.plan.idle)

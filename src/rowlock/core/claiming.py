@@ -117,9 +117,14 @@ class Plan:
                 self.repolls.pop(0)
                 self.sources.woken(now)
             else:
-                self.drained = self.can_be_woken and not self._passed_over
+                self.drained = self._will_be_woken
                 self._promote_at = promote_at = min(promote_at, self._poll_at)  # so that one waking serves both
         return Sleep(min(self._poll_at, self._front_at, promote_at, self.sources.next_at(now)))
+
+    @property
+    def _will_be_woken(self) -> bool:
+        """Whether a wake-up comes for the next job: the worker is announced, and has polled since."""
+        return self.can_be_woken and self.idle and not self.repolls and not self._passed_over
 
     def _next_claim(self, slots: Fill, room: int, now: float) -> Action | None:
         """The next claim or look. Jobs with a source come first if some are known, because they may have a better
@@ -216,8 +221,8 @@ class Plan:
 
     # --- what was done
 
-    def claimed(self, claim: Claim, jobs: Sequence[Claimed], now: float, wall: float) -> None:
-        """Note the jobs that a claim has returned."""
+    def claimed(self, claim: Claim, jobs: Sequence[Claimed], now: float, wall: float) -> bool:
+        """Note the jobs that a claim has returned. Returns whether more are likely to be there."""
         more = self.lanes[claim.tasks].learn(
             jobs, claim.n, front=claim.front, seconds=now - claim.began, now=now, wall=wall
         )
@@ -227,9 +232,10 @@ class Plan:
         if more:
             self._poll_at = -math.inf
         else:
-            self._full_since = None
+            self._full_since, self.drained = None, self._will_be_woken
             if not claim.front:  # a job with an old id may wait for a claim from the front
                 self._front_at = min(self._front_at, self.lanes[claim.tasks].front_due)
+        return more
 
     def saw(self, look: Look, heads: Sequence[Head], now: float) -> None:
         """Note what a look has shown."""

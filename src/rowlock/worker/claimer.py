@@ -127,9 +127,11 @@ class Claimer:
         claiming = self._claim_plain(token, action.ranges, action.n)
         with self._remembered_if_lost(token):
             claimed = await self._store.run(claiming)
-        self.plan.claimed(action, claimed, time.monotonic(), time.time())
+        more = self.plan.claimed(action, claimed, time.monotonic(), time.time())
         if claimed:
             self._executor.start(claimed, sent)
+            if not more:
+                await asyncio.sleep(0)  # nothing to claim is waiting: let the handlers begin before the next decision
 
     async def _claim_sourced(self, action: ClaimSourced) -> None:
         await self.adopt_lost_claims()
