@@ -105,7 +105,7 @@ async def test_a_job_that_is_no_longer_held_adds_nothing(app: Rowlock, t: Any, r
     row, new = NewRow(rig.new_id(), "{}", None, None), NewJob(task="t", batch_id=batch.id)
     add = [
         jobs.enqueue_rows([row], new, (zombie.id, zombie.token)),
-        jobs.enqueue_rows([row], new, None, (zombie.id, zombie.token)),
+        jobs.enqueue_rows([row], new, (zombie.id, zombie.token), must_hold=True),
     ]
     before = await rig.everything(ALL)
     for operation in add:

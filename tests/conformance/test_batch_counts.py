@@ -270,7 +270,7 @@ async def test_a_retried_job_of_a_cancelled_batch_may_add_to_it_until_the_batch_
 
     async def add() -> None:
         row = NewRow(rig.new_id(), "{}", None, None)
-        await rig.store.run(jobs.enqueue_rows([row], new, own=(again.id, again.token)))
+        await rig.store.run(jobs.enqueue_rows([row], new, lease=(again.id, again.token)))
 
     await add()
     await exact(rig, batch)

@@ -151,9 +151,10 @@ async def test_a_delayed_job_waits_for_its_time(rig: Rig) -> None:
 
 
 async def test_a_chosen_id_is_taken_once(rig: Rig) -> None:
-    assert await rig.store.run(jobs.enqueue_once(numbered(1), '{"first": 1}', NewJob(task="t"))) is True
+    chosen = numbered(1)
+    assert await rig.store.run(jobs.enqueue_once(chosen, '{"first": 1}', NewJob(task="t"))) == [(chosen, True)]
     before = await rig.everything()
-    assert await rig.store.run(jobs.enqueue_once(numbered(1), '{"second": 2}', NewJob(task="t"))) is False
+    assert await rig.store.run(jobs.enqueue_once(chosen, '{"second": 2}', NewJob(task="t"))) == [(chosen, False)]
     assert await rig.everything() == before
 
 
@@ -161,28 +162,28 @@ async def test_a_chosen_id_stays_taken_after_the_job_is_finished(rig: Rig) -> No
     await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t")))
     (job,) = await rig.claim()
     await rig.succeed(job)
-    assert await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) is False
+    assert await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) == [(numbered(1), False)]
     assert await rig.state(numbered(1)) == "succeeded"
 
 
 async def test_concurrent_enqueues_of_one_chosen_id_make_one_job(rig: Rig) -> None:
     twins = [jobs.enqueue_once(numbered(1), json.dumps({"n": n}), NewJob(task="t")) for n in range(20)]
-    answers = await asyncio.gather(*map(rig.store.run, twins))
-    assert sorted(answers) == [False] * 19 + [True]
-    assert (await rig.row(numbered(1)))["args"] == {"n": answers.index(True)}
+    created = [created for ((_, created),) in await asyncio.gather(*map(rig.store.run, twins))]
+    assert sorted(created) == [False] * 19 + [True]
+    assert (await rig.row(numbered(1)))["args"] == {"n": created.index(True)}
 
 
 async def test_a_chosen_id_is_free_again_when_its_enqueue_fails(rig: Rig) -> None:
     with pytest.raises(StoreError):
         await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t", priority=1000)))
-    assert await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) is True
+    assert await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) == [(numbered(1), True)]
 
 
 async def test_a_running_attempt_may_enqueue_children(rig: Rig) -> None:
     job = await rig.running()
     child = rig.new_id()
     row, lease = NewRow(child, "{}", None, None), (job.id, job.token)
-    await rig.store.run(jobs.enqueue_rows([row], NewJob(task="child"), None, lease))
+    await rig.store.run(jobs.enqueue_rows([row], NewJob(task="child"), lease, must_hold=True))
     assert await rig.state(child) == "queued"
 
 
@@ -194,5 +195,5 @@ async def test_the_child_of_a_zombie_is_refused(rig: Rig) -> None:
     for lease in ((zombie.id, zombie.token), (job.id, token()), (rig.new_id(), job.token)):
         with pytest.raises(LeaseLost):
             child = NewRow(rig.new_id(), "{}", None, None)
-            await rig.store.run(jobs.enqueue_rows([child], NewJob(task="child"), None, lease))
+            await rig.store.run(jobs.enqueue_rows([child], NewJob(task="child"), lease, must_hold=True))
     assert await rig.everything() == before

@@ -111,7 +111,7 @@ async def test_an_operation_that_fails_in_a_block_leaves_nothing_of_itself(rig: 
         async with rig.store.transaction() as tx:
             with pytest.raises(StoreError):
                 await tx.run(chosen)
-    assert await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) is True
+    assert await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) == [(numbered(1), True)]
 
 
 @pytest.mark.usefixtures("notes")

@@ -22,6 +22,7 @@ from rowlock.store import Store
 from rowlock.store.claim import Lane, in_claim_order
 from rowlock.store.engines.operation import Operation
 from rowlock.store.engines.queries import CLAIMED, WAITED
+from rowlock.store.jobs import NewOrOlder
 from support.rig import KEEP, Ended, Rig, token
 
 SET = "nullif(current_setting('rowlock.test_%s', TRUE), '')"
@@ -115,39 +116,37 @@ class FunctionStore:
 
         return does()
 
-    def _enqueue_rows(self, rows: Sequence[Any], new: NewJob, own: Any = None, under: Any = None) -> Any:
+    def _enqueue_rows(self, rows: Sequence[Any], new: NewJob, lease: Any = None, must_hold: bool = False) -> Any:
         options = _options(new)
-        if options is None or (own and not under):
+        if options is None or (lease and not must_hold):
             return None
-        if under:
-            options["under"] = {"job_id": under[0], "token": under[1]}
+        if lease:
+            options["under"] = {"job_id": lease[0], "token": lease[1]}
         jobs = [{"args": json.loads(row.args), "key": row.key, "source": row.source} for row in rows]
 
-        async def does() -> dict[str, str]:
+        async def does() -> list[NewOrOlder]:
             made = await _refused(lambda: self.call(
-                "SELECT CAST(job_id AS text) FROM rowlock.enqueue_many($1, $2::text::jsonb, $3::text::jsonb)",
+                "SELECT CAST(job_id AS text), created FROM rowlock.enqueue_many($1, $2::text::jsonb, $3::text::jsonb)",
                 new.task, json.dumps(jobs), json.dumps(options), ids=[row.id for row in rows],
             ), new)  # fmt: skip
-            if new.unique is None:
-                return {}
-            return {row.key or "": job_id for row, (job_id,) in zip(rows, made, strict=True)}
+            return [(str(job_id), bool(created)) for job_id, created in made]
 
         return does()
 
     def _enqueue_once(
-        self, job_id: str, args: str, new: NewJob, key: str | None = None, own: Any = None, under: Any = None
+        self, job_id: str, args: str, new: NewJob, key: str | None = None, lease: Any = None, must_hold: bool = False
     ) -> Any:
         options = _options(new)
-        if options is None or own or under:
+        if options is None or lease:
             return None
         job = {"args": json.loads(args), "job_id": job_id} | ({"key": key} if key else {})
 
-        async def does() -> bool | str:
+        async def does() -> list[NewOrOlder]:
             ((found, created),) = await _refused(lambda: self.call(
                 "SELECT CAST(job_id AS text), created FROM rowlock.enqueue_many($1, $2::text::jsonb, $3::text::jsonb)",
                 new.task, json.dumps([job]), json.dumps(options),
             ), new)  # fmt: skip
-            return bool(created) if found == job_id else str(found)
+            return [(str(found), bool(created))]
 
         return does()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rowlock.client.database import Database
-from rowlock.client.handle import Fresh, JobHandle, Result
+from rowlock.client.handle import Fresh, JobHandle, ResultType
 from rowlock.client.transactions import LeaseKey, joined, joined_lease
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import Job, NewJob
@@ -21,101 +21,90 @@ async def enqueue_one(
     app: Database,
     row: NewRow,
     new: NewJob,
-    result: Result,
+    result_type: ResultType,
     connection: Any = None,
-    under: LeaseKey | None = None,
+    must_hold: LeaseKey | None = None,
     in_span: bool = False,
 ) -> JobHandle[Any]:
-    """Create one job. `row` has an id only if the caller chose one; `under` is the lease of the attempt that creates
-    it, which must still hold. If traces are on, the enqueue is a span, which adds its traceparent to the options."""
+    """Create one job. `row` has an id only if the caller chose one. `must_hold` is the lease of the attempt that
+    creates the job: LeaseLost is raised if that is lost. If traces are on, the enqueue is a span, which adds its
+    traceparent to the options."""
     if app.traces is not None and not in_span:  # asked first: a `with` that does nothing takes 3 % of an enqueue
         with app.sending(new, 1) as new:
-            return await enqueue_one(app, row, new, result, connection, under, in_span=True)
+            return await enqueue_one(app, row, new, result_type, connection, must_hold, in_span=True)
     place = await app.place(connection)
-    if under is None and _is_plain(row, new):
+    if must_hold is None and _is_one_insert(row, new):
         job_id = new_id()
         await place.run(jobs.enqueue([(job_id, row.args)], new))
     else:
-        job_id, making = _making(row, new, joined_lease(app) if connection is None else None, under)
-        found, created = _found(job_id, row.key, await place.run(making))
+        lease = must_hold or (joined_lease(app) if connection is None else None)
+        ((job_id, created),) = await place.run(_creation(row, new, lease, must_hold is not None))
         if not created:
-            older = await place.run(reads.get(found))  # None if it was pruned: its id or key is still taken
-            return JobHandle(app, found, older, result, created=False)
+            older = await place.run(reads.get(job_id))  # None if it was pruned: its id or key is still taken
+            return JobHandle(app, job_id, older, result_type, created=False)
     app.enqueued.add(new.queue, new.task, 1)
-    return JobHandle(app, job_id, (row.args, new, row.source), result)
+    return JobHandle(app, job_id, (row.args, new, row.source), result_type)
 
 
-def enqueue_one_sync(app: Database, row: NewRow, new: NewJob, result: Result, connection: Any = None) -> JobHandle[Any]:
+def enqueue_one_sync(
+    app: Database, row: NewRow, new: NewJob, result_type: ResultType, connection: Any = None
+) -> JobHandle[Any]:
     """Create one job from sync code."""
     if connection is None:
         if joined(app) is not None:
             raise InvalidArguments(
                 "inside a transaction of the app, await enqueue(): its connection is not this thread's"
             )
-        return app.run_sync(enqueue_one(app, row, new, result))
+        return app.run_sync(enqueue_one(app, row, new, result_type))
     with app.sending(new, 1) as new:
-        if _is_plain(row, new):
+        if _is_one_insert(row, new):
             job_id = new_id()
             foreign.run_on_sync(connection, jobs.enqueue([(job_id, row.args)], new), app.clock)
         else:
-            job_id, making = _making(row, new, None, None)
-            found, created = _found(job_id, row.key, foreign.run_on_sync(connection, making, app.clock))
+            ((job_id, created),) = foreign.run_on_sync(connection, _creation(row, new), app.clock)
             if not created:
-                older = foreign.run_on_sync(connection, reads.get(found), app.clock)
-                return JobHandle(app, found, older, result, created=False)
+                older = foreign.run_on_sync(connection, reads.get(job_id), app.clock)
+                return JobHandle(app, job_id, older, result_type, created=False)
         app.enqueued.add(new.queue, new.task, 1)
-        return JobHandle(app, job_id, (row.args, new, row.source), result)
+        return JobHandle(app, job_id, (row.args, new, row.source), result_type)
 
 
-def _is_plain(row: NewRow, new: NewJob) -> bool:
+def _is_one_insert(row: NewRow, new: NewJob) -> bool:
     """Whether an INSERT is all that a new job needs: it has no id of the caller's, no key and no batch."""
     return not row.id and row.key is None and new.batch_id is None
 
 
-def _making(row: NewRow, new: NewJob, own: LeaseKey | None, under: LeaseKey | None) -> tuple[str, Operation[Any]]:
-    """The id of a new job, and the operation that creates it. `own` and `under` are described at
-    `jobs.enqueue_rows`."""
-    job_id = row.id or new_id()
+def _creation(
+    row: NewRow, new: NewJob, lease: LeaseKey | None = None, must_hold: bool = False
+) -> Operation[list[jobs.NewOrOlder]]:
+    """The operation that creates a job for which an INSERT is not all."""
     if row.id:
-        return job_id, jobs.enqueue_once(job_id, row.args, new, row.key, own, under)
-    return job_id, jobs.enqueue_rows([row._replace(id=job_id)], new, own, under)
-
-
-def _found(job_id: str, key: str | None, answer: Any) -> tuple[str, bool]:
-    """The job that has this id or key, and whether it is new, from the answer of the operation that `_making` chose."""
-    if isinstance(answer, dict):  # the holder of each key
-        answer = answer.get(key, job_id)
-    if isinstance(answer, str):  # the holder of the key
-        return answer, answer == job_id
-    return job_id, answer  # False: the id was taken
+        return jobs.enqueue_once(row.id, row.args, new, row.key, lease, must_hold)
+    return jobs.enqueue_rows([row._replace(id=new_id())], new, lease, must_hold)
 
 
 async def enqueue_many(
-    app: Database, rows: list[NewRow], new: NewJob, result: Result, connection: Any = None
+    app: Database, rows: list[NewRow], new: NewJob, result_type: ResultType, connection: Any = None
 ) -> list[JobHandle[Any]]:
     """Create many jobs that share their options, all or none, in the order given."""
     if not rows:
         return []
     with app.sending(new, len(rows)) as new:
-        return await _enqueue_many(app, await app.place(connection), rows, new, result)
+        return await _enqueue_many(app, await app.place(connection), rows, new, result_type)
 
 
 async def _enqueue_many(
-    app: Database, place: Runs, rows: list[NewRow], new: NewJob, result: Result
+    app: Database, place: Runs, rows: list[NewRow], new: NewJob, result_type: ResultType
 ) -> list[JobHandle[Any]]:
     if new.unique is None and new.batch_id is None and all(row.source == new.source for row in rows):
         alike = [(new_id(), row.args) for row in rows]
         await place.run(jobs.enqueue(alike, new))
         app.enqueued.add(new.queue, new.task, len(alike))
-        return [JobHandle(app, job_id, (args, new, new.source), result) for job_id, args in alike]
-    written = [row._replace(id=new_id()) for row in rows]
-    holders = await place.run(jobs.enqueue_rows(written, new, joined_lease(app)))
-    found = [holders.get(row.key or "", row.id) if new.unique is not None else row.id for row in written]
-    app.enqueued.add(new.queue, new.task, sum(row.id == job_id for row, job_id in zip(written, found, strict=True)))
-    shown: dict[str, Job | Fresh] = {row.id: (row.args, new, row.source) for row in written}
-    if older := sorted(set(found) - shown.keys()):
+        return [JobHandle(app, job_id, (args, new, new.source), result_type) for job_id, args in alike]
+    rows = [row._replace(id=new_id()) for row in rows]
+    found = await place.run(jobs.enqueue_rows(rows, new, joined_lease(app)))
+    app.enqueued.add(new.queue, new.task, sum(created for _, created in found))
+    shown: dict[str, Job | Fresh] = {row.id: (row.args, new, row.source) for row in rows}
+    if older := sorted({job_id for job_id, _ in found} - shown.keys()):
         shown |= {job.id: job for job in await place.run(reads.by_ids(older))}
-    return [
-        JobHandle(app, job_id, shown.get(job_id), result, created=job_id == row.id)
-        for row, job_id in zip(written, found, strict=True)
-    ]
+    return [JobHandle(app, job_id, shown.get(job_id), result_type, created) for job_id, created in found]

@@ -17,7 +17,7 @@ from rowlock.core.states import State
 from rowlock.store import reads
 
 R = TypeVar("R")
-Result = TypeAdapter[Any] | None  # turns a stored result into the task's return type, where JSON is not enough
+ResultType = TypeAdapter[Any] | None  # turns a stored result into the task's return type, where JSON is not enough
 Fresh = tuple[str, NewJob, str | None]  # the arguments, options and source of a job that was just enqueued
 
 
@@ -28,17 +28,17 @@ class JobHandle(Generic[R]):
     enqueue belongs to a job that has been pruned, there is no row, and reading an attribute raises JobNotFound.
     """
 
-    __slots__ = ("_app", "_result", "_row", "created", "id")
+    __slots__ = ("_app", "_result_type", "_row", "created", "id")
 
     def __init__(
         self,
         app: Database,
         job_id: str,
         row: Job | Fresh | None,
-        result: Result = None,
+        result_type: ResultType = None,
         created: bool = True,
     ) -> None:
-        self._app, self.id, self._row, self._result, self.created = app, job_id, row, result, created
+        self._app, self.id, self._row, self._result_type, self.created = app, job_id, row, result_type, created
 
     def __repr__(self) -> str:
         return f"<Job {self.id} pruned>" if self._row is None else f"<Job {self.id} {self.record.task} {self.state}>"
@@ -102,8 +102,8 @@ class JobHandle(Generic[R]):
             raise JobDead(self.id, row.error_code, row.error_message)
         if row.state is State.CANCELLED:
             raise JobCancelled(self.id, row.error_code)
-        if self._result is not None and row.result is not None:
-            return self._result.validate_python(row.result)  # type: ignore[no-any-return]
+        if self._result_type is not None and row.result is not None:
+            return self._result_type.validate_python(row.result)  # type: ignore[no-any-return]
         return row.result  # type: ignore[no-any-return]
 
 

@@ -14,7 +14,7 @@ from rowlock.client.chosen_options import check_redis, chosen, chosen_id
 from rowlock.client.context import loose_context
 from rowlock.client.database import Database
 from rowlock.client.enqueue import enqueue_many, enqueue_one, enqueue_one_sync
-from rowlock.client.handle import JobHandle, Result
+from rowlock.client.handle import JobHandle, ResultType
 from rowlock.client.new_rows import derived_key, derived_source, rows_of_many
 from rowlock.client.signatures import place_to_run, result_type, takes_context
 from rowlock.client.transactions import LeaseKey, parent_in
@@ -28,7 +28,8 @@ from rowlock.store.adding import NewRow
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")  # what calling the task as a function returns: R, or a coroutine of R
-Pack = Callable[[Any, str], str]  # a follow-up as text for a row; the second is the name of its one argument
+# Makes the text of a follow-up that a job's row carries, from its task and the name of the one argument that it takes.
+Pack = Callable[[Any, str], str]
 
 
 class Task(Generic[P, R, C]):
@@ -53,7 +54,7 @@ class Task(Generic[P, R, C]):
         self.runs_in = place_to_run(name, function, options.runs_in)
         self.takes_context = takes_context(function)
         self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
-        self.result_type: Result = None if raw else result_type(function)
+        self.result_type: ResultType = None if raw else result_type(function)
         if options.request is not None and not raw:
             check_arguments(name, options.request, self.arguments.names)
         self._given: Mapping[str, Any] = {}  # options given with `using`
@@ -103,8 +104,8 @@ class Task(Generic[P, R, C]):
         return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"))
 
     async def enqueue_under(self, job_id: str, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[R]:
-        """Create a job on behalf of the running attempt of a job; raises LeaseLost if `lease`, which is that attempt's,
-        was lost."""
+        """Create a job as a child of the running job `job_id`. `lease` is that of the job's attempt, or None if the
+        enqueue joins a transaction: LeaseLost is raised if it is lost."""
         row, new = self._job((), arguments, job_id)
         return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"), lease)
 
@@ -166,10 +167,9 @@ class Task(Generic[P, R, C]):
         values = self.chosen()
         if callable(values["source"]):
             values["source"] = None
-        followed = False
-        for way in FOLLOW_UPS:
-            if values[way] is not None:
-                followed, values[way] = True, self._pack(values[way], "finished")
+        followed = [option for option in FOLLOW_UPS if values[option] is not None]
+        for option in followed:
+            values[option] = self._pack(values[option], "finished")
         new = NewJob(self.name, **values)
         if not followed:  # not kept with follow-ups: their tasks may be registered later
             self._shared = new

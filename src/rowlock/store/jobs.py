@@ -24,6 +24,9 @@ from rowlock.store.transitions import Keep as Keep
 from rowlock.store.transitions import apply
 
 _first = itemgetter(0)
+# What an enqueue answers for one job: an id, and whether that job is new. If not, it is an older job that has the id or
+# holds the key.
+NewOrOlder = tuple[str, bool]
 FEW = 20  # successes that a caller on SQLite may write itself; with more, the writer's thread works beside the caller
 
 
@@ -35,29 +38,32 @@ def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
 
 @operation(enqueues=True)
 def enqueue_rows(
-    rows: Sequence[NewRow], new: NewJob, own: tuple[str, str] | None = None, under: tuple[str, str] | None = None
-) -> Steps[dict[str, str]]:
-    """Insert jobs with keys, of a batch, or of different sources. Returns for each key the job that holds it: a new one
-    or an older one; of two new jobs with one key, the first. `own` is the lease of the attempt whose transaction this
-    is: it may add to its own sealed batch. `under` is the lease of the attempt that creates the jobs: it must still
-    hold."""
-    yield from _check_held(under)
-    fresh, holders = rows, dict[str, str]()
+    rows: Sequence[NewRow], new: NewJob, lease: tuple[str, str] | None = None, must_hold: bool = False
+) -> Steps[list[NewOrOlder]]:
+    """Insert jobs with keys, of a batch, or of different sources. `lease` is that of the attempt that enqueues them, if
+    one does: it may add jobs to its own sealed batch. With `must_hold`, LeaseLost is raised if the attempt has lost the
+    lease; an attempt that enqueues in its own transaction needs no such check, because its success is written under the
+    lease."""
+    if must_hold and lease is not None:
+        yield from _check_held(lease)
+    return (yield from _insert(rows, new, lease))
+
+
+def _insert(rows: Sequence[NewRow], new: NewJob, lease: tuple[str, str] | None) -> Steps[list[NewOrOlder]]:
+    """Take the keys of these jobs, and insert the jobs that got theirs; of two jobs with one key, the first gets it."""
+    fresh, found = rows, [row.id for row in rows]
     if new.unique is not None:
-        first: dict[str | None, NewRow] = {}
+        first: dict[str, str] = {}
         for row in rows:
-            first.setdefault(row.key, row)
-        holders = yield from _take_keys(list(first.values()), new)
-        fresh = [row for row in first.values() if holders[row.key or ""] == row.id]
+            first.setdefault(row.key or "", row.id)
+        scope = keys.scope_of(new.task, new.owner)
+        holders = yield from keys.take_keys(scope, list(first.items()), new.unique, new.window)
+        found = [holders[row.key or ""] for row in rows]
+        fresh = [row for row, job_id in zip(rows, found, strict=True) if row.id == job_id]
     if fresh and new.batch_id is not None:
-        yield from batches.join(new.batch_id, len(fresh), own or under)
+        yield from batches.join(new.batch_id, len(fresh), lease)
     yield from add_rows(fresh, new)
-    return holders
-
-
-def _take_keys(rows: Sequence[NewRow], new: NewJob) -> Steps[dict[str, str]]:
-    wanted = [(row.key or "", row.id) for row in rows]
-    return (yield from keys.take_keys(keys.scope_of(new.task, new.owner), wanted, new.unique or "", new.window))
+    return [(job_id, job_id == row.id) for row, job_id in zip(rows, found, strict=True)]
 
 
 @operation(enqueues=True)
@@ -66,30 +72,24 @@ def enqueue_once(
     args: str,
     new: NewJob,
     key: str | None = None,
-    own: tuple[str, str] | None = None,
-    under: tuple[str, str] | None = None,
-) -> Steps[bool | str]:
-    """Insert a job under an id that the client chose. Returns True if it was created, False if a job has or had that
-    id, and the id of the other job if that one holds the key. `own` and `under` are described at `enqueue_rows`."""
-    yield from _check_held(under)
+    lease: tuple[str, str] | None = None,
+    must_hold: bool = False,
+) -> Steps[list[NewOrOlder]]:
+    """Insert a job under an id that the client chose, unless a job has or had that id; else as `enqueue_rows`."""
+    if must_hold and lease is not None:
+        yield from _check_held(lease)
     taken = yield Call("take_id", key=job_id, job_id=job_id)
     if not taken or (yield Call("known_id", job_id=job_id)):
-        return False
-    row = NewRow(job_id, args, key, new.source)
-    if new.unique is not None:
-        holders = yield from _take_keys([row], new)
-        if holders[key or ""] != job_id:
-            yield Call("give_id_back", key=job_id)
-            return holders[key or ""]
-    if new.batch_id is not None:
-        yield from batches.join(new.batch_id, 1, own or under)
-    yield from add_rows([row], new)
-    return True
+        return [(job_id, False)]
+    ((found, created),) = yield from _insert([NewRow(job_id, args, key, new.source)], new, lease)
+    if not created:
+        yield Call("give_id_back", key=job_id)
+    return [(found, created)]
 
 
-def _check_held(lease: tuple[str, str] | None) -> Steps[None]:
+def _check_held(lease: tuple[str, str]) -> Steps[None]:
     """Raise LeaseLost if this lease does not hold: an attempt that lost its job must not create jobs."""
-    if lease is not None and not (yield Call("lock_held", mine=[lease])):
+    if not (yield Call("lock_held", mine=[lease])):
         raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued", *lease)
 
 

@@ -62,7 +62,7 @@ def test_in_autocommit_an_operation_is_whole_or_nothing(alone, url, outside, tas
     chosen, single = new_id(), new_id()
     with pytest.raises(RuntimeError, match="half way"):
         alone(url, half(chosen))
-    assert alone(url, jobs.enqueue_once(chosen, "{}", NewJob(task))) is True
+    assert alone(url, jobs.enqueue_once(chosen, "{}", NewJob(task))) == [(chosen, True)]
     alone(url, jobs.enqueue([(single, "{}")], NewJob(task)))
     assert ids_of(outside, task) == {chosen, single}
 

@@ -31,7 +31,7 @@ def test_the_job_commits_with_the_callers_rows(kind, url, outside, task) -> None
         jobs.enqueue_once(chosen, "{}", NewJob(task)),
         lambda: seen.append(ids_of(outside, task)),
     )
-    assert answers == [None, True]
+    assert answers == [None, [(chosen, True)]]
     assert seen == [set()], "an operation must not commit"
     assert ids_of(outside, task) == {plain, chosen}
     assert orders_of(outside, task) == 1
@@ -40,11 +40,11 @@ def test_the_job_commits_with_the_callers_rows(kind, url, outside, task) -> None
 def test_a_rollback_leaves_neither_job_nor_reserved_id(kind, url, outside, task) -> None:
     chosen = new_id()
     both = [jobs.enqueue([(new_id(), "{}")], NewJob(task)), jobs.enqueue_once(chosen, "{}", NewJob(task))]
-    assert use(kind(url), f"INSERT INTO orders VALUES ('{task}')", *both, commit=False) == [None, True]
+    assert use(kind(url), f"INSERT INTO orders VALUES ('{task}')", *both, commit=False) == [None, [(chosen, True)]]
     assert ids_of(outside, task) == set()
     assert orders_of(outside, task) == 0
     again = jobs.enqueue_once(chosen, "{}", NewJob(task))
-    assert use(kind(url), again, jobs.enqueue_once(chosen, "{}", NewJob(task))) == [True, False]
+    assert use(kind(url), again, jobs.enqueue_once(chosen, "{}", NewJob(task))) == [[(chosen, True)], [(chosen, False)]]
     assert ids_of(outside, task) == {chosen}
 
 
@@ -118,7 +118,7 @@ def test_a_repeatable_read_transaction_may_enqueue(kind, url, outside, task) -> 
         jobs.enqueue_once(chosen, "{}", NewJob(task)),
         jobs.enqueue_once(chosen, "{}", NewJob(task)),
     )
-    assert answers == [True, False]
+    assert answers == [[(chosen, True)], [(chosen, False)]]
     assert ids_of(outside, task) == {chosen}
 
 
