@@ -121,14 +121,14 @@ def test_a_returned_attempt_asks_for_a_claim_when_at_most_half_of_the_prefetch_w
 
 
 def test_process_tasks_are_claimed_together_with_the_others_while_nothing_is_claimed_ahead() -> None:
-    worker = Worker(new_plan(slow=["render"]))
+    worker = Worker(new_plan(in_process=["render"]))
     worker.until_sleep()
     assert {claim.tasks for claim in worker.claims} == {"every"}
     assert {lane.task for lane in worker.claims[0].ranges} == {"fast", "render"}
 
 
 def test_process_tasks_are_claimed_for_free_slots_only_and_the_others_ahead() -> None:
-    worker = quick_worker(slow=["render"], returns=40)
+    worker = quick_worker(in_process=["render"], returns=40)
     worker.slots = Fill(free=2, waiting=0, unsettled=0)
     first, second = worker.do(), worker.do()
     assert isinstance(first, Claim)
@@ -138,15 +138,15 @@ def test_process_tasks_are_claimed_for_free_slots_only_and_the_others_ahead() ->
 
 
 def test_without_a_free_slot_no_process_task_is_claimed() -> None:
-    worker = quick_worker(slow=["render"], returns=40)
+    worker = quick_worker(in_process=["render"], returns=40)
     worker.slots = Fill(free=0, waiting=0, unsettled=0)
     worker.ready = {"fast": 30}  # a short claim
     worker.until_sleep()
-    assert {claim.tasks for claim in worker.claims} == {"prompt"}
+    assert {claim.tasks for claim in worker.claims} == {"prefetchable"}
 
 
 def test_claiming_ahead_ends_when_process_tasks_were_not_asked_for_during_100_ms() -> None:
-    worker = quick_worker(slow=["render"], returns=40)
+    worker = quick_worker(in_process=["render"], returns=40)
     worker.slots = Fill(free=0, waiting=0, unsettled=0)
     worker.do()
     assert worker.plan.prefetch > 0
@@ -157,7 +157,7 @@ def test_claiming_ahead_ends_when_process_tasks_were_not_asked_for_during_100_ms
 
 
 def test_a_worker_that_passed_process_tasks_over_claims_when_an_attempt_returns_although_it_found_nothing() -> None:
-    worker = Worker(new_plan(slow=["render"]))
+    worker = Worker(new_plan(in_process=["render"]))
     worker.until_drained()
     worker.plan.woken(worker.now)
     worker.until(Claim)  # process tasks were asked for now
@@ -166,16 +166,16 @@ def test_a_worker_that_passed_process_tasks_over_claims_when_an_attempt_returns_
     worker.now += PREFETCH_SECONDS / 2
     worker.plan.woken(worker.now)
     worker.until_sleep()
-    assert worker.claims[-1].tasks == "prompt"
+    assert worker.claims[-1].tasks == "prefetchable"
     assert (worker.plan.drained, worker.plan.settled()) == (False, True), "a free slot may go to a process task"
 
 
 def test_jobs_that_wait_for_a_slot_leave_no_room_for_process_tasks() -> None:
-    worker = quick_worker(slow=["render"], returns=40)
+    worker = quick_worker(in_process=["render"], returns=40)
     worker.slots = Fill(free=3, waiting=1, unsettled=0)
     action = worker.do()
     assert isinstance(action, Claim)
-    assert (action.tasks, action.n) == ("slow", 2)
+    assert (action.tasks, action.n) == ("in_process", 2)
 
 
 # --- an empty queue

@@ -18,10 +18,17 @@ JOB = Claimed(
 
 
 def new_plan(
-    *, slow: list[str] | None = None, can_be_woken: bool = True, jitter: Callable[[], float] = lambda: 1.0
+    *, in_process: list[str] | None = None, can_be_woken: bool = True, jitter: Callable[[], float] = lambda: 1.0
 ) -> Plan:
     return Plan(
-        ["default"], ["fast"], slow or [], BATCH, POLL_SECONDS, can_be_woken=can_be_woken, parallel=True, jitter=jitter
+        ["default"],
+        ["fast"],
+        in_process or [],
+        BATCH,
+        POLL_SECONDS,
+        can_be_woken=can_be_woken,
+        parallel=True,
+        jitter=jitter,
     )
 
 
@@ -93,9 +100,9 @@ class Worker:
         return [action for action in self.done if isinstance(action, Claim)]
 
 
-def quick_worker(slow: list[str] | None = None, returns: int = 40) -> Worker:
+def quick_worker(in_process: list[str] | None = None, returns: int = 40) -> Worker:
     """A worker whose attempts are short, `returns` of them within the last 100 ms: it claims ahead of its slots."""
-    worker = Worker(new_plan(slow=slow), ready={"fast": 1_000_000})
+    worker = Worker(new_plan(in_process=in_process), ready={"fast": 1_000_000})
     worker.do()  # the look for sources
     worker.do()  # the first claim
     worker.fast_returns(returns)

@@ -19,7 +19,7 @@ class RecordingSlots(Slots):
         super().__init__("w", size, planner, JobLog("w"))
         self._settled = settled
 
-    def settled_itself(self, attempt: Running) -> None:
+    def nothing_to_settle(self, attempt: Running) -> None:
         self._settled.append(attempt)
 
 

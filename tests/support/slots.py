@@ -8,7 +8,7 @@ from rowlock.worker.slots import Slots
 
 
 def new_planner(settings: WorkerSettings | None = None, *, parallel: bool = False) -> Planner:
-    return Planner(settings or WorkerSettings(), prompt=["t"], slow=[], parallel=parallel)
+    return Planner(settings or WorkerSettings(), prefetchable=["t"], in_process=[], parallel=parallel)
 
 
 def new_slots(size: int = 1, planner: Planner | None = None, watcher: Watcher | None = None) -> Slots:

@@ -137,7 +137,7 @@ async def test_a_heart_waits_for_a_locked_row_and_renews_its_lease_once_it_is_fr
         # No beat comes: what renews it is what stood in line.
         await until(lambda: first.renewed > 0.0)
         assert await (await app.store()).run(leases.reclaim([0.0], 0.0, Keep())) == []
-        assert (here.lost, first.fenced, second.fenced) == ([], False, False)
+        assert (here.lost, first.unrenewed, second.unrenewed) == ([], False, False)
 
 
 @only_where_rows_have_locks
@@ -148,7 +148,7 @@ async def test_many_locked_rows_leave_the_heart_a_connection_for_the_other_beats
             await here.beat()
             await in_line(stranger, heartbeat.LOCKED_ROWS)
             await here.beat()
-            assert sum(here.renewed()) == heartbeat.LOCKED_ROWS + 1, "who does not stand in line is fenced in time"
+            assert sum(here.renewed()) == heartbeat.LOCKED_ROWS + 1, "who does not stand in line is unrenewed in time"
             assert ours.job.id not in here.heart._waiting
             assert len(here.heart._waiting) == 8
             for running in strangers:

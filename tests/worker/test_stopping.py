@@ -18,7 +18,7 @@ from support.slots import new_slots
 WAYS: dict[str, Callable[[Stopping], Callable[[list[Running]], None]]] = {
     "lost": lambda stops: stops.lost,
     "cancel": lambda stops: stops.cancelled,
-    "fenced": lambda stops: stops.fenced,
+    "unrenewed": lambda stops: stops.unrenewed,
 }
 
 

@@ -108,7 +108,9 @@ class Bridge:
         settings = self.app.settings.redis
         self.listener = Listener(self.app, store, self.streams, Trouble(self.streams.place), self._heard)
         self._registration, watcher = Registration(self._worker, self.id, self._tasks, 0), BridgeLog()
-        self._planner = Planner(self._worker, prompt=sorted(self._tasks), slow=[], parallel=store.writers > 1)
+        self._planner = Planner(
+            self._worker, prefetchable=sorted(self._tasks), in_process=[], parallel=store.writers > 1
+        )
         self._claimer = BridgeClaimer(
             store, self.publisher, self._planner, self._registration, watcher, settings.takeover_seconds
         )

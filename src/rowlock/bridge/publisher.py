@@ -43,7 +43,7 @@ class Publisher:
     def __init__(self, app: Client, store: Store, streams: Streams, trouble: Trouble, bridge: str) -> None:
         self._app, self._store, self._streams, self._trouble = app, store, streams, trouble
         self._settings = app.settings.redis
-        self.id, self.waiting, self.unsettled = bridge, 0, 0
+        self.worker_id, self.waiting, self.unsettled = bridge, 0, 0
         self.unread = 0
         self.arrived = asyncio.Event()
         requests = {name: task.options.request for name, task in app.registry.elsewhere().items()}

@@ -1,4 +1,7 @@
-"""What a worker's claimer can do next. claiming.py decides which of these it is, worker/claimer.py does it."""
+"""What a worker's claimer can do next. claiming.py decides which of these it is, worker/claimer.py does it.
+
+`began` is the time of the decision.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from typing import Literal, NamedTuple
 from rowlock.core.heads import Head, Range
 from rowlock.core.lanes import Lane
 
-Tasks = Literal["every", "prompt", "slow"]  # which tasks a claim is for: see the fields of Plan
+Tasks = Literal["every", "prefetchable", "in_process"]  # which tasks a claim is for: see the fields of Plan
 
 
 class Fill(NamedTuple):
-    """How full the worker is."""
+    """How full the worker is: the properties of its `Slots`."""
 
-    free: int  # slots without an attempt
-    waiting: int  # jobs claimed and waiting for a slot
-    unsettled: int  # outcomes on their way to the database
+    free: int  # slots for which no job is claimed yet
+    waiting: int  # jobs claimed beyond the free slots
+    unsettled: int  # attempts that have returned, and whose outcome is not written yet
 
 
 class Claim(NamedTuple):
@@ -23,7 +26,7 @@ class Claim(NamedTuple):
 
     tasks: Tasks
     ranges: list[Lane]
-    n: int
+    n: int  # how many jobs at most
     front: bool  # from the front of the index, not from the low-water marks
     began: float
 
@@ -39,9 +42,9 @@ class ClaimSourced(NamedTuple):
     """Claim jobs with a source, and jobs without one in their turn. Several parts are claimed side by side."""
 
     parts: list[tuple[list[Head], int]]  # sources, and for how many slots
-    order: list[str]
-    plain: list[Lane]
-    rest: int
+    order: list[str]  # the sources in turn; "" where the jobs without a source have theirs
+    plain: list[Lane]  # where to ask for jobs without a source; empty if they have no turn now
+    rest: int  # jobs without a source of a worse priority than this are not next yet
     began: float
 
 

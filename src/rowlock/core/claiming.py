@@ -32,8 +32,8 @@ class Plan:
     """What one worker knows about its claims. Times are of one monotonic clock, `wall` is the time of day."""
 
     queues: Sequence[str]
-    prompt: Sequence[str]  # tasks whose jobs may be claimed ahead of a free slot
-    slow: Sequence[str]  # tasks that run in a process: claimed for free slots only
+    prefetchable: Sequence[str]  # tasks whose jobs may be claimed ahead of a free slot
+    in_process: Sequence[str]  # tasks that run in a child process: claimed for free slots only
     batch: int
     poll_seconds: float
     can_be_woken: bool
@@ -47,9 +47,9 @@ class Plan:
     repolls: list[float] = field(default_factory=list)  # delays of the polls that follow the announcement
     _poll_at: float = -math.inf  # when jobs without a source are asked for
     _front_at: float = math.inf  # when they must be asked for from the front of the index
-    _then_prompt: bool = False  # process tasks were asked for; next the others
-    _passed_over: bool = False  # process tasks were not asked for, because there was no free slot
-    _slow_at: float = -math.inf  # when process tasks were last asked for
+    _then_prefetchable: bool = False  # jobs that run in a process were asked for; next the others
+    _passed_over: bool = False  # jobs that run in a process were not asked for, because there was no free slot
+    _in_process_at: float = -math.inf  # when jobs that run in a process were last asked for
     _promote_at: float = -math.inf
     _promoted: float = -math.inf
     _due_again: bool = True  # a job may have become due soon: promote without waiting for `_promote_at`
@@ -63,9 +63,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         names: dict[Tasks, Sequence[str]] = {
-            "every": [*self.prompt, *self.slow],
-            "prompt": self.prompt,
-            "slow": self.slow,
+            "every": [*self.prefetchable, *self.in_process],
+            "prefetchable": self.prefetchable,
+            "in_process": self.in_process,
         }
         self.lanes = {tasks: Lanes(self.queues, listed) for tasks, listed in names.items()}
         self.sources = SeenSources(self.lanes["every"].names, self.poll_seconds)
@@ -135,7 +135,7 @@ class Plan:
         if sourced_first and (action := self._next_sourced(free, now)) is not None:
             self._looked_last = isinstance(action, Look)
             return action
-        if room > 0 and (now >= min(self._poll_at, self._front_at) or self._then_prompt):
+        if room > 0 and (now >= min(self._poll_at, self._front_at) or self._then_prefetchable):
             self._looked_last = False
             return self._claim(free, room, now)
         return None if sourced_first else self._next_sourced(free, now)
@@ -143,14 +143,14 @@ class Plan:
     def _claim(self, free: int, room: int, now: float) -> Action:
         self._passed_over = False
         tasks: Tasks = "every"
-        if self.prefetch and self.slow:
+        if self.prefetch and self.in_process:
             self._passed_over = free <= 0
-            tasks = "prompt" if self._then_prompt or free <= 0 else "slow"
-        self._then_prompt = tasks == "slow"
-        n = min(free, room) if tasks == "slow" else room
-        if tasks != "prompt":
-            self._slow_at = now
-        if not self._then_prompt:
+            tasks = "prefetchable" if self._then_prefetchable or free <= 0 else "in_process"
+        self._then_prefetchable = tasks == "in_process"
+        n = min(free, room) if tasks == "in_process" else room
+        if tasks != "prefetchable":
+            self._in_process_at = now
+        if not self._then_prefetchable:
             self._poll_at = self._front_at = math.inf
         lanes = self.lanes[tasks]
         front = now >= lanes.front_at
@@ -188,7 +188,7 @@ class Plan:
         """How many jobs to claim: free slots plus prefetch, minus the jobs that wait here."""
         # Slow jobs are not prefetched: they would wait here while another worker has a free slot. No job is, while jobs
         # that are never prefetched wait for a free slot: prefetched jobs would always occupy it first.
-        starved = self.sources.has_open(now) or (self.slow and now > self._slow_at + PREFETCH_SECONDS)
+        starved = self.sources.has_open(now) or (self.in_process and now > self._in_process_at + PREFETCH_SECONDS)
         lately = self._returned_lately(now)
         self.prefetch = 0 if starved or self._seconds > PREFETCH_SECONDS else lately
         if self.prefetch and slots.waiting > self.prefetch // 2:

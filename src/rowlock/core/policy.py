@@ -15,8 +15,8 @@ from rowlock.core.states import Outcome, State, allowed
 from rowlock.core.tracebacks import Trace
 
 DAY = 86_400.0
-POISON_CONVICTIONS = 2
-MAX_LOSSES = 10
+POISON_CONVICTIONS = 2  # after these, a job is dead with the code POISON
+MAX_LOSSES = 10  # after these, a job is dead also without a conviction: it must not be started again for ever
 
 
 @dataclass(frozen=True, slots=True)

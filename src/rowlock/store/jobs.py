@@ -105,11 +105,11 @@ async def settle(
     take long if the database goes away."""
     answers: dict[str, Answer] = {}
     done = [(job, t) for job, t in settlements if t.state is State.SUCCEEDED and job.on_success is None]
-    marked = [job for job, _ in done if is_marked(job)]
+    linked = [job for job, _ in done if is_linked(job)]
     if done:
         rows = [(job.id, job.token, t.result) for job, t in done]
         with suppress(LeaseLost):  # one of the leases was lost: nothing is applied
-            if await store.run(succeed(rows, keep, marked)):
+            if await store.run(succeed(rows, keep, linked)):
                 answers = dict.fromkeys([job.id for job, _ in done], "applied")
     # If not all of `done` were applied, `succeed` does not say which: `apply` answers `duplicate` for jobs that it
     # settled.
@@ -119,26 +119,26 @@ async def settle(
         answers.update(general)
     if tell is not None:
         tell(answers)
-    if rest or marked:
+    if rest or linked:
         ended = {job.batch_id for job, t in settlements if job.batch_id is not None and t.state in FINAL}
         await batches.end_after_commit(store, ended)
     return answers
 
 
-def is_marked(job: Claimed) -> bool:
+def is_linked(job: Claimed) -> bool:
     """Whether the end of this job changes other rows: of its source, its batch or its key."""
     return job.source is not None or job.batch_id is not None or job.unique_mode is not None
 
 
 @operation(
-    single=lambda done, keep, marked=(): not marked,
+    single=lambda done, keep, linked=(): not linked,
     repeatable=True,
     hot=True,
-    size=lambda done, keep, marked=(): len(done) if len(done) <= FEW else 0,
+    size=lambda done, keep, linked=(): len(done) if len(done) <= FEW else 0,
 )
-def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep, marked: Sequence[Claimed] = ()) -> Steps[bool]:
+def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep, linked: Sequence[Claimed] = ()) -> Steps[bool]:
     """Write successes (id, token, result) without follow-ups, in one statement if the engine can. Returns whether all
-    of them were applied; if not, it does not say which. `marked` are the jobs with a source, a key or a batch, whose
+    of them were applied; if not, it does not say which. `linked` are the jobs with a source, a key or a batch, whose
     rows are changed in this transaction; with such jobs, LeaseLost rolls back if one success was not applied."""
     if (yield from dialect()).moves_in_one_statement:
         rows = sorted({row[:2]: row for row in done}.values(), key=_first)
@@ -149,12 +149,12 @@ def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep, marked: Seq
         yield Call("succeed_remove", done=successes)
         number, counted = len(successes), (yield Call("changed"))
     if number != counted[0].moved:
-        if marked:
+        if linked:
             raise LeaseLost("not all of these attempts hold their jobs")
         return False
-    if marked:
-        yield from keys.done([job.id for job in marked if job.unique_mode is not None])
-        in_batches = [job.batch_id for job in marked if job.batch_id is not None]
+    if linked:
+        yield from keys.done([job.id for job in linked if job.unique_mode is not None])
+        in_batches = [job.batch_id for job in linked if job.batch_id is not None]
         yield from batches.count([batches.ended(batch_id, State.SUCCEEDED) for batch_id in in_batches])
-        yield from health.succeeded([(job.source, job.source_epoch or 0) for job in marked if job.source is not None])
+        yield from health.succeeded([(job.source, job.source_epoch or 0) for job in linked if job.source is not None])
     return True

@@ -58,7 +58,7 @@ async def settle(
     done = [s for s in settlements if s.transition.state is State.SUCCEEDED and s.job.on_success is None]
     answers: dict[str, Answer] = {}
     if done:
-        unmarked = not files and not any(jobs.is_marked(s.job) for s in done)
+        unmarked = not files and not any(jobs.is_linked(s.job) for s in done)
         try:
             await store.run(_succeed_unmarked(done, keep) if unmarked else _succeed(done, files, keep))
             answers = dict.fromkeys([s.job.id for s in done], "applied")
@@ -89,8 +89,8 @@ def _succeed(done: Sequence[Settlement], files: Sequence[File], keep: Keep) -> S
     not applied."""
     if files:
         yield Call("set_result_files", named=files)
-    marked = [job for job, _ in done if jobs.is_marked(job)]
-    if not (yield from jobs.succeed([(job.id, job.token, t.result) for job, t in done], keep, marked).start()):
+    linked = [job for job, _ in done if jobs.is_linked(job)]
+    if not (yield from jobs.succeed([(job.id, job.token, t.result) for job, t in done], keep, linked).start()):
         raise LeaseLost("not all of these attempts hold their jobs")
     yield Call("outbox_heard", heard=sorted((job.id,) for job, _ in done))
 

@@ -1,4 +1,4 @@
-"""Claimer: one round carries out one action of the plan in core/claiming.py; claimed jobs go to the executor."""
+"""Claims jobs: each round carries out one action of the plan in core/claiming.py. Claimed jobs go to the executor."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from rowlock.worker.registration import Registration
 
 log = logging.getLogger("rowlock.worker")
 
-PAUSE_SECONDS = 0.05
-PROMOTE_BATCH = 1000
+PAUSE_SECONDS = 0.05  # between looks at whether claims are allowed again
+PROMOTE_BATCH = 1000  # due jobs that one statement makes claimable, at most
 FULL_DISK_SECONDS = 2.0  # between tries while the disk is full
 
 
 class Room(Protocol):
     """The room for jobs that a claimer fills: `Slots` of a worker, `Publisher` of a bridge."""
 
-    id: str
+    worker_id: str
 
     @property
     def free(self) -> int: ...
@@ -68,13 +68,13 @@ class Claimer:
 
     def _claim_plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]:
         """Jobs without a source."""
-        return claim.claim(self._slots.id, token, lanes, n, self._lease)
+        return claim.claim(self._slots.worker_id, token, lanes, n, self._lease)
 
     def _claim_in_turn(
         self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
     ) -> Operation[ClaimResult]:
         """Jobs of these sources, and in turn of the lanes without one."""
-        return sourced_claim.claim_sourced(self._slots.id, token, heads, order, plain, n, self._lease)
+        return sourced_claim.claim_sourced(self._slots.worker_id, token, heads, order, plain, n, self._lease)
 
     @property
     def has_lost_claims(self) -> bool:
@@ -87,7 +87,8 @@ class Claimer:
             await self._sleep(PAUSE_SECONDS)
             return 0.0
         slots, now = self._slots, time.monotonic()
-        action = self._planner.read(now).next(Fill(slots.free, slots.waiting, slots.unsettled), now)
+        self._planner.tell_freed(now)
+        action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), now)
         try:
             match action:
                 case Sleep():
@@ -104,12 +105,12 @@ class Claimer:
                 case SetIdle():
                     await self._set_idle(action.idle)
         except Exception as error:
-            self.plan.woken(time.monotonic())
-            await self._after(error, action)
+            self.plan.woken(time.monotonic())  # the plan counts on what the action would have found: look at all again
+            await self._recover(error, action)
         return 0.0
 
-    async def _after(self, error: Exception, action: Action) -> None:
-        """Handle the error of a round: wait if the disk is full; set aside the jobs that made a claim fail; raise any
+    async def _recover(self, error: Exception, action: Action) -> None:
+        """After an error in a round: wait if the disk is full; set aside the jobs that made a claim fail; raise any
         other error again, so that the loop logs it and waits."""
         if isinstance(error, StorageFull):
             self._store.outage.failed("claims", error)
@@ -165,7 +166,7 @@ class Claimer:
         """Find the jobs of claims whose reply was lost, by the token of the claim, and start them."""
         while self._lost_claims:
             sent = boottime()
-            adopted = await self._store.run(claim.adopt(self._slots.id, self._lost_claims[0]))
+            adopted = await self._store.run(claim.adopt(self._slots.worker_id, self._lost_claims[0]))
             self._lost_claims.pop(0)
             if adopted:
                 self._executor.start(adopted, sent)

@@ -97,6 +97,7 @@ class Executor:
         running.set((self._app, attempt.job))
         span = None if self._traces is None else self._begin_span(self._traces, attempt)
         try:
+            # It may have been told to stop before its first step.
             end = await self._run(attempt) if attempt.reason is None else stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
@@ -104,8 +105,8 @@ class Executor:
         if span is not None:
             span(end)
         try:
-            if end is None:
-                self._settled_itself(attempt)
+            if end is None:  # its own transaction has committed its success, or its lease was lost
+                self._nothing_to_settle(attempt)
             elif not attempt.abandoned:
                 self._settler.settle(attempt, end)
         finally:
@@ -129,8 +130,8 @@ class Executor:
 
         return end_span
 
-    def _settled_itself(self, attempt: Running) -> None:
-        self._slots.settled_itself(attempt)
+    def _nothing_to_settle(self, attempt: Running) -> None:
+        self._slots.nothing_to_settle(attempt)
         if attempt.job.batch_id is not None and attempt.reason != "lost":
             self._batches.settled_itself(attempt.job.batch_id)
 

@@ -32,7 +32,7 @@ from rowlock.worker.stopping import Stopping
 
 log = logging.getLogger("rowlock.worker")
 
-WARN_SECONDS = 1.0  # that the event loop has not turned
+WARN_SECONDS = 1.0  # that the worker's event loop has not turned
 LOCKED_ROWS = 3  # row locks that are waited for side by side; each takes one of the heart's four connections
 WATCH_SECONDS = 0.2  # between checks of leases that run out and of the event loop
 
@@ -124,13 +124,14 @@ class Heart:
         await asyncio.gather(beats, *self._waiting.values(), return_exceptions=True)
 
     async def _watch_until_stopped(self) -> None:
-        """Fence and watch the worker's event loop; apart from the beats, which may hang with the network."""
+        """Stop attempts whose lease was not renewed, and watch the worker's event loop. Not in the loop of the beats,
+        which may hang with the network."""
         warned = False
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(WATCH_SECONDS, self._beat_seconds / 4)):
                     await self._over.wait()
-            self._fence()
+            self._stop_unrenewed()
             warned = self._watch_loop(warned)
 
     async def _beat_until_stopped(self) -> None:
@@ -174,7 +175,7 @@ class Heart:
     async def _beat(self, store: Store) -> None:
         """One beat: renew the leases that are older than a beat, then ask about all of them."""
         sent = boottime()
-        held = [attempt for attempt in self._held_now() if not attempt.fenced]
+        held = [attempt for attempt in self._held_now() if not attempt.unrenewed]
         due = [attempt for attempt in held if sent - attempt.renewed >= self._beat_seconds * 0.9]
         renewed: set[str] = set()
         if due:
@@ -189,7 +190,7 @@ class Heart:
             for attempt in due:
                 if attempt.job.id in still and attempt.job.id not in renewed:
                     self._row_is_locked(store, attempt, sent)
-        seen = await store.run(workers.seen(self._slots.id, self._slots.occupied, self._lease, resident_bytes()))
+        seen = await store.run(workers.seen(self._slots.worker_id, self._slots.occupied, self._lease, resident_bytes()))
         if seen.stop is not None:
             self._loop.call_soon_threadsafe(self._worker.asked_to_stop, seen.stop)
         if not seen.there:
@@ -205,7 +206,7 @@ class Heart:
         if job_id not in self._waiting:
             self._waiting[job_id] = asyncio.ensure_future(self._wait_for_row(store, attempt))
         if job_id in self._standing or len(self._waiting) <= LOCKED_ROWS:
-            attempt.renewed = sent  # a sweeper skips locked rows, and ours is the next lock: no need to fence
+            attempt.renewed = sent  # a sweeper skips locked rows, and ours is the next lock: it need not be stopped
 
     async def _wait_for_row(self, store: Store, attempt: Running) -> None:
         """Wait in line for the lock of a job's row: when it is released, the lease may have run out, and a sweeper must
@@ -232,13 +233,13 @@ class Heart:
     def _held_now(self) -> list[Running]:
         return list(self._slots.held.copy().values())  # dict.copy is atomic; the worker's thread changes it
 
-    def _fence(self) -> None:
+    def _stop_unrenewed(self) -> None:
         """Stop attempts whose lease was not renewed for so long that it may soon be another worker's."""
         limit = boottime() - (self._lease - self._beat_seconds)
-        unsure = [attempt for attempt in self._held_now() if attempt.renewed < limit and not attempt.fenced]
+        unsure = [attempt for attempt in self._held_now() if attempt.renewed < limit and not attempt.unrenewed]
         for attempt in unsure:
-            attempt.fenced = True
-        self._tell(self._stopping.fenced, unsure)
+            attempt.unrenewed = True
+        self._tell(self._stopping.unrenewed, unsure)
 
     def _watch_loop(self, warned: bool) -> bool:
         """Warn once, with the names of the running tasks, when a handler blocks the event loop."""

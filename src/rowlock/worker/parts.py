@@ -59,8 +59,8 @@ class Parts:
         self.loops = Loops(store.outage)
         self.planner = Planner(
             settings,
-            prompt=[name for name in tasks if name not in in_process],
-            slow=in_process,
+            prefetchable=[name for name in tasks if name not in in_process],
+            in_process=in_process,
             parallel=store.writers > 1,
         )
         self.slots = Slots(worker, settings.pool_size, self.planner, self.watcher)

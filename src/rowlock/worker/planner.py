@@ -21,14 +21,14 @@ class Planner:
         self,
         settings: WorkerSettings,
         *,
-        prompt: Sequence[str],
-        slow: Sequence[str],
+        prefetchable: Sequence[str],
+        in_process: Sequence[str],
         parallel: bool,
     ) -> None:
         self.plan = Plan(
             settings.queues,
-            prompt,
-            slow,
+            prefetchable,
+            in_process,
             batch=settings.claim_batch_size,
             poll_seconds=settings.poll_interval_seconds,
             can_be_woken=settings.wakeups,
@@ -37,7 +37,7 @@ class Planner:
         )
         self._wake = asyncio.Event()
         self._pauses, self._closed = 0, False
-        self._freed: Counter[str] = Counter()
+        self._freed: Counter[str] = Counter()  # source -> attempts that have ended, and of which the plan is not told
 
     def woken(self) -> None:
         """Jobs may have become due or claimable."""
@@ -56,7 +56,7 @@ class Planner:
 
     def freed(self, source: str) -> None:
         """An attempt of this source has ended, and its outcome is written."""
-        self._freed[source] += 1  # the plan is told in the next round, once for all attempts that have ended by then
+        self._freed[source] += 1  # `tell_freed` tells the plan in the next round, once for all attempts of the source
         self._wake.set()
 
     def forgotten(self) -> None:
@@ -86,11 +86,10 @@ class Planner:
         """Whether nothing may be claimed now."""
         return self._pauses > 0 or self._closed
 
-    def read(self, now: float) -> Plan:
-        """The plan, with the attempts of sources that have ended since the last call."""
+    def tell_freed(self, now: float) -> None:
+        """Tell the plan which attempts of sources have ended since the last call."""
         while self._freed:
             self.plan.sources.freed(*self._freed.popitem(), now)
-        return self.plan
 
     async def wait(self, delay: float) -> None:
         """Sleep until something is reported, at most `delay` seconds."""

@@ -12,31 +12,31 @@ from rowlock.core.outcome import AttemptEnd, Cancelled, Released, TimedOut
 
 LONGEST_TIMEOUT = 3_200_000_000.0  # seconds, a hundred years
 # Why an attempt is told to stop; a later one in this list replaces an earlier one.
-REASONS = ("shutdown", "fenced", "timeout", "cancel", "lost")
+REASONS = ("shutdown", "unrenewed", "timeout", "cancel", "lost")
 
 
 class Running:
-    """A claimed job from its claim to its settlement."""
+    """One attempt, from the claim of its job until its outcome is written. `sent` is when the claim was sent."""
 
     __slots__ = (
-        "abandoned", "begun", "blocking", "ctx", "ended", "fenced", "job", "reason", "renewed", "started",
+        "abandoned", "begun", "blocking", "ctx", "ended", "unrenewed", "job", "reason", "renewed", "started",
         "task", "token",
     )  # fmt: skip
 
-    def __init__(self, job: Claimed, claimed: float = 0.0) -> None:
+    def __init__(self, job: Claimed, sent: float = 0.0) -> None:
         timeout = job.timeout_seconds
         if timeout is not None and not 0 < timeout < LONGEST_TIMEOUT:
             # Another program wrote it. A NaN would break the order of all timers of the event loop.
             job = job._replace(timeout_seconds=None)
         self.job = job
         self.token = job.token
-        self.renewed = claimed  # when its lease was last renewed
-        self.fenced = False  # the heartbeat could not renew its lease, and has had it stopped
+        self.renewed = sent  # when the claim or the last heartbeat was sent: its lease counts from then, or later
+        self.unrenewed = False  # its lease could not be renewed for too long, so the heartbeat has had it stopped
         self.task: asyncio.Task[Any] | None = None
         self.ctx: Context | None = None
         self.blocking = False  # a thread runs it: it can be asked to stop, but not cancelled
         self.begun = False  # `task` has run its first step; cancelled before that, it would end without an outcome
-        self.reason: str | None = None
+        self.reason: str | None = None  # why it was told to stop, one of REASONS; None: it was not
         self.abandoned = False  # its outcome was written without it; what it returns later is ignored
         self.ended = False  # it has returned, or was stopped before it started; its outcome may not be written yet
         self.started = 0.0  # a moment of `time.monotonic`: when it began to run, or a suspect to wait

@@ -28,7 +28,7 @@ from rowlock.worker.unstorable import undecided, write_alone
 
 log = logging.getLogger("rowlock.worker")
 
-BATCH = 1000
+BATCH = 1000  # outcomes in one transaction, at most
 SHORTEST_DELAY, LONGEST_DELAY = 0.1, 2.0  # seconds between tries while the database takes no outcomes
 Batch = Sequence[tuple[Running, Transition]]
 
@@ -57,13 +57,13 @@ class Settler:
         """Outcomes that are not yet committed."""
         return len(self._pending) + self._writing
 
-    def settle(self, running: Running, end: AttemptEnd) -> None:
+    def settle(self, attempt: Running, end: AttemptEnd) -> None:
         """Decide what follows the end of an attempt, and put that in the next batch. Never raises."""
         try:
-            transition = decide(running.job, end, random.random())
+            transition = decide(attempt.job, end, random.random())
         except Exception as broken:
-            transition = undecided(running.job, broken)
-        self._pending.append((running, transition))
+            transition = undecided(attempt.job, broken)
+        self._pending.append((attempt, transition))
         self._arrived.set()
 
     async def round(self) -> float:
@@ -76,7 +76,7 @@ class Settler:
         try:
             try:
                 await self._progress.flush(batch)
-                settlements = [(running.job, transition) for running, transition in batch]
+                settlements = [(attempt.job, transition) for attempt, transition in batch]
                 await jobs.settle(self._store, settlements, self._keep, tell=partial(self._tell, batch))
             except aside.OUTAGE:
                 raise
@@ -108,10 +108,10 @@ class Settler:
         replacement is written in a later round."""
         with suppress(Exception):
             log.error("a batch of %d outcomes was refused (%s); writing them one by one", len(batch), refused)
-        for running, transition in batch:
-            tell = partial(self._tell, [(running, transition)])
-            if (instead := await write_alone(self._store, running, transition, self._keep, tell)) is not None:
-                self._pending.append((running, instead))
+        for attempt, transition in batch:
+            tell = partial(self._tell, [(attempt, transition)])
+            if (instead := await write_alone(self._store, attempt, transition, self._keep, tell)) is not None:
+                self._pending.append((attempt, instead))
 
     def _tell(self, batch: Batch, answers: Mapping[str, jobs.Answer]) -> None:
         """Outcomes are written: let go of their jobs. An error in there must not make the settler write them again."""

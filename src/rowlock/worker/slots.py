@@ -22,8 +22,8 @@ from rowlock.worker.running import Running
 class Slots:
     """The jobs that one worker holds, and how many of its slots are occupied."""
 
-    def __init__(self, worker: str, size: int, planner: Planner, watcher: Watcher) -> None:
-        self.id, self.size, self._planner, self.watcher = worker, size, planner, watcher
+    def __init__(self, worker_id: str, size: int, planner: Planner, watcher: Watcher) -> None:
+        self.worker_id, self.size, self._planner, self.watcher = worker_id, size, planner, watcher
         self.held: dict[str, Running] = {}  # claimed and not yet settled, by job id
         self.unstarted: deque[Running] = deque()  # claimed, and to be started in this order
         self.suspects: deque[Running] = deque()  # claimed, and waiting for the quarantine child
@@ -88,8 +88,9 @@ class Slots:
         if done:
             self.watcher.succeeded(done)
 
-    def settled_itself(self, attempt: Running) -> None:
-        """The attempt's own transaction has settled it, or its lease was lost."""
+    def nothing_to_settle(self, attempt: Running) -> None:
+        """An attempt has ended, and its outcome is not the settler's to write: its own transaction has committed its
+        success, or its lease was lost."""
         if attempt.job.source is not None:
             self._planner.freed(attempt.job.source)
         held = self.forget(attempt)

@@ -1,4 +1,5 @@
-"""Stops attempts that must not go on: cancelled, lost, fenced, overrun, or in the way of a shutdown.
+"""Stops attempts that must not go on: cancelled, lost, with a lease that could not be renewed, overrun, or
+in the way of a shutdown.
 
 An attempt is asked to stop, and asked again after two seconds. After five its outcome is written without it; it has no
 lease from then on, and what it returns later is ignored.
@@ -40,14 +41,14 @@ class Stopping:
             if attempt.reason not in ("cancel", "lost"):
                 self.stop(attempt, "cancel")
 
-    def fenced(self, attempts: list[Running]) -> None:
+    def unrenewed(self, attempts: list[Running]) -> None:
         """The leases of these attempts could not be renewed, and another worker may soon own them."""
         for attempt in self._unended(attempts):
             job = attempt.job
             log.warning(
                 "Job %s: no beat for too long; stopped before its lease runs out", job.id, extra=job_fields(job)
             )
-            self.stop(attempt, "fenced")
+            self.stop(attempt, "unrenewed")
 
     def all_now(self) -> None:
         """The grace of a shutdown is over: stop all attempts that have begun."""

@@ -25,9 +25,9 @@ from rowlock.worker.planner import Planner
 
 log = logging.getLogger("rowlock.worker")
 
-BATCH = 100
-TIDY_SECONDS = 600.0
-COUNT_SECONDS = 5.0
+BATCH = 100  # rows in one transaction of a sweep; after a full one, the next sweep follows at once
+TIDY_SECONDS = 600.0  # between two rounds of retention, and of removing dead workers
+COUNT_SECONDS = 5.0  # between two rounds of summing up what was counted
 
 
 class InTouch(Protocol):

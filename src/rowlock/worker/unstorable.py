@@ -24,7 +24,7 @@ UNSTORABLE = "UNSTORABLE"
 
 async def write_alone(
     store: Store,
-    running: Running,
+    attempt: Running,
     transition: Transition,
     keep: jobs.Keep,
     tell: Callable[[dict[str, jobs.Answer]], None],
@@ -32,7 +32,7 @@ async def write_alone(
     """Write one outcome; returns what is to be written in a later round, if anything. That is the outcome itself if the
     database cannot be reached; if it is refused, first the failure UNSTORABLE with a fixed text, then that without the
     follow-up. If even that is refused, the job is set aside, and not run again."""
-    job = running.job
+    job = attempt.job
     try:
         await jobs.settle(store, [(job, transition)], keep, tell)
         return None
@@ -46,7 +46,7 @@ async def write_alone(
         return instead
     if job.on_dead is not None:
         log.error("job %s ends without its follow-up", job.id, extra=job_fields(job))
-        running.job = job._replace(on_success=None, on_dead=None)
+        attempt.job = job._replace(on_success=None, on_dead=None)
         return transition
     try:
         await aside.put(store, job.id, "settle", refused, again=None)
