@@ -242,17 +242,17 @@ async def test_a_rule_that_cannot_be_read_is_a_problem_of_its_own_and_the_others
     await rig.fetch("UPDATE {t}schedules SET zone = 'Mars/Base' WHERE id = 'nowhere'")
     rig.clock.move(30)
     answer = await rig.store.run(firing.fire(100))
-    assert (answer[:3], {unread.id for unread in answer.unread}) == ((3, 1, 0), {"bad", "nowhere"})
+    assert (answer[:3], {schedule.id for schedule in answer.refused}) == ((3, 1, 0), {"bad", "nowhere"})
     assert "whenever 3 4" in str((await shown(rig, "bad")).problem)
     assert "Mars/Base" in str((await shown(rig, "nowhere")).problem)
     assert ((await shown(rig, "good")).problem, await fired(rig, "good")) == (None, [at(30)])
-    assert await rig.store.run(firing.next_due(answer.unread)) == 30, "it would be looked at in each round"
+    assert await rig.store.run(firing.next_due(answer.refused)) == 30, "it would be looked at in each round"
     rig.clock.move(30)
-    assert (await rig.store.run(firing.fire(100, answer.unread)))[:3] == (1, 1, 0)
+    assert (await rig.store.run(firing.fire(100, answer.refused)))[:3] == (1, 1, 0)
     await declare(rig, schedule("bad"))
     assert (await shown(rig, "bad")).problem is None
     rig.clock.move(30)
-    assert (await rig.store.run(firing.fire(100, answer.unread))).jobs == 2, "another rule may be a readable one"
+    assert (await rig.store.run(firing.fire(100, answer.refused))).jobs == 2, "another rule may be a readable one"
     assert await fired(rig, "bad") == [at(90)]
 
 
@@ -265,7 +265,7 @@ async def test_what_one_dispatcher_cannot_read_stays_due_and_fires_from_one_that
     with monkeypatch.context() as older:
         older.setattr(cron_words, "_zones", lambda: frozenset({"Asia/Seoul"}))
         answer = await rig.store.run(firing.fire(100))
-        assert [unread.zone for unread in answer.unread] == ["America/Ciudad_Juarez"]
+        assert [schedule.zone for schedule in answer.refused] == ["America/Ciudad_Juarez"]
     row = await shown(rig)
     assert ("unknown zone" in str(row.problem), row.next_tick) == (True, at(3600))
     rig.clock.move(3600)

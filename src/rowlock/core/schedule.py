@@ -53,7 +53,7 @@ class Schedule(JobOptions):
     ends_at: datetime | None = None
 
 
-def chosen(
+def ticks_to_fire(
     rule: Rule, first: datetime, until: datetime, now: datetime, missed: Missed, on_time: timedelta
 ) -> list[datetime]:
     """The ticks from `first` up to `until` that fire now, oldest first. A tick that is less than `on_time` late is not

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rowlock.core.cron import parse_rule
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.schedule import Missed, chosen, first_tick
+from rowlock.core.schedule import Missed, first_tick, ticks_to_fire
 from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.ids import new_id
 from rowlock.store.records import moment
@@ -25,8 +25,8 @@ AHEAD_SECONDS = 1.0  # a time that is further in the future was written while th
 MOST_JOBS = 2_000  # jobs that one transaction writes; more if a single schedule has more due ticks
 
 
-class Unread(NamedTuple):
-    """A schedule whose rule or zone this process cannot parse: a newer version of Rowlock or of the zones wrote it."""
+class ScheduleRule(NamedTuple):
+    """A schedule together with its rule: a dispatcher that cannot fire it leaves it out until the rule is changed."""
 
     id: str
     rule: str
@@ -39,20 +39,22 @@ class Fired(NamedTuple):
     schedules: int  # whose next tick was written
     jobs: int
     passed_over: int  # ticks skipped because the job of an earlier tick still runs (overlap="skip")
-    unread: Mapping[Unread, str]  # schedules whose rule could not be parsed, and why
+    # Schedules that could not be fired, and why: a newer version of Rowlock or of the zones wrote a rule that this
+    # process cannot parse, or the tick's job cannot be written.
+    refused: Mapping[ScheduleRule, str]
 
 
 @operation(read=True)
-def next_due(unread: Collection[Unread] = ()) -> Steps[float | None]:
+def next_due(left_out: Collection[ScheduleRule] = ()) -> Steps[float | None]:
     """Seconds until the next tick is due; None if no schedule has a next tick."""
-    rows = yield Call("next_due", unread=list(unread))
+    rows = yield Call("next_due", left_out=list(left_out))
     return float(rows[0].seconds) if rows else None
 
 
 @operation(read=True)
-def due(n: int, unread: Collection[Unread] = ()) -> Steps[list[Unread]]:
-    """Up to `n` schedules with a due tick, as records that `unread` can hold."""
-    return [Unread(*row) for row in (yield Call("list_due", n=n, unread=list(unread)))]
+def due(n: int, left_out: Collection[ScheduleRule] = ()) -> Steps[list[ScheduleRule]]:
+    """Up to `n` schedules with a due tick: those that `fire` would fire."""
+    return [ScheduleRule(*row) for row in (yield Call("list_due", n=n, left_out=list(left_out)))]
 
 
 @operation(single=True, repeatable=True)
@@ -62,32 +64,31 @@ def tell(schedule_id: str, problem: str) -> Steps[None]:
 
 
 @operation()
-def fire(n: int, unread: Collection[Unread] = ()) -> Steps[Fired]:
-    """Fire the due ticks of up to `n` schedules. The `unread` schedules are left to other dispatchers."""
-    rows = yield Call("lock_due", n=n, unread=list(unread))
-    return (yield from deal_with([Due(row) for row in rows]))
+def fire(n: int, left_out: Collection[ScheduleRule] = ()) -> Steps[Fired]:
+    """Fire the due ticks of up to `n` schedules. Those that are `left_out` are left to other dispatchers."""
+    return (yield from fire_locked((yield Call("lock_due", n=n, left_out=list(left_out)))))
 
 
-def deal_with(due: Sequence[Due]) -> Steps[Fired]:
-    """Fire the due ticks of schedules whose rows are locked, and write their next ticks."""
-    at_work = yield from _at_work(due)
+def fire_locked(rows: Sequence[Row]) -> Steps[Fired]:
+    """Fire the due ticks of schedules whose rows (the part `due_schedule`) are locked, and write their next ticks."""
+    at_work = yield from _at_work(rows)
     moved: list[tuple[Any, ...]] = []
     fired: list[tuple[str, datetime, str, float]] = []
     passed_over: list[tuple[str, datetime, None]] = []
-    problems: dict[Unread, str] = {}
-    for schedule in due:
+    refused: dict[ScheduleRule, str] = {}
+    for schedule in map(Due, rows):
         if len(fired) >= MOST_JOBS:
             break  # the other schedules stay due
-        ticks, problem = schedule.ticks()
+        ticks = schedule.ticks()
         if schedule.overlap == "skip":
             ticks = ticks[-1:]  # two ticks that fire together would overlap
-            if schedule.id in at_work:
-                passed_over += [(schedule.id, tick, None) for tick in ticks]
+            if schedule.rule.id in at_work:
+                passed_over += [(schedule.rule.id, tick, None) for tick in ticks]
                 ticks = []
-        fired += [(schedule.id, tick, new_id(), schedule.draw()) for tick in ticks]
-        if problem:
-            problems[schedule.unread] = problem
-        moved.append((schedule.id, schedule.next_tick if problem else schedule.next(), problem))
+        fired += [(schedule.rule.id, tick, new_id(), schedule.draw()) for tick in ticks]
+        if schedule.problem:
+            refused[schedule.rule] = schedule.problem
+        moved.append((schedule.rule.id, schedule.first_after_now(), schedule.problem))
     fresh = yield from _fire(fired)
     if passed_over:
         yield Call("write_ticks", fired=passed_over)
@@ -95,12 +96,12 @@ def deal_with(due: Sequence[Due]) -> Steps[Fired]:
         last = {row[0]: row for row in fresh}  # the last tick of each schedule
         none = (None, None, None)
         yield Call("move_on", moved=[(s, at, *last.get(s, none)[1:3], problem) for s, at, problem in moved])
-    return Fired(len(moved), len(fresh), len(passed_over), problems)
+    return Fired(len(moved), len(fresh), len(passed_over), refused)
 
 
-def _at_work(due: Sequence[Due]) -> Steps[set[str]]:
+def _at_work(rows: Sequence[Row]) -> Steps[set[str]]:
     """Of the schedules with `overlap="skip"`, the ids of those that have an unfinished job."""
-    asked = [(schedule.id,) for schedule in due if schedule.overlap == "skip"]
+    asked = [(row.id,) for row in rows if row.overlap == "skip"]
     return {row.id for row in (yield Call("schedules_at_work", asked=asked))} if asked else set()
 
 
@@ -120,7 +121,12 @@ class Due:
     """A schedule whose row is locked, and its due ticks; if paused: those that were due when it was paused."""
 
     def __init__(self, row: Row) -> None:
-        self.id, self.unread = row.id, Unread(row.id, row.rule, row.zone)
+        self.rule = ScheduleRule(row.id, row.rule, row.zone)
+        self.problem: str | None = None  # why the rule cannot be parsed
+        try:
+            self._parsed = parse_rule(row.rule, row.zone, seconds=True)
+        except InvalidArguments as error:
+            self.problem = str(error)
         self._missed = Missed(row.missed, row.missed_most, row.missed_seconds)
         self.overlap, self._jitter = row.overlap, row.jitter_seconds
         self._starts_at, self._ends_at = moment(row.starts_at), moment(row.ends_at)
@@ -129,28 +135,24 @@ class Due:
         paused_at = moment(row.paused_at) or self._now
         self._looked_at = min(paused_at, self._now)  # a clock that was ahead may have written the pause
 
-    def ticks(self) -> tuple[list[datetime], str | None]:
-        """The ticks to fire now, and the error if the rule cannot be parsed."""
-        try:
-            self._parsed = parse_rule(self.unread.rule, self.unread.zone, seconds=True)
-        except InvalidArguments as error:
-            return [], str(error)
+    def ticks(self) -> list[datetime]:
+        """The ticks to fire now; none if the rule cannot be parsed."""
+        if self.problem is not None:
+            return []
         assert self.next_tick is not None
         until = self._looked_at if self._ends_at is None else min(self._looked_at, self._ends_at)
-        return chosen(self._parsed, self.next_tick, until, self._looked_at, self._missed, ON_TIME), None
+        return ticks_to_fire(self._parsed, self.next_tick, until, self._looked_at, self._missed, ON_TIME)
 
-    def next(self) -> datetime | None:
-        """The first tick after now."""
+    def first_after_now(self) -> datetime | None:
+        """The first tick after now; the stored next tick if the rule cannot be parsed."""
+        if self.problem is not None:
+            return self.next_tick
         return first_tick(self._parsed, self._starts_at, self._ends_at, self._now)
 
     def put_right(self) -> datetime | None:
         """The next tick by the corrected clock. A due tick stays due; a next tick that is later than the rule's first
         tick from now becomes that one."""
-        try:
-            self._parsed = parse_rule(self.unread.rule, self.unread.zone, seconds=True)
-        except InvalidArguments:
-            return self.next_tick
-        first = self.next()
+        first = self.first_after_now()
         return first if self.next_tick is None or (first is not None and first < self.next_tick) else self.next_tick
 
     def draw(self) -> float:

@@ -13,7 +13,7 @@ from rowlock.core.options import scheduled
 from rowlock.core.schedule import Schedule, first_tick
 from rowlock.store import clocks
 from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.firing import Due, deal_with
+from rowlock.store.firing import fire_locked
 from rowlock.store.ids import new_id
 from rowlock.store.records import moment, parsed, record
 from rowlock.store.wake import wake_dispatchers, wake_idle
@@ -157,7 +157,7 @@ def resume(schedule_id: str) -> Steps[None]:
     rule = parse_rule(row.rule, row.zone, seconds=True)
     owed, paused_at = moment(row.next_tick), moment(row.paused_at)
     if owed is not None and paused_at is not None and owed <= paused_at:
-        yield from deal_with([Due(row)])
+        yield from fire_locked([row])
     next_tick = first_tick(rule, moment(row.starts_at), moment(row.ends_at), moment(row.now))
     if paused_at is None and owed is not None and (next_tick is None or owed <= next_tick):
         next_tick = owed  # what one that was not paused owes, it still owes

@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rowlock.core.errors import StoreError
-from rowlock.core.schedule import Schedule
 from rowlock.signals.families import Sample, Samples
 from rowlock.store import aside, dispatchers, firing, schedules
 from rowlock.store.engines.engine import Store
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rowlock.dispatcher")
 
-# What a schedule's row can make of a round. Anything else is a fault of the program, which another start may mend.
+# What a schedule's row can make a round raise. Anything else is a fault of the program, which another start may mend.
 BAD_ROW = (StoreError, ValueError, TypeError, ArithmeticError, LookupError)
 
 LOOK_AGAIN_SECONDS = 60.0  # before a schedule that could not be fired or read is tried again
@@ -59,10 +58,10 @@ class Dispatcher:
         self._looked_at = self._now()  # for schedules to retire; after a start, other dispatchers may be starting
         self._put_right_at = self._look_again_at = 0.0
         self._started_at: Any = None  # by the database's clock
-        self._unread: set[firing.Unread] = set()  # left to other dispatchers
-        self._told: set[firing.Unread] = set()
+        self._left_out: set[firing.ScheduleRule] = set()  # they cannot be fired here: left to other dispatchers
+        self._logged: set[firing.ScheduleRule] = set()  # the log has why they are left out
         self._wake = asyncio.Event()
-        self.fired = self.missed = 0
+        self.fired = self.passed_over = 0  # ticks
 
     async def start(self) -> None:
         """Declare what this app's code and config have, and begin to fire."""
@@ -82,7 +81,7 @@ class Dispatcher:
 
     def _samples(self) -> Samples:
         """The numbers of this dispatcher."""
-        counts = (("rowlock_ticks_fired_total", self.fired), ("rowlock_schedule_missed_total", self.missed))
+        counts = (("rowlock_ticks_fired_total", self.fired), ("rowlock_schedule_missed_total", self.passed_over))
         return {name: [Sample((), count)] for name, count in counts}
 
     async def _declare(self) -> None:
@@ -93,15 +92,15 @@ class Dispatcher:
         self._started_at = self._started_at or registered
         for origin, found in places.items():
             if found:
-                self._tell(origin, found, await self._store.run(schedules.declare(found, origin, self._started_at)))
+                self._log_declared(origin, await self._store.run(schedules.declare(found, origin, self._started_at)))
         self._seen_at, self._declared = self._now(), True
 
     def _woken(self, what: str) -> None:
         if what == "schedules":
-            self._unread.clear()  # an operator may have mended one
+            self._left_out.clear()  # an operator may have mended one
             self._wake.set()
 
-    def _tell(self, origin: str, found: list[Schedule], declared: schedules.Declared) -> None:
+    def _log_declared(self, origin: str, declared: schedules.Declared) -> None:
         for name, there in declared.refused.items():
             log.error("schedule %r of the %s is not used: there is one of that name from %s", name, origin, there)
         for name in sorted(declared.back):
@@ -115,9 +114,9 @@ class Dispatcher:
         """Fire what is due; returns the delay before the next round."""
         await self._say_alive()
         await self._put_right()
-        if self._unread and self._now() >= self._look_again_at:
-            self._unread.clear()  # what kept it from being fired may have passed
-        wait = await self._store.run(firing.next_due(tuple(self._unread)))
+        if self._left_out and self._now() >= self._look_again_at:
+            self._left_out.clear()  # what kept it from being fired may have passed
+        wait = await self._store.run(firing.next_due(tuple(self._left_out)))
         if wait is None:
             return POLL_SECONDS
         return await self._fire() if wait <= 0 else min(POLL_SECONDS, wait)
@@ -126,7 +125,7 @@ class Dispatcher:
         """One batch of what is due; returns the delay before the next."""
         began = time.monotonic()
         try:
-            fired = await self._store.run(firing.fire(self._batch, tuple(self._unread)))
+            fired = await self._store.run(firing.fire(self._batch, tuple(self._left_out)))
         except aside.OUTAGE:
             raise
         except BAD_ROW as error:
@@ -134,8 +133,8 @@ class Dispatcher:
             fired = await self._fire_each()
         took = time.monotonic() - began
         self.fired += fired.jobs
-        self.missed += fired.passed_over
-        self._leave(fired.unread)
+        self.passed_over += fired.passed_over
+        self._leave_out(fired.refused)
         if not fired.schedules:
             return random.uniform(0.05, 0.15)  # another dispatcher has locked the schedules that are due
         full = fired.schedules == self._batch or fired.jobs >= firing.MOST_JOBS
@@ -146,37 +145,38 @@ class Dispatcher:
 
     async def _fire_each(self) -> firing.Fired:
         """One row makes firing fail for the whole batch: fire each schedule that is due alone, and leave that one."""
-        every = await self._store.run(firing.due(self._batch, tuple(self._unread)))
-        fired, unread = list[firing.Fired](), dict[firing.Unread, str]()
+        every = await self._store.run(firing.due(self._batch, tuple(self._left_out)))
+        fired, refused = list[firing.Fired](), dict[firing.ScheduleRule, str]()
         for one in every:
-            others = {*self._unread, *every} - {one}
+            others = {*self._left_out, *every} - {one}
             try:
                 fired.append(await self._store.run(firing.fire(1, tuple(others))))
-                unread.update(fired[-1].unread)
+                refused.update(fired[-1].refused)
             except aside.OUTAGE:
                 raise
             except BAD_ROW as error:
-                unread[one] = why = f"its tick cannot be fired: {error}"
+                refused[one] = why = f"its tick cannot be fired: {error}"
                 with suppress(StoreError):  # so that `schedules list` shows it
                     await self._store.run(firing.tell(one.id, why))
         return firing.Fired(
             sum(one.schedules for one in fired),
             sum(one.jobs for one in fired),
             sum(one.passed_over for one in fired),
-            unread,
+            refused,
         )
 
-    def _leave(self, unread: Mapping[firing.Unread, str]) -> None:
-        """Leave what cannot be read here to dispatchers that can: it stays due, and is not looked at in each round."""
-        if unread:
+    def _leave_out(self, refused: Mapping[firing.ScheduleRule, str]) -> None:
+        """Leave what cannot be fired here to dispatchers that can: it stays due, and is not looked at in each round."""
+        if refused:
             self._look_again_at = self._now() + LOOK_AGAIN_SECONDS
-        for schedule, why in unread.items():
-            if schedule not in self._told:
+        for schedule, why in refused.items():
+            if schedule not in self._logged:
                 log.error("schedule %r is left to other dispatchers: %s", schedule.id, why)
-        self._told.update(unread)
-        self._unread.update(unread)
+        self._logged.update(refused)
+        self._left_out.update(refused)
 
     async def _put_right(self) -> None:
+        """Mend schedules that would stand still, because their next tick was written by a clock that was ahead."""
         if self._now() < self._put_right_at:
             return
         self._put_right_at = self._now() + PUT_RIGHT_SECONDS
@@ -187,6 +187,7 @@ class Dispatcher:
             )
 
     async def _say_alive(self) -> None:
+        """Renew this dispatcher's row, or write it anew if it is gone. Retire schedules that no living process has."""
         if self._now() < self._seen_at + self._lease / 2:
             return
         if self._declared and await self._store.run(dispatchers.seen(self.id, self._lease)):

@@ -1,5 +1,5 @@
 -- Corrections of times that the database's clock wrote while it was ahead, in the order of store/clocks.py. For sources see
--- put_sources_right in sources.sql, for schedules put_right in schedules.sql.
+-- put_sources_right in sources.sql, for schedules put_right in firing.sql.
 
 -- name: put_leases_right
 -- Leases whose last heartbeat is in the future: each starts again now, with its whole length. A living worker renews its

@@ -2,17 +2,17 @@
 -- and its job, and moves `next_tick` on, all in one transaction. The primary key of `ticks` (schedule, moment) makes a
 -- second job for the tick impossible.
 
--- part: readable
--- The asking dispatcher can read the schedule's rule: it is not among :unread.
+-- part: not_left_out
+-- The asking dispatcher does not leave the schedule, with this rule, to others.
 NOT (zone || ' ' || rule || ' ' || id
-     {among(SELECT unread.zone || ' ' || unread.rule || ' ' || unread.id
-            FROM {rows:unread(id text, rule text, zone text)})})
+     {among(SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
+            FROM {rows:left_out(id text, rule text, zone text)})})
 
 -- name: next_due
--- The seconds until the next tick is due, without schedules whose rule the asking dispatcher cannot read.
+-- The seconds until the next tick is due, without schedules that the asking dispatcher leaves out.
 SELECT {seconds_until(next_tick)} AS seconds FROM {t}schedules
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL
-  AND {part:readable}
+  AND {part:not_left_out}
 ORDER BY next_tick
 LIMIT 1;
 
@@ -23,12 +23,12 @@ id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
        {time(paused_at)} AS paused_at
 
 -- part: is_due
--- The schedule has a due tick, and the asking dispatcher can read its rule.
-next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= {now} AND {part:readable}
+-- The schedule has a due tick, and the asking dispatcher does not leave it out.
+next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= {now} AND {part:not_left_out}
 
 -- name: lock_due
 -- Schedules with a due tick, the longest due first. Skipped are schedules that another dispatcher has locked, and those
--- whose rule this dispatcher cannot read.
+-- that this dispatcher leaves out.
 SELECT {part:due_schedule}
 FROM {t}schedules s
 WHERE {part:is_due}
