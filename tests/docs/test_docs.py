@@ -265,11 +265,11 @@ GLOSSARY = {
     "jobs": "job, task, queue, priority, attempt, try, outcome, state, transition, backoff, key, owner, batch, parent",
     "access": "token, login link, session",
     "time": "follow-up, retention, prune, schedule, tick, dispatcher, missed tick, promote",
-    "leases": "worker, slot, lease, claim, heartbeat, fence, settle, release, reclaim, sweep, wake-up",
-    "crashes": "suspect, quarantine, conviction, set aside",
+    "leases": "worker, slot, lease, claim, heartbeat, fence, settle, release, reclaim, sweep, idle worker, wake-up",
+    "crashes": "zombie, suspect, quarantine, conviction, set aside",
     "sources": "source, source class, gate, token bucket, breaker, probe, epoch, refusal, turn, plain job",
     "operation": "alert, bridge, dead letter",
-    "inside": "lane, low-water mark, prefetch, head, look, survey, engine, store, operation, capability",
+    "inside": "plan, lane, low-water mark, prefetch, head, look, survey, engine, store, operation, capability",
 }
 COINED = r"\b(source|tick|settle|lease|breaker|suspect|quarantine|conviction|convicted|set aside|follow-up|batch)e?s?\b"
 

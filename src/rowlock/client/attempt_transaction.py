@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Protocol, TypeVar
 
-from rowlock.client.transactions import Around, LeaseKey, entered, nearest
+from rowlock.client.transactions import JoinableTransaction, LeaseKey, entered, nearest
 from rowlock.core.error_text import clean, describe
 from rowlock.core.errors import InvalidArguments, NotAllowed, StoreError, StoreUnavailable
 from rowlock.core.job import Claimed
@@ -27,7 +27,7 @@ class Opens(Protocol):
     async def store(self) -> Store: ...
 
 
-class AttemptTransaction(Around):
+class AttemptTransaction(JoinableTransaction):
     """What the blocks of one attempt write; it commits with the attempt's success, or not at all.
 
     The first block begins it, and it stays open until the handler returns. Blocks of several asyncio tasks take turns.

@@ -31,10 +31,11 @@ from rowlock.store.engines.operation import Operation
 T = TypeVar("T")
 
 
-class Sending(Protocol):
+class EnqueueSpans(Protocol):
     """Makes a span of each enqueue."""
 
-    def sending(self, new: NewJob, count: int) -> AbstractContextManager[NewJob]: ...
+    def sending(self, new: NewJob, count: int) -> AbstractContextManager[NewJob]:
+        """A block that enqueues `count` jobs, as a span; gives the options with the span's traceparent."""
 
 
 class Database:
@@ -58,7 +59,7 @@ class Database:
         self.migrations = migrations
         self._stores = Stores(self._open)
         self._portal = Portal()
-        self._traces: Sending | None = None
+        self._traces: EnqueueSpans | None = None
         self.enqueued = Enqueued()
 
     # --- settings
@@ -110,7 +111,7 @@ class Database:
         return found
 
     @property
-    def traces(self) -> Sending | None:
+    def traces(self) -> EnqueueSpans | None:
         """Makes a span of each enqueue; None if traces are off."""
         if not self.settings.traces.enabled:
             return None
@@ -122,7 +123,7 @@ class Database:
         """A block that enqueues jobs with these options, as a span if traces are on; gives the options to use in it."""
         return nullcontext(new) if (traces := self.traces) is None else traces.sending(new, count)
 
-    def _make_traces(self) -> Sending:
+    def _make_traces(self) -> EnqueueSpans:
         raise NotImplementedError("only Rowlock, which knows the signals, can make spans")
 
     # --- opening and closing

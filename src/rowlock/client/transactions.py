@@ -17,11 +17,11 @@ from rowlock.store.engines.session import Block
 LeaseKey = tuple[str, str]  # a job's id and the token of its lease
 
 
-class Around:
+class JoinableTransaction:
     """A transaction that enqueues and reads in this context join while it is open."""
 
     session: Block | None = None  # while it is open
-    outer: Around | None = None
+    outer: JoinableTransaction | None = None  # the one that this context was in before
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -38,7 +38,7 @@ class Around:
 
 # Set anew for each attempt and each block of `app.transaction()`. Tasks that are started inside have a copy, but of the
 # reference alone: they see what is opened and closed after their start.
-entered: ContextVar[Around | None] = ContextVar("rowlock_transaction", default=None)
+entered: ContextVar[JoinableTransaction | None] = ContextVar("rowlock_transaction", default=None)
 
 
 def joined(app: Any) -> Session | None:
@@ -66,7 +66,7 @@ def leave() -> None:
         entered.set(None)
 
 
-def nearest(app: Any) -> Around | None:
+def nearest(app: Any) -> JoinableTransaction | None:
     """The innermost open transaction of `app` in this context, or None."""
     around = entered.get()
     while around is not None and (around.app is not app or around.joinable() is None):
@@ -77,7 +77,7 @@ def nearest(app: Any) -> Around | None:
 @asynccontextmanager
 async def joining(app: Any, session: Block) -> AsyncIterator[None]:
     """A block whose enqueues join `session`."""
-    around = Around(app)
+    around = JoinableTransaction(app)
     around.session, around.outer = session, entered.get()
     entered.set(around)
     try:

@@ -28,14 +28,14 @@ CLOSED_SECONDS = 1.0  # between surveys while all sources are closed; another wo
 LOOKS_A_SECOND = 1.0  # at most, while all sources are closed
 # The pause after a look is this many times as long as the look: looks take a tenth of a worker's time while jobs can
 # start, and a fifth while none can.
-SHARE_BESIDE_JOBS, SHARE = 9, 4
+PAUSE_BESIDE_JOBS, PAUSE = 9, 4
 BUSY_SECONDS = 0.02  # until a source is tried again after a claim got nothing of it; doubled each time
 LONGEST_BUSY = 0.32
 WHOLE_LOOK = 1024  # sources in one look while no job can start; LOOK of them while jobs can
 MOST = 20_000  # sources in one survey; the next one goes on behind them
 # From 64 free slots, and with at least as many open sources, a turn is up to two jobs: half as many sources to lock.
 MANY_SLOTS, JOBS_A_TURN = 64, 2
-OPEN = -math.inf  # when a source opens that is open
+OPEN = -math.inf  # `opens_at` of a source that is open now
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class SeenSources:
     lanes: Sequence[LaneName]
     poll_seconds: float  # between surveys when only an operator can open a source
     waiting: bool = True  # there are jobs with a source; unknown before the first look
-    look_at: float = 0.0
+    look_at: float = 0.0  # when the next look is due
     _known: dict[str, _Known] = field(default_factory=dict)
     _timers: list[tuple[float, str]] = field(default_factory=list)  # heap: when closed sources open
     _freed: dict[str, float] = field(default_factory=dict)  # source or class -> when an attempt of it last ended here
@@ -76,7 +76,7 @@ class SeenSources:
     _order: TurnOrder = field(default_factory=TurnOrder)
     _survey: _Survey = field(init=False)  # the one that is under way, or the next
     _cut: bool = False  # the last survey was ended at MOST sources; the next one goes on from there
-    _rested: float = 0.0  # a wake-up starts no survey before this time
+    _may_survey_at: float = 0.0  # no survey starts before this time: after a long one, looks must pause
     _looked: float = -math.inf  # when the last look ended
 
     def __post_init__(self) -> None:
@@ -89,14 +89,16 @@ class SeenSources:
         if self.surveying:
             self._survey.again = True
         else:
-            self.look_at = min(self.look_at, max(now, self._rested, 0.0 if self.waiting else self._next_without()))
+            soonest = max(now, self._may_survey_at)
+            self.look_at = min(self.look_at, soonest if self.waiting else max(soonest, self._look_again_at()))
 
     def polled(self, now: float) -> None:
         """The worker has asked for jobs without a source: look for jobs with one as well, if none is known."""
         if not self.waiting:
-            self.look_at = min(self.look_at, max(now, self._next_without()))
+            self.look_at = min(self.look_at, max(now, self._look_again_at()))
 
-    def _next_without(self) -> float:
+    def _look_again_at(self) -> float:
+        """While no job with a source is known: when the next look may be, whatever asks for one."""
         return self._looked + FRESH_SECONDS
 
     def freed(self, source: str, attempts: int, now: float) -> None:
@@ -158,11 +160,13 @@ class SeenSources:
         return heads, choice
 
     def _open(self, known: _Known) -> None:
+        """Jobs of this source may be claimed."""
         known.opens_at, has_total = OPEN, known.gate.total is not None
         for head in known.heads:
             self._order.open(head, has_total=has_total)
 
     def _close(self, known: _Known, until: float) -> None:
+        """No job of this source may be claimed before that time."""
         known.opens_at = until
         for head in known.heads:
             self._order.close(head)
@@ -182,16 +186,16 @@ class SeenSources:
             if known is None:
                 known = self._known[head.source] = _Known(head.gate)
             known.heads[head[:4]] = survey.number
-            self._stands(head.source, known, head.gate, began, now)
+            self._open_or_close(head.source, known, head.gate, began, now)
             if head.end:
                 survey.starts[head.queue, head.task] = (head.priority, head.source)
         self.waiting = bool(self._known)
         if survey.starts and survey.shown < MOST:
-            self.look_at = now + (SHARE_BESIDE_JOBS * (now - began) if self.has_open(now) else 0.0)
+            self.look_at = now + (PAUSE_BESIDE_JOBS * (now - began) if self.has_open(now) else 0.0)
         else:
             self._end_survey(survey, now)
 
-    def _stands(self, source: str, known: _Known, gate: Gate, began: float, now: float) -> None:
+    def _open_or_close(self, source: str, known: _Known, gate: Gate, began: float, now: float) -> None:
         """Open or close a source by its gate, which was read at some moment after `began`."""
         admission, source_class = admit(gate), class_of(source)
         known.gate, known.room = gate, admission.room
@@ -222,19 +226,20 @@ class SeenSources:
         self._busy = {source: busy for source, busy in self._busy.items() if busy[1] > now - LONGEST_BUSY}
         self._freed = {name: at for name, at in self._freed.items() if at > now - survey.seconds - CLOSED_SECONDS}
         self.waiting, self._cut = bool(self._known), bool(survey.starts)
-        self._rested = now if survey.looks == 1 else now + SHARE * survey.seconds
+        self._may_survey_at = now if survey.looks == 1 else now + PAUSE * survey.seconds
         self._survey = _Survey(survey.number + 1, survey.starts or dict.fromkeys(self.lanes, FRONT))
         self.look_at = self._next_survey(survey, now)
 
     def _next_survey(self, last: _Survey, now: float) -> float:
+        """When the survey after `last` begins."""
         if self.has_open(now):  # jobs that can start come before further looks
-            return now + max(CLOSED_SECONDS if self._cut else FRESH_SECONDS, SHARE_BESIDE_JOBS * last.seconds)
+            return now + max(CLOSED_SECONDS if self._cut else FRESH_SECONDS, PAUSE_BESIDE_JOBS * last.seconds)
         if last.again or self._cut:
-            return self._rested
+            return self._may_survey_at
         if not self.waiting:
             return math.inf
         slots_elsewhere = self._order.full_classes or any(one.opens_at == math.inf for one in self._known.values())
-        pause = max(CLOSED_SECONDS, last.looks / LOOKS_A_SECOND, SHARE * last.seconds)
+        pause = max(CLOSED_SECONDS, last.looks / LOOKS_A_SECOND, PAUSE * last.seconds)
         return now + (pause if slots_elsewhere else max(pause, self.poll_seconds))
 
     def claimed(self, heads: Sequence[Head], result: ClaimResult, began: float, now: float) -> None:
@@ -250,13 +255,13 @@ class SeenSources:
                 misses = self._busy.get(source, (0, 0.0))[0] + 1
                 self._busy[source] = (misses, now + min(BUSY_SECONDS * 2**misses, LONGEST_BUSY))
                 self.look_at = min(self.look_at, self._busy[source][1])
-            self._stands(source, known, result.gates.get(source, known.gate), began, now)
+            self._open_or_close(source, known, result.gates.get(source, known.gate), began, now)
         for head in heads:
             known, name = self._known.get(head.source), head[:4]
             if known is not None and head.source not in result.locked and name not in result.left:
                 self._drop(head.source, known, name)
         if self._cut and not self.has_open(now):
-            self.look_at = min(self.look_at, self._rested)
+            self.look_at = min(self.look_at, self._may_survey_at)
 
     def _drop(self, source: str, known: _Known, head: HeadName) -> None:
         """This head has no more ready jobs."""

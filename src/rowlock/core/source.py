@@ -47,20 +47,20 @@ class Gate(NamedTuple):
     """Everything that decides whether jobs of a source may start: its limits and those of its class, pause, breaker,
     token bucket and running jobs. Times in seconds."""
 
-    concurrency: int | None
-    total: int | None
+    concurrency: int | None  # how many jobs of the source may run at once; None: any number
+    total: int | None  # how many jobs of its class may run at once
     rate: float | None  # per minute
     burst: int | None
     enabled: bool
     paused_for: float | None
     opened: bool  # the breaker is open, or half open once the pause is over
-    probing: bool
+    probing: bool  # the probe of the half-open breaker runs
     tokens: float | None
     elapsed: float | None  # seconds since the bucket had `tokens`
     epoch: int
-    running: int | None
-    class_running: int | None
-    has_row: bool
+    running: int | None  # counted only if there is a `concurrency`
+    class_running: int | None  # counted only if there is a `total`
+    has_row: bool  # the source has a row to lock
 
     @property
     def governed(self) -> bool:

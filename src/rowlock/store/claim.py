@@ -35,11 +35,12 @@ def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) 
     return claimed
 
 
-def claim_front(front: Sequence[Row], statement: str, *, worker: str, token: str, **under: Any) -> Steps[list[Claimed]]:
-    """SQLite: claim the rows that `front` has read, the columns `{claiming}` and the rowid of each, in its order."""
+def claim_front(front: Sequence[Row], statement: str, *, worker: str, token: str, **rest: Any) -> Steps[list[Claimed]]:
+    """SQLite: claim the rows that `front` has read, the columns `{claiming}` and the rowid of each, in its order.
+    `rest` are the other parameters of the statement."""
     if not front:
         return []
-    yield Call(statement, worker=worker, token=token, front=[row[-1] for row in front], **under)
+    yield Call(statement, worker=worker, token=token, front=[row[-1] for row in front], **rest)
     holder = (token, worker)
     return [Claimed._make(row[:-1] + holder) for row in front]
 
@@ -56,8 +57,8 @@ def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claim
     found = yield Call("claimable", job_id=job_id)
     if not found:
         return None
-    under = {"worker": worker, "token": token, "lease": lease, "epoch": 0, "at": found[0].at}
-    rows = yield from claim_picked([(job_id,)], **under)
+    values = {"worker": worker, "token": token, "lease": lease, "epoch": 0, "at": found[0].at}
+    rows = yield from claim_picked([(job_id,)], **values)
     (claimed,) = in_claim_order(rows, token, worker)
     yield from let_go([claimed])
     if claimed.batch_id is not None:
@@ -65,9 +66,10 @@ def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claim
     return claimed
 
 
-def claim_picked(picked: Sequence[tuple[str]], **under: Any) -> Steps[list[Row]]:
-    """Claim these jobs, which the caller has locked; returns the columns `{claimed}` of each."""
-    rows = yield Call("claim_picked", picked=picked, **under)
+def claim_picked(picked: Sequence[tuple[str]], **values: Any) -> Steps[list[Row]]:
+    """Claim these jobs, which the caller has locked; returns the columns `{claimed}` of each. `values` are the other
+    parameters of the statement: worker, token, lease, epoch, at."""
+    rows = yield Call("claim_picked", picked=picked, **values)
     if not (yield from dialect()).moves_in_one_statement:
         rows = yield Call("read_picked", picked=picked)
     return rows
@@ -127,9 +129,10 @@ def try_claim(ids: Sequence[str]) -> Steps[None]:
     picked = yield Call("lock_ready", picked=[(job_id,) for job_id in ids])
     if not picked:
         raise Undone
-    under = {"worker": "nobody", "token": NO_ID, "lease": 0.0, "epoch": 0}
     at = yield from clocks.now().start()
-    rows = yield from claim_picked([(row.id,) for row in picked], at=at, **under)
+    rows = yield from claim_picked(
+        [(row.id,) for row in picked], worker="nobody", token=NO_ID, lease=0.0, epoch=0, at=at
+    )
     in_claim_order(rows, NO_ID, "nobody")
     raise Undone
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rowlock.core.deal import Found, deal
-from rowlock.core.heads import ClaimResult, Head, HeadName, Range
+from rowlock.core.heads import ClaimResult, Head, HeadName, LaneName, Range
 from rowlock.core.job import Claimed
 from rowlock.core.lanes import Lane
 from rowlock.core.source import UNLIMITED, Admission, Gate, admit, class_of
@@ -52,19 +52,21 @@ def claim_sourced(
     which together take turns like one source."""
     admitted = yield from _admitted({head.source: head.gate for head in heads})
     admissions, at = admitted.admissions, admitted.at
-    share = max(1, math.ceil(n / (len(admissions) + 1)))
+    share = max(1, math.ceil(n / (len(admissions) + 1)))  # jobs to read of each head; + 1: the jobs without a source
     turns = [
         (head.queue, head.task, head.priority, head.source, min(share, admissions[head.source].room, n))
         for head in heads
         if head.source in admissions
     ]
     asked = {turn[:4]: turn[4] for turn in turns}
-    if not plain and (epoch := _all_of(turns, admitted, n)) is not None:
-        under = {"epoch": epoch, "worker": worker, "token": token, "lease": lease, "at": at}
-        if jobs := (yield from _take_all(turns, share, **under)):
+    # The short way: all jobs that are found may start, so there is nothing to choose.
+    if not plain and (epoch := _epoch_of_all(turns, admitted, n)) is not None:
+        values = {"epoch": epoch, "worker": worker, "token": token, "lease": lease, "at": at}
+        if jobs := (yield from _claim_all(turns, share, **values)):
             yield from let_go(jobs)
             yield from _spend(jobs, admitted, token)
             return _result(jobs, False, heads, asked, _by_head(jobs), admitted)
+    # The long way: find jobs, choose among them in turn, claim the chosen ones.
     rows = (yield Call("find_turns", turn=turns, n=share)) if turns else []
     found = [Found(*row) for row in rows]
     sourced, ends = _oldest(found, asked)
@@ -96,8 +98,9 @@ class _Admitted(NamedTuple):
     at: Any  # the database's time of the count
 
 
-def _all_of(turns: Sequence[Turn], admitted: _Admitted, n: int) -> int | None:
-    """The common breaker epoch of these sources, if every job that is found may be claimed; else None."""
+def _epoch_of_all(turns: Sequence[Turn], admitted: _Admitted, n: int) -> int | None:
+    """If every job that these turns find may be claimed: the breaker epoch that all of their sources have. Else
+    None."""
     epochs = {admitted.gates[turn[3]].epoch for turn in turns}
     free = len({turn[3] for turn in turns}) == len(turns) and sum(turn[4] for turn in turns) <= n
     alike = len({turn[2] for turn in turns}) == 1 and len(epochs) == 1
@@ -105,15 +108,16 @@ def _all_of(turns: Sequence[Turn], admitted: _Admitted, n: int) -> int | None:
     return epochs.pop() if free and alike and unlimited else None
 
 
-def _take_all(turns: Sequence[Turn], share: int, **under: Any) -> Steps[list[Claimed]]:
-    """Claim every job that these turns find, without choosing among them. None, if that is not possible here."""
+def _claim_all(turns: Sequence[Turn], share: int, **values: Any) -> Steps[list[Claimed]]:
+    """Claim every job that these turns find, without choosing among them; none if this engine cannot. `values` are the
+    parameters that all statements of a claim have."""
     if (yield from dialect()).moves_in_one_statement:
-        rows = yield Call("claim_turns", turn=turns, **under)
-        return in_claim_order(rows, under["token"], under["worker"])
+        rows = yield Call("claim_turns", turn=turns, **values)
+        return in_claim_order(rows, values["token"], values["worker"])
     if any(turn[4] < share for turn in turns):  # a LIMIT cannot name a turn's own number there
         return []
-    front = yield Call("front_turns", turn=turns, n=share, epoch=under["epoch"])
-    return (yield from claim_front(front, "claim_front", **under))
+    front = yield Call("front_turns", turn=turns, n=share, epoch=values["epoch"])
+    return (yield from claim_front(front, "claim_front", **values))
 
 
 def _result(
@@ -124,7 +128,9 @@ def _result(
     found: Counter[HeadName],
     admitted: _Admitted,
 ) -> ClaimResult:
-    """The result: the claimed jobs, the heads that may have more jobs, and the gates of the sources after the claim."""
+    """The result: the claimed jobs, the heads that may have more jobs, and the gates of the sources after the claim.
+    `asked` and `found` are how many jobs of each head were asked for and found; `plain`: there were jobs without a
+    source."""
     claimed, started = _by_head(jobs), Counter(job.source for job in jobs)
     left = {
         name
@@ -165,14 +171,14 @@ def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
     return _Admitted(admissions, gates, gates.keys() - free.keys(), rows[0][1] if rows else None)
 
 
-Ends = dict[tuple[str, str, int, str], int]  # heads that may have more jobs, for the argument `take` of `deal`
+Ends = dict[HeadName, int]  # heads that may have more jobs, for the argument `asked` of `deal`
 
 
-def _oldest(found: list[Found], asked: Mapping[tuple[str, str, int, str], int]) -> tuple[list[Found], Ends]:
+def _oldest(found: list[Found], asked: Mapping[HeadName, int]) -> tuple[list[Found], Ends]:
     """The jobs of sources that may be claimed without breaking the order of age. If a source has jobs in several lanes
     and one of them was not read to its end, jobs younger than the last one read there are left out, because an unread
     job may be older than they are. That lane is marked as possibly having more."""
-    groups: dict[tuple[int, str], dict[tuple[str, str], list[Found]]] = {}
+    groups: dict[tuple[int, str], dict[LaneName, list[Found]]] = {}
     for job in found:
         lanes = groups.setdefault((job.priority, job.source or ""), {})
         lanes.setdefault((job.queue, job.task), []).append(job)
@@ -197,7 +203,7 @@ def _plain(found: list[Found], share: int) -> tuple[list[Found], Ends]:
     """The jobs without a source that may be claimed without breaking the order over all lanes. If a lane was not read
     to its end, jobs that come after the last one read there are left out, and that lane is marked as possibly having
     more."""
-    lanes: dict[tuple[str, str], list[Found]] = {}
+    lanes: dict[LaneName, list[Found]] = {}
     for job in found:
         lanes.setdefault((job.queue, job.task), []).append(job)
     ends = [max(jobs, key=_place) for jobs in lanes.values() if len(jobs) >= share]
