@@ -38,8 +38,8 @@ async def test_one_job_is_read_in_the_callers_thread(store: SqliteStore) -> None
         threads.append(threading.get_ident())
         return True
 
-    assert store._reads.runner is not None
-    store._reads.runner.connection.exec_trace = trace
+    assert store._reader.runner is not None
+    store._reader.runner.connection.exec_trace = trace
     assert await store.run(owned.get("ana", new_id())) is None
     assert set(threads) == {threading.get_ident()}
     threads.clear()
@@ -52,12 +52,12 @@ async def test_reading_one_job_does_not_hold_up_the_event_loop_while_another_rea
     store: SqliteStore,
 ) -> None:
     release = threading.Event()
-    assert store._reads.runner is not None
-    store._reads.runner.connection.create_scalar_function("hold", lambda: release.wait(30))
+    assert store._reader.runner is not None
+    store._reader.runner.connection.create_scalar_function("hold", lambda: release.wait(30))
     try:
         slow = asyncio.ensure_future(store.fetch("SELECT hold()"))
         async with asyncio.timeout(20):
-            while not store._reads.runner.turn.locked():
+            while not store._reader.runner.turn.locked():
                 await asyncio.sleep(0.001)
         one = asyncio.ensure_future(store.run(owned.get("ana", new_id())))
         await asyncio.sleep(0.05)
@@ -77,7 +77,7 @@ async def test_a_read_that_another_connection_holds_up_goes_to_the_readers_threa
             raise apsw.BusyError("another connection has the file")
         return threading.get_ident()
 
-    assert await store._reads.run_one(busy_here) != here
+    assert await store._reader.run_one(busy_here) != here
 
 
 async def test_after_a_slow_read_the_next_ones_go_to_the_readers_thread_for_a_while(store: SqliteStore) -> None:
@@ -86,11 +86,11 @@ async def test_after_a_slow_read_the_next_ones_go_to_the_readers_thread_for_a_wh
         return threading.get_ident()
 
     here = threading.get_ident()
-    store._reads._slow_until = 0.0
-    assert await store._reads.run_one(slow) == here
-    assert await store._reads.run_one(thread) != here
-    store._reads._slow_until = time.monotonic()
-    assert await store._reads.run_one(thread) == here
+    store._reader._slow_until = 0.0
+    assert await store._reader.run_one(slow) == here
+    assert await store._reader.run_one(thread) != here
+    store._reader._slow_until = time.monotonic()
+    assert await store._reader.run_one(thread) == here
 
 
 async def test_a_store_that_is_closed_before_a_read_begins_stays_closed(store: SqliteStore) -> None:

@@ -58,7 +58,7 @@ async def count(store: Any) -> int:
 
 async def run_quickly(store: Any, operation: Any) -> None:
     """Run it as on a machine that does nothing else: on a busy one commits are slow, and the thread does them."""
-    store._writes._commit_seconds = 0.0
+    store._writer._commit_seconds = 0.0
     await store.run(operation)
 
 
@@ -82,10 +82,10 @@ async def test_a_crowd_shares_its_commits(store: Any, groups: list[int]) -> None
 
 
 async def test_while_commits_are_slow_nobody_blocks_the_loop(store: Any, groups: list[int]) -> None:
-    store._writes._commit_seconds = 0.5
+    store._writer._commit_seconds = 0.5
     await store.run(one())
     assert groups == [1]
-    assert store._writes._commit_seconds < 0.5  # quick ones are noticed
+    assert store._writer._commit_seconds < 0.5  # quick ones are noticed
 
 
 async def test_another_writer_is_not_waited_for_in_the_loop(store: Any, groups: list[int], tmp_path: Path) -> None:
@@ -133,13 +133,13 @@ async def test_a_write_that_fails_in_a_shared_commit_undoes_no_other_write(store
 
 
 async def test_the_log_is_copied_back_although_nobody_waits_for_it(store: Any, groups: list[int]) -> None:
-    runner = store._writer
+    runner = store._runner
     runner.log_pages = CHECKPOINT_PAGES
     await store.run(one())
     assert groups == [1], "whoever finds the log long leaves the work to the thread"
     async with asyncio.timeout(10):
         while (
-            runner.log_pages >= CHECKPOINT_PAGES or store._writes._turn.locked()
+            runner.log_pages >= CHECKPOINT_PAGES or store._writer._turn.locked()
         ):  # the thread copies after its answer
             await asyncio.sleep(0.005)
     await run_quickly(store, one())
@@ -171,7 +171,7 @@ async def test_whatever_goes_wrong_in_the_thread_it_goes_on(store: Any, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite_writer, "begin", broken)
-        store._writes._commit_seconds = 1.0  # so that it goes to the thread
+        store._writer._commit_seconds = 1.0  # so that it goes to the thread
         with pytest.raises(StoreError, match="no room"):
             await asyncio.wait_for(store.run(one()), 10)
         with pytest.raises(StoreError, match="no room"):
@@ -190,11 +190,11 @@ async def test_a_transaction_that_cannot_be_rolled_back_is_left_by_opening_the_f
 
     taken = new_id()
     await store.run(one(taken))
-    store._writes._commit_seconds = 0.0  # by the caller's own thread …
+    store._writer._commit_seconds = 0.0  # by the caller's own thread …
     for seconds in (0.0, 1.0):  # … and by the writer's
         with monkeypatch.context() as patch:
             patch.setattr(sqlite_transaction, "roll_back", broken)
-            store._writes._commit_seconds = seconds
+            store._writer._commit_seconds = seconds
             with pytest.raises(StoreError, match="UNIQUE"):
                 await asyncio.wait_for(store.run(one(taken)), 10)
         await asyncio.wait_for(store.run(one()), 10)
@@ -204,7 +204,7 @@ async def test_a_transaction_that_cannot_be_rolled_back_is_left_by_opening_the_f
 async def test_a_write_that_comes_beside_a_close_is_committed_and_leaves_no_file_open(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = store._writes
+    writer = store._writer
     stop = writer.stop
 
     def stop_and_wait() -> None:
@@ -218,7 +218,7 @@ async def test_a_write_that_comes_beside_a_close_is_committed_and_leaves_no_file
     async with asyncio.timeout(20):
         await store.close()  # not in a task of its own, which would begin after the write
         await writing
-    assert not store._writer._is_open
+    assert not store._runner._is_open
     with contextlib.closing(apsw.Connection(str(store.file))) as reading:
         assert list(reading.execute("SELECT count(*) FROM rowlock_jobs_live")) == [(1,)]
 
@@ -241,7 +241,7 @@ async def test_a_caller_cancelled_during_its_write_waits_for_the_commit(store: A
     op = one()
     start = op.start
     op.start = lambda: slow(start())
-    store._writes._commit_seconds = 1.0  # to the thread
+    store._writer._commit_seconds = 1.0  # to the thread
     writing = asyncio.create_task(store.run(op))
     assert await asyncio.to_thread(began.wait, 20)
     writing.cancel()
@@ -272,7 +272,7 @@ async def test_a_commit_that_fails_wakes_no_worker(
 
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "_commit", broken)
-        store._writes._commit_seconds = commit_seconds
+        store._writer._commit_seconds = commit_seconds
         with pytest.raises(StorageFull):
             await asyncio.wait_for(store.run(waking()), 10)
     assert sent == []

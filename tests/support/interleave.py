@@ -105,7 +105,7 @@ async def play(watcher: Any, order: str, a: Actor, b: Actor) -> tuple[Any, Any]:
 def rewrite(store: Store, name: str, old: str, new: str) -> None:
     """Change one statement of this store only; `old` is a pattern. One that no longer fits is an error: mutants
     must not rot."""
-    holder: Any = {"postgres": lambda: store, "sqlite": lambda: store._writer}[store.engine]()  # type: ignore[attr-defined]
+    holder: Any = {"postgres": lambda: store, "sqlite": lambda: store._runner}[store.engine]()  # type: ignore[attr-defined]
     attribute = {"postgres": "_queries", "sqlite": "queries"}[store.engine]
     queries = getattr(holder, attribute)
     sql, count = re.subn(old, new, queries[name].sql)

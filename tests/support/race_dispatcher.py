@@ -42,7 +42,7 @@ def set_clock_wrong(by: float) -> None:
 
 def die_before(store: Any, statement: str) -> None:
     """Let the first operation that comes to this statement be the end of the process, as by `kill -9`."""
-    holder, name = (store, "_execute") if store.engine == "postgres" else (store._writer, "execute")
+    holder, name = (store, "_execute") if store.engine == "postgres" else (store._runner, "execute")
     execute = getattr(holder, name)
 
     def until_then(*given: Any) -> Any:

@@ -78,7 +78,7 @@ async def steps(store: Any) -> AsyncIterator[tuple[Any, Counter[str]]]:
         touched["steps"] += 0 if over else event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
     await store.run(look(LANES, 1))  # opens the reader
-    for connection in (store._writer.connection, store._reads.runner.connection):
+    for connection in (store._runner.connection, store._reader.runner.connection):
         async with asyncio.timeout(10):
             while not traced(connection, profile):  # its thread copies the log back, after so many rows
                 await asyncio.sleep(0.01)

@@ -153,7 +153,7 @@ class Executor:
         """Run a suspect in the quarantine child, also if its task has another `runs_in`: if the child dies, the suspect
         is convicted. A task that no child process can import runs here, with no other attempt beside it."""
         try:
-            return await self._quarantine.attempt(attempt, task, self._progress.reporter(attempt))
+            return await self._quarantine.run_or_raise(attempt, task, self._progress.reporter(attempt))
         except ChildDied as death:
             detail = f"its quarantine process {death.told}"
             return death.asked_for(attempt.job) or Lost(convicted=True, detail=detail)

@@ -49,7 +49,7 @@ class ProgressBook:
     async def flush(self, ended: Sequence[tuple[Running, Transition]]) -> None:
         """Write the last reports of these attempts, before their outcomes are written."""
         if self._latest:
-            ids = [running.job.id for running, _ in ended]
+            ids = [attempt.job.id for attempt, _ in ended]
             if batch := [self._latest.pop(job_id) for job_id in ids if job_id in self._latest]:
                 await self.write(batch)
 

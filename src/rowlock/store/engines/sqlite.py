@@ -43,10 +43,10 @@ class SqliteStore:
 
     def __init__(self, file: Path, options: StoreOptions) -> None:
         self.file, self._options, self.clock = file, options, options.clock
-        self._writer = Runner(file, options.clock)
-        self._reads = Reader(file, options, self._check_usable)
+        self._runner = Runner(file, options.clock)  # the one connection that writes
+        self._reader = Reader(file, options, self._check_usable)
         self._pid = os.getpid()
-        self._writes = Writer(self._writer, options.transaction_seconds)
+        self._writer = Writer(self._runner, options.transaction_seconds)
         self._closed = False
         self.outage = outage_of(str(file))
         self.migrated: list[str] = []
@@ -61,15 +61,15 @@ class SqliteStore:
             raise UnsupportedFilesystem(f"{file} is on a {kind} filesystem, where SQLite's locks do not hold")
         opened: Future[SqliteStore] = Future()
         try:
-            await asyncio.to_thread(_settle, opened, partial(cls._open, file, options))
+            await asyncio.to_thread(_answer, opened, partial(cls._open, file, options))
         except asyncio.CancelledError:
             opened.add_done_callback(_close_unused)  # the thread goes on, and opens it for nobody
             raise
         store = opened.result()
         try:
-            store._writes.start()
+            store._writer.start()
         except BaseException:  # no thread to be had
-            store._writer.close()
+            store._runner.close()
             raise
         return store
 
@@ -79,10 +79,10 @@ class SqliteStore:
         while True:
             try:
                 store = cls(file, options)
-                with store._writer.turn:
+                with store._runner.turn:
                     if options.migrate is not False:
                         store.migrated = store._migrate()
-                    migrate.check(SQLITE, migrate.applied_in_sqlite(store._writer.connection), str(file))
+                    migrate.check(SQLITE, migrate.applied_in_sqlite(store._runner.connection), str(file))
                 return store
             except (apsw.BusyError, apsw.LockedError) as error:
                 if time.monotonic() > deadline:
@@ -92,7 +92,7 @@ class SqliteStore:
                 raise translate(error, f"cannot open {file}") from error
 
     def _migrate(self) -> list[str]:
-        connection = self._writer.connection
+        connection = self._runner.connection
         if not migrate.pending(SQLITE, migrate.applied_in_sqlite(connection)):
             return []
         names = []
@@ -126,8 +126,8 @@ class SqliteStore:
         self._check_usable()
         if op.read:
             do = partial(drive, op, SQLITE)
-            return await (self._reads.run_one(do) if op.size == 1 else self._reads.run(do))
-        answer = await self._writes.run(op)
+            return await (self._reader.run_one(do) if op.size == 1 else self._reader.run(do))
+        answer = await self._writer.run(op)
         if self.outage.began is not None:  # reads do not count: they work while the disk is full
             self.outage.worked()
         return answer
@@ -142,7 +142,7 @@ class SqliteStore:
     async def transaction(self) -> AsyncIterator[Block]:
         """A transaction for the user's own SQL and operations together. Nothing else is written meanwhile."""
         self._check_usable()
-        session = await self._writes.begin()
+        session = await self._writer.begin()
         block = Block(session)
         try:
             yield block
@@ -160,7 +160,7 @@ class SqliteStore:
         """The user's own query. It waits for no writer, and may not write."""
         self._check_usable()
         values = user_values(sql, args)
-        return await self._reads.run(lambda runner, wakes: user_rows(runner.connection, sql, values))
+        return await self._reader.run(lambda runner, wakes: user_rows(runner.connection, sql, values))
 
     async def execute(self, sql: str) -> None:
         """One statement of the store's own."""
@@ -176,19 +176,19 @@ class SqliteStore:
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
-        self._reads.stop()
-        await self._writes.close()
-        await asyncio.to_thread(self._reads.join)
+        self._reader.stop()
+        await self._writer.close()
+        await asyncio.to_thread(self._reader.join)
 
     def abandon(self) -> None:
         """Close without an event loop: the one that this store belonged to has ended."""
         if not self._closed and os.getpid() == self._pid:
             self._closed = True
-            self._reads.stop()
-            self._writes.stop()
+            self._reader.stop()
+            self._writer.stop()
 
 
-def _settle(opened: Future[SqliteStore], do: Callable[[], SqliteStore]) -> None:
+def _answer(opened: Future[SqliteStore], do: Callable[[], SqliteStore]) -> None:
     try:
         opened.set_result(do())
     except BaseException as error:
@@ -197,4 +197,4 @@ def _settle(opened: Future[SqliteStore], do: Callable[[], SqliteStore]) -> None:
 
 def _close_unused(opened: Future[SqliteStore]) -> None:
     if opened.exception() is None:
-        opened.result()._writer.close()
+        opened.result()._runner.close()

@@ -42,21 +42,21 @@ class Children:
         self._idle: list[Child] = []
         self._places: dict[str, list[tuple[str, str]]] = {}
 
-    async def run(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
+    async def run(self, attempt: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
         """Run an attempt in a child. None when its own transaction has settled it."""
         try:
-            return await self.attempt(running, task, report)
+            return await self.run_or_raise(attempt, task, report)
         except NotImportable as error:
             hint = "move it to the top level of a module, or use runs_in='thread'"
             return Failed("NOT_IMPORTABLE", f"a child process cannot import task {task.name!r} ({error}); {hint}")
         except NotStarted as error:
             return Failed("CHILD_DIED", str(error))
         except ChildDied as death:
-            return death.asked_for(running.job) or Failed("CHILD_DIED", str(death))
+            return death.asked_for(attempt.job) or Failed("CHILD_DIED", str(death))
 
-    async def attempt(self, running: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
+    async def run_or_raise(self, attempt: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
         """Like `run`, but a child that dies, does not start or cannot find the task is an exception."""
-        job, name = running.job, f"rowlock.task.{task.name}"
+        job, name = attempt.job, f"rowlock.task.{task.name}"
         if task.name not in self._places:
             self._places[task.name] = places(task)
         if not (where := self._places[task.name]):
