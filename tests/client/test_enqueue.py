@@ -61,7 +61,7 @@ async def test_jobs_of_enqueue_many_run_in_the_order_given(app: Rowlock) -> None
     assert ran == list(range(100))
 
 
-async def test_many_are_all_or_none(app: Rowlock) -> None:
+async def test_enqueue_many_with_one_wrong_item_creates_no_job(app: Rowlock) -> None:
     @app.task
     async def note(n: int) -> None: ...
 

@@ -46,7 +46,7 @@ async def test_an_apps_migrations_are_applied_once_together_with_rowlocks(empty:
         assert await carts(app) == [1, 2]
 
 
-async def test_many_that_migrate_at_once_do_it_once(empty: str, files: Path) -> None:
+async def test_an_apps_migration_that_six_connections_start_together_is_applied_once(empty: str, files: Path) -> None:
     apps = [Rowlock(empty, migrations=Migrations("shop", files)) for _ in range(6)]
     done = await asyncio.gather(*(app.migrate() for app in apps))
     assert sum("shop/0001_tables" in names for names in done) == 1

@@ -133,7 +133,7 @@ async def test_stopped_by_hand_tells_until_when_and_how_to_end_it(rig: Rig, name
     assert (await why(rig, job_id)).reason == "next"
 
 
-async def test_stopped_because_it_refused_too_often(rig: Rig) -> None:
+async def test_explain_says_that_a_source_is_stopped_because_it_refused_too_often(rig: Rig) -> None:
     await sources(rig).set("api:a", block_after=1)
     ids = await rig.enqueue_many(2, source="api:a")
     await fail(rig, *await claim_turns(rig, 1), fault="refusal", code="HTTP_403", permanent=True)

@@ -46,7 +46,7 @@ async def test_a_job_with_a_source_lets_go_like_any_other(t: Any, rig: Rig) -> N
 
 
 @pytest.mark.parametrize("source", [None, "domain:example.com"])
-async def test_a_worker_lets_go_what_its_jobs_held(app: Rowlock, source: str | None) -> None:
+async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock, source: str | None) -> None:
     @app.task
     async def work(ctx: Context, how: str, n: int = 0) -> None:
         if how == "dead":

@@ -41,7 +41,7 @@ async def test_promote_is_bounded_and_takes_the_oldest_due_first(rig: Rig) -> No
     assert [job.id for job in await rig.claim(10)] == ids[:2]
 
 
-async def test_retryable_jobs_wait_in_the_same_line(rig: Rig) -> None:
+async def test_retryable_jobs_are_promoted_when_their_delay_is_over(rig: Rig) -> None:
     job = await rig.running(backoff=fixed(seconds=10).to_json())
     await rig.settle(job, Failed("E", "no"), draw=0)
     assert await rig.promote() == (0, 10)

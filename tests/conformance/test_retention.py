@@ -135,7 +135,7 @@ async def test_attempts_that_stay_do_not_hide_those_that_go(rig: Rig, monkeypatc
     assert await left(rig, "attempts") == 9
 
 
-async def test_keys_go_when_they_run_out(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_prune_removes_keys_whose_time_is_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "BATCH", 2)
     monkeypatch.setattr(retention, "KEYS_AT_ONCE", 3)
     await rig.store.run(jobs.enqueue_once(rig.new_id(), "{}", NewJob(task="t")))

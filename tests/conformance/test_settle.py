@@ -43,7 +43,7 @@ async def test_a_success_is_a_whole_finished_row(rig: Rig) -> None:
     assert await rig.fetch("SELECT count(*) FROM {t}jobs_live") == [(0,)]
 
 
-async def test_plain_successes_write_the_same_row(rig: Rig) -> None:
+async def test_succeed_writes_the_row_that_the_general_settle_writes(rig: Rig) -> None:
     """The short way of the hot path writes what the general way writes, and says when it did not."""
     one, two = await rig.running(), await rig.running()
     done = [(one.id, one.token, '{"a": 1}')]

@@ -323,7 +323,7 @@ async def test_a_look_after_the_last_source_of_a_priority_goes_on_with_the_next_
     assert [(head.priority, head.source) for head in heads] == [(1, "domain:050")]
 
 
-async def test_a_look_changes_nothing(rig: Rig) -> None:
+async def test_a_look_at_the_sources_changes_no_row(rig: Rig) -> None:
     await sources(rig).set("api", concurrency=1, total=2, rate="1/s")
     await rig.enqueue_many(3, source="api:a")
     tables = ("jobs_live", "sources")

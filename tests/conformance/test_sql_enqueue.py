@@ -23,7 +23,7 @@ def sql(url: str, text: str, *values: Any) -> Any:
     return row[0] if row else None
 
 
-async def test_a_worker_that_sleeps_runs_it_at_once(database: str) -> None:
+async def test_a_job_enqueued_by_sql_wakes_a_sleeping_worker(database: str) -> None:
     async with Rowlock(database) as app:
 
         @app.task("mail", queue="out")

@@ -87,7 +87,7 @@ HAPPENINGS: dict[str, Callable[[Rig, Claimed], Awaitable[bool]]] = {
 }
 
 
-def test_every_event_is_tried() -> None:
+def test_the_cases_cover_every_event_of_the_table_of_states() -> None:
     assert set(HAPPENINGS) | set(Outcome) == set(EVENTS)
     assert len(MOVES) >= 19
     assert len(REFUSED) == len(PAIRS) - 14

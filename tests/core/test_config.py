@@ -213,7 +213,7 @@ def test_passwords_are_not_shown() -> None:
     assert "hunter2" not in mistake("redis: {password: hunter2}")
 
 
-def test_long_values_are_cut() -> None:
+def test_long_values_are_cut_in_config_errors() -> None:
     assert len(mistake(app="x y" * 10_000)) < 250
 
 

@@ -60,7 +60,7 @@ def next_three(text: str, zone: str = "UTC", seconds: bool = False) -> list[str]
         ("every 1w", ["2026-05-07 00:00", "2026-05-14 00:00", "2026-05-21 00:00"]),  # Thursdays, as 1970-01-01 was
     ],
 )
-def test_the_next_three_ticks(text: str, expected: list[str]) -> None:
+def test_the_next_three_ticks_of_a_rule_are_computed(text: str, expected: list[str]) -> None:
     assert next_three(text) == expected
 
 
@@ -112,7 +112,7 @@ def test_a_single_moment_is_one_tick(text: str, zone: str, at: str) -> None:
         ("2026-03-01 18:00+09:00", "at 2026-03-01T09:00:00+00:00"),
     ],
 )
-def test_a_rule_has_one_text(text: str, canonical: str) -> None:
+def test_spellings_of_one_rule_have_one_canonical_text(text: str, canonical: str) -> None:
     rule = parse_rule(text)
     assert (rule.text, rule.zone) == (canonical, "UTC")
     assert parse_rule(canonical) == rule
@@ -134,7 +134,7 @@ def test_a_rule_has_one_text(text: str, canonical: str) -> None:
         ("at 2026-03-01T09:00:05Z", "UTC", "once, at 2026-03-01 09:00:05 in UTC"),
     ],
 )
-def test_a_rule_in_words(text: str, zone: str, words: str) -> None:
+def test_a_rule_is_described_in_words(text: str, zone: str, words: str) -> None:
     assert parse_rule(text, zone, seconds=True).words() == words
 
 

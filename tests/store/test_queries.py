@@ -96,7 +96,7 @@ def test_a_parameter_used_twice_is_bound_once() -> None:
 
 
 @by_name
-def test_comments_are_left_out(dialect: Dialect) -> None:
+def test_comments_in_a_statement_bind_no_parameters(dialect: Dialect) -> None:
     assert compile_query("q", "SELECT 1 -- kept\n  -- a {now} and :nothing\n, 2;\n", dialect).binds == ()
 
 

@@ -74,7 +74,7 @@ async def test_a_large_write_goes_to_the_thread(store: Any, groups: list[int]) -
     assert groups == [1]
 
 
-async def test_a_crowd_shares_its_commits(store: Any, groups: list[int]) -> None:
+async def test_writes_that_come_together_share_commits(store: Any, groups: list[int]) -> None:
     await asyncio.gather(*(store.run(one()) for _ in range(50)))
     assert sum(groups) == 50
     assert len(groups) < 25

@@ -95,7 +95,7 @@ async def test_permanent_is_dead_at_once_and_its_follow_up_comes(app: Rowlock) -
     assert told == [job.id]
 
 
-async def test_given_back_it_uses_up_no_try(app: Rowlock) -> None:
+async def test_a_lease_claimed_by_hand_and_released_uses_up_no_try(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def note() -> None: ...
 

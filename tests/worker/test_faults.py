@@ -215,7 +215,7 @@ def test_a_retry_after_in_the_past_is_none_and_one_of_a_year_is_cut() -> None:
     assert verdict(Httpx.HTTPStatusError(503, {"Retry-After": "31536000"})) == Verdict("source", 86_400.0)
 
 
-def test_a_handler_can_say_it_itself() -> None:
+def test_a_handler_can_blame_the_source_by_source_error_or_retry() -> None:
     assert verdict(SourceError("it answers nonsense")) == SOURCE
     assert verdict(SourceError("later", retry_after=timedelta(minutes=2))) == Verdict("source", 120.0)
     assert verdict(Retry(code="HTTP_502")) == verdict(Retry(code="TIMEOUT")) == SOURCE

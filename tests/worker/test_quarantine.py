@@ -104,7 +104,9 @@ async def test_a_shutdown_is_no_conviction(rig: Rig, tmp_path: Path) -> None:
     await until_gone(pids)
 
 
-async def test_a_close_is_no_conviction(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_suspect_whose_quarantine_process_its_worker_closes_is_not_convicted(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Child, "KILL_SECONDS", 0.3)
     other = Rig(app)
     running = claimed("hangs", json.dumps({"file": str(tmp_path / "pids"), "stubborn": True}), losses=1)

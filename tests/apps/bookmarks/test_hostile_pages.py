@@ -95,7 +95,7 @@ def test_a_charset_that_is_not_of_the_web_is_not_believed(charset: str) -> None:
     assert time.process_time() - began < 1
 
 
-def test_a_head_ends_where_it_ends() -> None:
+def test_nothing_is_read_after_the_end_of_a_pages_head_or_the_byte_limit() -> None:
     reader = HeadReader()
     reader.feed(b"<html><head><title>A</title></he")
     assert not reader.done

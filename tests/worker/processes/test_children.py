@@ -29,7 +29,7 @@ async def test_a_result_comes_back_as_json(children: Children) -> None:
     assert await run(children, "reports", calls=0) == Succeeded(None)
 
 
-async def test_a_child_is_used_again(children: Children) -> None:
+async def test_a_child_process_is_reused_for_the_next_attempt(children: Children) -> None:
     first = await run(children, "pid")
     assert first == await run(children, "pid")
     assert first != Succeeded(str(os.getpid()))
