@@ -130,9 +130,9 @@ class Client(Jobs):
         return lambda function: self._register(str(wanted or getattr(function, "__name__", "")), function, options)
 
     def _register(self, wanted: str, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any, Any]:
-        for way in FOLLOW_UPS:
-            if not isinstance(options.get(way), (str, Task, NoneType)):
-                raise InvalidArguments(f"{way} must be a task or its name, not {options[way]!r}")
+        for option in FOLLOW_UPS:
+            if not isinstance(options.get(option), (str, Task, NoneType)):
+                raise InvalidArguments(f"{option} must be a task or its name, not {options[option]!r}")
         task: Task[..., Any, Any] = Task(
             self, self.registry.packed, name(wanted, "a task's name"), function, task_options(**options)
         )

@@ -55,10 +55,10 @@ def _packed(find: Find, task: FollowUp | str, argument: str, before: tuple[str, 
             f"task {known.name!r} is a follow-up: its source must be a name, because a function of its arguments"
             " cannot be stored with the job before it"
         )
-    after = {way: values.pop(way) for way in FOLLOW_UPS}
+    after = {option: values.pop(option) for option in FOLLOW_UPS}
     return {
         "task": known.name,
         **({} if known.argument_names else {"bare": True}),
         **to_json(JobOptions(**values)),
-        **{way: _packed(find, next_, "finished", path) for way, next_ in after.items() if next_ is not None},
+        **{option: _packed(find, next_, "finished", path) for option, next_ in after.items() if next_ is not None},
     }

@@ -21,7 +21,8 @@ MAX_RESULT_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class NewJob(JobOptions):
-    """A task and the options of its jobs: everything about a new job but its id, arguments and key."""
+    """What all jobs of one enqueue share: their task, and the options of its jobs. Their ids, arguments and keys are in
+    `store.adding.NewRow`."""
 
     task: str
 

@@ -34,7 +34,7 @@ from rowlock.store.records import record
 
 log = logging.getLogger("rowlock.store")
 
-SHARDS = 16
+SHARDS = 16  # rows in which the settles of one batch are counted, and as many for the jobs that are added
 OVER = frozenset({"succeeded", "failed", "cancelled"})
 EXPIRED = "EXPIRED"  # the error code of jobs that were cancelled because they had not started in time
 
@@ -104,13 +104,14 @@ class Count(NamedTuple):
 # --- parts of other operations
 
 
-def join(batch_id: str, number: int, own: tuple[str, str] | None) -> Steps[None]:
-    """Count `number` new jobs into a batch, if it takes any: from outside until it is sealed, from its own jobs
-    (`own` is such a one's lease) until it ends."""
-    rows = yield Call("batch_of", job_id=own[0], token=own[1]) if own else Call("batch_open", batch_id=batch_id)
-    inside = own is not None and bool(rows) and rows[0].batch_id == batch_id
-    if own is not None:
-        rows = yield Call("batch_open", batch_id=batch_id)
+def join(batch_id: str, number: int, lease: tuple[str, str] | None) -> Steps[None]:
+    """Count `number` new jobs into a batch, if it takes any: from outside until it is sealed, from its own jobs until
+    it ends. `lease` is that of the attempt that adds the jobs, if one does."""
+    inside = False
+    if lease is not None:
+        rows = yield Call("batch_of", job_id=lease[0], token=lease[1])
+        inside = bool(rows) and rows[0].batch_id == batch_id
+    rows = yield Call("batch_open", batch_id=batch_id)
     if not rows:
         raise BatchNotFound(batch_id)
     batch = rows[0]

@@ -1,6 +1,6 @@
 """The first and the last write of a job: enqueue and settle.
 
-Each function but `settle` builds an operation for `Store.run`. Lock order everywhere: jobs by id, then batches, then
+`settle` runs the operations `succeed` and `transitions.apply`. Lock order everywhere: jobs by id, then batches, then
 sources. Claims are in claim.py, running leases in leases.py, all transitions but successes without a follow-up in
 transitions.py.
 """

@@ -24,11 +24,11 @@ class Lookout:
 
     def __init__(self, store: Store, queues: Collection[str]) -> None:
         self._store, self._queues = store, queues
-        self._seen: tuple[datetime, float] | None = None  # the database's clock and ours, at the last look
+        self._seen: tuple[datetime, float] | None = None  # the database's clock and ours, at the last round
         self._told: set[tuple[str, str]] = set()
 
     async def round(self) -> float:
-        """One look. Returns the delay before the next."""
+        """One round of checks. Returns the delay before the next."""
         started = self._seen is None
         await self._put_right()
         if not started:  # after a start, other workers may be starting
@@ -37,7 +37,7 @@ class Lookout:
 
     async def _put_right(self) -> None:
         """Correct times that were written while the database's clock was ahead. All waiting jobs are read only if the
-        clock was set back since the last look: there may be a million."""
+        clock was set back since the last round: there may be a million."""
         before, self._seen = self._seen, (await self._store.run(clocks.now()), boottime())
         many = FEW if before is None else 0
         if before is not None:

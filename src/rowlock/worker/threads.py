@@ -30,7 +30,7 @@ class Threads:
         """Call a handler's function. A thread cannot be killed: past its timeout the attempt is asked to stop, and it
         keeps its lease until the function returns."""
         timeout, began = attempt.job.timeout_seconds, time.monotonic()
-        work = self.run(lambda: _outcome(function))
+        work = self.run(lambda: _returned_or_raised(function))
         loop = asyncio.get_running_loop()
         alarm = loop.call_later(timeout, attempt.stop, "timeout") if timeout is not None else None
         try:
@@ -82,7 +82,7 @@ class Threads:
             self._inbox.put(None)
 
 
-def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+def _returned_or_raised(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     """What the function returned, or raised. Not as the future's exception: asyncio refuses StopIteration there, and
     the attempt would wait for ever."""
     try:
