@@ -30,7 +30,7 @@ from rowlock.worker.job_lines import KeepsLines
 from rowlock.worker.running import Running
 from rowlock.worker.stopping import Stopping
 
-NOTHING = Succeeded(None)
+NOTHING = Succeeded(None)  # most handlers return None, and share this value
 SWALLOW_SECONDS = 0.5  # after the timeout: a handler may end by itself before it is cancelled again
 ASK_AGAIN_SECONDS = 0.5  # between tries to reach a database that does not answer
 
@@ -73,8 +73,8 @@ class Caller:
         except InvalidArguments as error:
             raise ArgumentsMisfit(said(error)) from None
         attempt.blocking = not task.is_async
-        ctx = attempt.ctx
-        if task.takes_context or app.middlewares or attempt.blocking:
+        ctx: Context | None = None
+        if task.takes_context or app.middlewares or attempt.blocking:  # a thread is told to stop by its context
             ctx = attempt.ctx = Context(
                 app,
                 job,

@@ -184,19 +184,19 @@ class Host:
         except NotImportable as error:
             self._leftovers.before_job()
             return ("unknown", str(error))
-        running = Running(Claimed(*fields))
-        attempt = self._loop.create_task(self._attempt(running, self._tasks[name]))
-        await asyncio.wait({attempt})
+        attempt = Running(Claimed(*fields))
+        work = self._loop.create_task(self._run(attempt, self._tasks[name]))
+        await asyncio.wait({work})
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
         self.progress.end()
-        end = Failed("CANCELLED_ITSELF", "cancelled from inside") if attempt.cancelled() else attempt.result()
+        end = Failed("CANCELLED_ITSELF", "cancelled from inside") if work.cancelled() else work.result()
         if end is None:
-            return ("lost",) if running.reason == "lost" else ("settled",)
+            return ("lost",) if attempt.reason == "lost" else ("settled",)
         return ("end", type(end).__name__, dataclasses.astuple(end))
 
-    async def _attempt(self, running: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
+    async def _run(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
         app = cast(Client, task.app)
         try:
             caller = self._callers.get(app) or await self._open(app)
@@ -204,12 +204,12 @@ class Host:
             if app.settings.traces.enabled:
                 from rowlock.signals.traces import continue_trace
 
-                continue_trace(running.job.traceparent)
-            current.set((app, running.job))
+                continue_trace(attempt.job.traceparent)
+            current.set((app, attempt.job))
             with memory_limit(task.options.memory_mb):
-                return await caller.call(running, task)
+                return await caller.call(attempt, task)
         except BaseException as error:
-            return end_of(app, running, error)
+            return end_of(app, attempt, error)
 
     async def _open(self, app: Client) -> Caller:
         """Open an app's lifespans, once. If one raises, the next job tries again."""
@@ -222,6 +222,6 @@ class Host:
         caller = self._callers[app] = Caller(app, resources, self.progress, self, Lines(self.send), stopping=None)
         return caller
 
-    async def call(self, running: Running, function: Callable[[], Any]) -> Any:
+    async def call(self, attempt: Running, function: Callable[[], Any]) -> Any:
         """Call a sync task in the main thread. The parent enforces its timeout."""
         return await self.between_turns(function)
