@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from rowlock.core.durations import parse_duration
 from rowlock.core.errors import InvalidArguments
-
-DAY = 86_400.0
+from rowlock.core.policy import DAY
 
 
 class Kind(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 THRESHOLD = 5  # failures in a row that open a breaker
 COOLDOWN = 300.0  # seconds that it stays open
-LONGEST_COOLDOWN = 86_400.0
+LONGEST_COOLDOWN = 86_400.0  # seconds; each further opening of a breaker lengthens its cooldown up to this
 
 
 class Event(NamedTuple):

@@ -26,13 +26,13 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from rowlock.core import cron_words as words
+from rowlock.core.cron_words import DAY
 from rowlock.core.errors import InvalidArguments
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY = EPOCH.toordinal()
 SECOND = timedelta(seconds=1)
 LAST = (datetime(2200, 1, 1, tzinfo=UTC) - EPOCH) // SECOND - 1  # no tick is later, or before 1970: every search ends
-DAY = 86_400
 REACH = 2 * DAY  # two offsets of a zone never differ by more, even where it crossed the date line
 CHUNK = 200 * DAY
 

@@ -13,10 +13,10 @@ from types import TracebackType
 from rowlock.core.errors import Permanent, Retry, Snooze, SourceError
 from rowlock.core.scrubbing import scrub
 
-LIMIT = 8 * 1024
-CODE_LIMIT = 100
+LIMIT = 8 * 1024  # bytes of a stored error message
+CODE_LIMIT = 100  # bytes of an error code
 OTHERS, OTHERS_LIMIT = 5, 1024  # the other exceptions of a group: how many are named, in how many bytes
-FRAMES, FRAMES_LIMIT = 6, 2048
+FRAMES, FRAMES_LIMIT = 6, 2048  # the innermost frames in a stored message: how many, in how many bytes
 TRACE_FRAMES, TRACE_LIMIT = 30, 64 * 1024  # in the log
 TRACE = BaseException.__dict__["__traceback__"]
 

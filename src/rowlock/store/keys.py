@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from rowlock.core.errors import StoreError
 from rowlock.store.engines.operation import Call, Steps
 
-TRIES = 5
+TRIES = 5  # to take a key that others take and release meanwhile
 SEPARATOR = "\x1f"  # no name may contain it
 
 

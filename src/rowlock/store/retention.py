@@ -22,10 +22,10 @@ from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.partitions import drop_partitions
 from rowlock.store.transitions import Keep
 
-BATCH = 1_000
+BATCH = 1_000  # rows that one transaction deletes, at most
 TICK_DAYS = 31  # how long rows of fired ticks are kept; older ticks cannot fire again: `next_tick` is later
-SMALLEST_BATCH = 20
-BATCH_SECONDS = 0.05
+SMALLEST_BATCH = 20  # at least, where a transaction takes long
+BATCH_SECONDS = 0.05  # how long one should take: on SQLite, other writers wait for it
 KEYS_AT_ONCE = 10_000  # per search, which reads the whole table; they are deleted in batches
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The statements that delete what does not go with the jobs, each with the age in seconds at which it goes; None: each

@@ -6,7 +6,7 @@ from rowlock.store import batches
 from rowlock.store.engines.engine import Store
 from rowlock.worker.loops import Loops
 
-KNOWN = 10_000
+KNOWN = 10_000  # batches that are remembered as started; to mark one twice is harmless
 
 
 class BatchMarks:

@@ -18,8 +18,8 @@ from rowlock.worker.slots import Slots
 
 log = logging.getLogger("rowlock.worker")
 
-SECOND_CANCEL_SECONDS = 2.0
-GIVE_UP_SECONDS = 5.0
+SECOND_CANCEL_SECONDS = 2.0  # after the first: a handler may have swallowed that
+GIVE_UP_SECONDS = 5.0  # after the first: the outcome is written without the attempt
 
 
 class Stopping:

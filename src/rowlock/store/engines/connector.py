@@ -16,8 +16,8 @@ from rowlock.core.errors import ConfigError
 from rowlock.store.engines.engine import StoreOptions, redact
 
 SETTINGS = {"jit": "off", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s"}
-PROBE_SECONDS = 3.0
-PROBES = 5
+PROBE_SECONDS = 3.0  # for each question that finds out whether a transaction pooler is in between
+PROBES = 5  # such questions
 # The fields of an ErrorResponse or NoticeResponse: severity (in the server's language, then not), code, message.
 LAST_WORDS = re.compile(rb"[EN][\s\S]{4}S([^\0]+)\0(?:V([A-Z]+)\0)?C([0-9A-Z]{5})\0M([^\0]+)\0")
 ERROR = ord("E")

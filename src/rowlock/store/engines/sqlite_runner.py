@@ -22,10 +22,10 @@ from rowlock.store.engines import forking
 from rowlock.store.engines.operation import Call, Row, row_maker
 from rowlock.store.engines.queries import Query, load
 
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 5.0  # how long a statement waits for a writer of another process
 FORK_SECONDS = 1.0  # that a fork waits for a statement to end
 BUSY_LOOK_SECONDS = 0.002  # between looks whether the other writer is done. SQLite's own way, up to 100 ms, starves
-CHECKPOINT_PAGES = 1000
+CHECKPOINT_PAGES = 1000  # of the write-ahead log; a longer one is copied back into the file
 INSTRUCTIONS = 20_000  # of SQLite's machine, about a millisecond, between looks at the clock
 
 

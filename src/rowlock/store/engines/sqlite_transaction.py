@@ -20,7 +20,7 @@ from rowlock.store.engines.wakeups import send_all
 
 log = logging.getLogger("rowlock.store")
 
-BUSY_SECONDS = 30.0
+BUSY_SECONDS = 30.0  # how long a transaction is begun again and again while another process writes
 
 
 def begin(runner: Runner) -> None:

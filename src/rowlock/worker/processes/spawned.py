@@ -35,7 +35,7 @@ from rowlock.worker.processes.process_groups import group_lives, signal_group
 T = TypeVar("T")
 log = logging.getLogger("rowlock.worker")
 
-MAX_RELEASES = 20
+MAX_RELEASES = 20  # of one job; after these, a SIGTERM counts like any other death of its process
 
 
 class NotStarted(Exception):
@@ -68,8 +68,8 @@ class Child:
     """One child process, and the thread that talks to it."""
 
     KILL_SECONDS = 5.0  # between SIGTERM and SIGKILL
-    START_SECONDS = 60.0
-    CLOSE_SECONDS = 2.0
+    START_SECONDS = 60.0  # until a child is ready: it imports the program
+    CLOSE_SECONDS = 2.0  # for an idle child to close its lifespans
 
     def __init__(self, settings: str) -> None:
         self._settings = settings
