@@ -147,7 +147,7 @@ class Task(Generic[P, R, C]):
             check_redis(self.name, self.app.settings.redis.url, self._given)
         text, given = self.arguments.pack(args, kwargs), self._given
         new = _child(self._shared or self.shared(), parent or parent_in(self.app))
-        source = given.get("source", self.options.source)
+        source = given.get("source", self.options.source)  # as `_source`, without a call for each enqueue
         if callable(source):
             found = derived_source(self.name, source, self.arguments.with_defaults(text))
             new = dataclasses.replace(new, source=found)
