@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rowlock.core.deal import Found, deal
+from rowlock.core.deal import Found, deal, in_turn
 from rowlock.core.heads import ClaimResult, Head, HeadName, Range
 from rowlock.core.job import Claimed
 from rowlock.core.lanes import Lane
@@ -64,7 +64,7 @@ def claim_sourced(
         if jobs := (yield from _take_all(turns, share, **under)):
             yield from let_go(jobs)
             yield from _spend(jobs, admitted, token)
-            return _result(jobs, False, heads, asked, _by_head(jobs), admitted)
+            return _result(in_turn(jobs, order), False, heads, asked, _by_head(jobs), admitted)
     rows = (yield Call("find_turns", turn=turns, n=share)) if turns else []
     found = [Found(*row) for row in rows]
     sourced, ends = _oldest(found, asked)
@@ -84,7 +84,7 @@ def claim_sourced(
         yield from _spend(picks, admitted, token)
         jobs = in_claim_order(rows, token, worker)
         yield from let_go(jobs)
-    return _result(jobs, bool(unsourced), heads, asked, _by_head(found), admitted)
+    return _result(in_turn(jobs, order), bool(unsourced), heads, asked, _by_head(found), admitted)
 
 
 class _Admitted(NamedTuple):
