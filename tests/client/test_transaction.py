@@ -198,7 +198,7 @@ async def test_a_handler_may_enqueue_after_its_block(ledger: Rowlock) -> None:
 
     async with working(ledger):
         job = await book.enqueue()
-        await job.wait(timeout=4)
+        await job.wait(timeout=20)
     assert await entries(ledger) == [1]
     assert await count_jobs(ledger, "follow") == 2
 

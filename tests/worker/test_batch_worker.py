@@ -182,7 +182,7 @@ class TestOnPostgres:
             job = await quick.using(batch=batch).enqueue()
         async with working(app, sweep_seconds=3600):
             try:
-                assert await job.wait(timeout=5) == "done"
+                assert await job.wait(timeout=20) == "done"
             finally:
                 go.set()
             assert (await batch.wait(timeout=10)).total == 3

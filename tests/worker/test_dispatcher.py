@@ -193,7 +193,7 @@ async def test_10000_schedules_due_in_the_same_minute_are_enqueued_in_bulk_and_c
         claiming.cancel()
         await asyncio.wait([claiming])
     print(f"{MANY} ticks in {took:.2f} s; {len(claims)} claims, the longest {max(claims) * 1000:.0f} ms")
-    assert max(claims) < 1 + took / 4, "on SQLite a claim waited for all of the ticks"
+    assert max(claims) < 1 + took / 2, "on SQLite a claim waited for all of the ticks"
     assert len(claims) > 5 * took
     assert await fetch(app, "SELECT count(DISTINCT schedule_id) FROM {t}jobs WHERE tick IS NOT NULL") == [(MANY,)]
     assert took < 40, "5 s on a machine that does nothing else"
