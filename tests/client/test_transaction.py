@@ -137,7 +137,7 @@ async def test_a_cancel_takes_the_effects_with_it(ledger: Rowlock) -> None:
         while not ctx.should_stop:
             await asyncio.sleep(0.01)
 
-    async with working(ledger, heartbeat_seconds=0.5, lease_seconds=2):
+    async with working(ledger, heartbeat_seconds=0.5, lease_seconds=20):
         job = await book.enqueue()
         async with asyncio.timeout(10):
             await wrote.wait()

@@ -126,7 +126,7 @@ async def test_cancelling_a_batch_stops_what_runs(app: Rowlock) -> None:
         while not ctx.should_stop:
             await asyncio.sleep(0.01)
 
-    async with working(app, pool_size=2, sweep_seconds=3600, heartbeat_seconds=0.5, lease_seconds=2):
+    async with working(app, pool_size=2, sweep_seconds=3600, heartbeat_seconds=0.5, lease_seconds=20):
         async with app.batch("b") as batch:
             await work.using(batch=batch).enqueue_many([{}] * 20)
         await until(lambda: started == 2)

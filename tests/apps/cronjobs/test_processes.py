@@ -87,7 +87,7 @@ def test_a_handler_that_ignores_the_stop_does_not_keep_the_process(cli: Cli, url
 
 
 CRON = """
-worker: {pool_size: 1, poll_interval_seconds: 0.5, heartbeat_seconds: 0.5, lease_seconds: 2, sweep_seconds: 0.5}
+worker: {pool_size: 1, poll_interval_seconds: 0.5, heartbeat_seconds: 0.5, lease_seconds: 6, sweep_seconds: 0.5}
 schedules:
   one: {handler_name: sample, handler_params: {sleep_seconds: 0.3}, every: 1s, missed: all, max_retry: 0}
   two: {handler_name: sample, handler_params: {sleep_seconds: 0.3}, every: 1s, missed: all, max_retry: 0}
