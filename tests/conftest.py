@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from rowlock.store.engines import outage
 from support.memory import use_memory_for_files
 from support.parts import pytest_runtest_setup, pytest_sessionfinish
 from support.server import PostgresDatabases, shared_server
@@ -135,6 +136,13 @@ def pytest_configure_node(node) -> None:  # xdist: in the controller, once for e
 def pytest_unconfigure(config: pytest.Config) -> None:
     if SHARED in config.stash:
         config.stash[SHARED].close()
+
+
+@pytest.fixture(autouse=True)
+def no_outage_of_an_earlier_test() -> None:
+    """Addresses come again: a PostgreSQL database is handed on, and pytest gives the name of a removed `tmp_path` to a
+    later test whose name begins with the same letters. The log of that test would tell of an outage that is over."""
+    outage._outages.clear()
 
 
 @pytest.fixture(scope="session")

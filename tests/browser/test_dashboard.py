@@ -266,6 +266,20 @@ async def test_strangers_get_the_login_and_a_token_opens_a_session(shop: World, 
 
 
 @ONE_ENGINE
+async def test_the_login_says_why_a_pasted_or_opened_link_does_not_open_the_dashboard(
+    shop: World, window: OpenWindow
+) -> None:
+    async with window(shop.url) as shown:
+        shown.expect("status of 401")
+        page, alert = shown.page, shown.page.get_by_role("alert")
+        await page.get_by_label("Login link or token").fill(await shop.app.login_link("ana", base_url=shop.url))
+        await page.get_by_role("button", name="Log in").click()
+        await expect(alert).to_contain_text("This login is for one owner's jobs")
+        await page.evaluate("() => { location.hash = '#once=rowlock_wrong'; }")
+        await expect(alert).to_contain_text("unknown, used or too old")
+
+
+@ONE_ENGINE
 async def test_a_login_link_works_when_the_reader_goes_on_before_the_page_is_painted(
     shop: World, window: OpenWindow
 ) -> None:

@@ -188,7 +188,7 @@ async def test_a_job_that_did_not_start_in_time_is_cancelled_as_expired(app: Row
         row = await row_of(app, late.id)
         assert (row["state"], row["error_code"], row["attempt"]) == ("cancelled", "EXPIRED", 0)
         with pytest.raises(JobCancelled):
-            await late.wait(timeout=5)
+            await late.wait(timeout=20)
         assert (await app.job(in_time.id)).state == "succeeded"
     assert ran == ["in time"]
 

@@ -83,7 +83,7 @@ async def test_a_task_that_outlives_its_transaction_enqueues_on_its_own(app: Row
         await note.enqueue(n=1)
         task = asyncio.create_task(later())
     over.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await task
     assert [row["args"]["n"] for row in await rows_of(app)] == [1, 2]
 
@@ -138,7 +138,7 @@ async def test_a_commit_wakes_a_worker_that_fell_asleep_after_the_enqueue(app: R
             )
             await until(lambda: pool.idle)
             await asyncio.sleep(0.3)  # it looks once more before it sleeps; with less time this test shows less
-        assert await job.wait(timeout=5) == 1
+        assert await job.wait(timeout=20) == 1  # the poll would take 60
 
 
 async def test_a_refused_enqueue_in_a_transaction_leaves_the_transaction_usable(app: Rowlock) -> None:

@@ -48,7 +48,7 @@ async def test_a_relative_path_stays_where_the_app_was_made(tmp_path: Path, monk
     await note.enqueue()
     monkeypatch.chdir(tmp_path / "second")
     await asyncio.to_thread(note.enqueue_sync)  # another loop: it opens the file again
-    async with app.worker(heartbeat_seconds=0.05, lease_seconds=1) as pool, asyncio.timeout(20):
+    async with app.worker(heartbeat_seconds=0.05, lease_seconds=20) as pool, asyncio.timeout(20):
         while pool.heart.beats < 1:  # and so does the heart
             await asyncio.sleep(0.01)
         for job in await app.jobs():

@@ -137,7 +137,7 @@ async def test_a_cancel_takes_the_effects_with_it(ledger: Rowlock) -> None:
         while not ctx.should_stop:
             await asyncio.sleep(0.01)
 
-    async with working(ledger, heartbeat_seconds=0.5, lease_seconds=2):
+    async with working(ledger, heartbeat_seconds=0.5, lease_seconds=20):
         job = await book.enqueue()
         async with asyncio.timeout(10):
             await wrote.wait()
@@ -198,7 +198,7 @@ async def test_a_handler_may_enqueue_after_its_block(ledger: Rowlock) -> None:
 
     async with working(ledger):
         job = await book.enqueue()
-        await job.wait(timeout=4)
+        await job.wait(timeout=20)
     assert await entries(ledger) == [1]
     assert await count_jobs(ledger, "follow") == 2
 

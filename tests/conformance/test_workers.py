@@ -8,7 +8,9 @@ import pytest
 
 from rowlock.core.errors import NotAllowed, WorkerNotFound
 from rowlock.store import workers
+from rowlock.store.engines.engine import Wakeups
 from rowlock.store.engines.operation import Operation
+from rowlock.store.engines.wakeups import send_wakeups
 from support.rig import Rig
 
 
@@ -134,36 +136,45 @@ async def test_running_jobs_go_on_in_a_paused_queue(rig: Rig) -> None:
 
 
 class Ear:
-    """Receives the wake-ups of a worker. They keep their order, so a cancel marks the end of what was sent before
-    it."""
+    """Receives the wake-ups of a worker. They keep their order, so a mark of our own is the end of what was sent before
+    it. A mark has a number: one that was sent twice must not end what is heard after it."""
 
-    def __init__(self, rig: Rig, running: str) -> None:
-        self._rig, self._running = rig, running
+    def __init__(self, rig: Rig) -> None:
+        self._rig, self._marks = rig, 0
         self._messages: asyncio.Queue[str] = asyncio.Queue()
 
-    def hear(self, what: str) -> None:
-        self._messages.put_nowait(what)
+    async def listen(self) -> Wakeups:
+        """Its first words are its own, when it begins to listen."""
+        self._wakeups = await self._rig.store.listen(self._messages.put_nowait)
+        return self._wakeups
 
     async def heard(self) -> list[str]:
-        """Everything said since the last call, but for cancels."""
+        """Everything said since the last call."""
         found: list[str] = []
-        async with asyncio.timeout(20):
+        self._marks += 1
+        mark = f"mark {self._marks}"
+        async with asyncio.timeout(60):
             while True:
-                await self._rig.cancel(self._running)
-                with suppress(TimeoutError):  # the first cancels may be said before the socket is open
+                await self._say(mark)
+                with suppress(TimeoutError):  # the first marks may be said before the socket is open
                     async with asyncio.timeout(0.5):
-                        while not (what := await self._messages.get()).startswith("cancel"):
-                            found.append(what)
+                        while (what := await self._messages.get()) != mark:
+                            if not what.startswith("mark "):
+                                found.append(what)
                         return found
+
+    async def _say(self, mark: str) -> None:
+        if self._wakeups.address is None:
+            await self._rig.fetch(f"SELECT pg_notify('rowlock', '{mark}')")
+        else:
+            send_wakeups([self._wakeups.address], mark)
 
 
 async def test_work_wakes_a_worker_that_sleeps_and_leaves_busy_ones_alone(rig: Rig) -> None:
-    job = await rig.running(worker="w")
-    ear = Ear(rig, job.id)
-    wakeups = await rig.store.listen(ear.hear)
+    ear = Ear(rig)
+    wakeups = await ear.listen()
     try:
         await rig.store.run(register("w", wakeups.address, lease=1000))
-        await ear.heard()
         await ear.heard()
 
         await rig.enqueue()
@@ -190,13 +201,11 @@ async def test_work_wakes_a_worker_that_sleeps_and_leaves_busy_ones_alone(rig: R
 
 
 async def test_a_rolled_back_transaction_sends_no_wake_up(rig: Rig) -> None:
-    job = await rig.running(worker="w")
-    ear = Ear(rig, job.id)
-    wakeups = await rig.store.listen(ear.hear)
+    ear = Ear(rig)
+    wakeups = await ear.listen()
     try:
         await rig.store.run(register("w", wakeups.address, lease=1000))
         await rig.store.run(workers.set_idle("w", True, 1000))
-        await ear.heard()
         await ear.heard()
         await rig.enqueue()
         assert await ear.heard() == ["work"]

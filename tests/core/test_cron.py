@@ -171,11 +171,11 @@ def test_moments_may_be_in_any_zone_and_ticks_are_in_utc() -> None:
 @pytest.mark.parametrize("text", ["* * * * * *", "* * 2,3 * * *", "every 1s", "* * * * *"])
 def test_the_latest_of_a_week_of_missed_ticks_costs_no_walk(text: str) -> None:
     rule = parse_rule(text, "Europe/Berlin", seconds=True)
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(20):
         assert rule.latest(NOON - timedelta(days=7), NOON) is not None
         assert rule.ticks(NOON - timedelta(days=7), NOON, 10)[1]
-    assert time.perf_counter() - began < 2  # a walk through them takes minutes
+    assert time.process_time() - began < 2  # a walk through them takes minutes
 
 
 @pytest.mark.parametrize("text", ["0 3 * * *", "0 * * * *", "every 1d", "* * * * * *", "0 0 29 2 *", "5 * 29 2 */7"])

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.core.deal import Found, deal
+from rowlock.core.deal import Found, deal, in_turn
+from rowlock.core.job import Claimed
 from rowlock.core.source import class_of
 
 PLAIN = ""
@@ -117,3 +118,18 @@ def test_every_deal_keeps_the_limits_and_the_order(
             ids = [job.id for job in picks if (job.source or PLAIN, job.priority) == (source, priority)]
             every = [job.id for job in table.found if (job.source or PLAIN, job.priority) == (source, priority)]
             assert ids == every[: len(ids)]
+
+
+@given(
+    jobs=st.lists(st.tuples(st.integers(-1, 1), st.sampled_from(["", "a", "b", "c"])), max_size=40),
+    order=st.permutations(["", "a", "b", "c"]),
+)
+def test_the_jobs_of_a_claim_start_in_the_order_in_which_they_were_dealt(
+    jobs: list[tuple[int, str]], order: list[str]
+) -> None:
+    table = Table(list(order))
+    for priority, source in jobs:
+        table.add(source, priority=priority)
+    by_age = sorted(table.found, key=lambda job: (job.priority, job.id))
+    claimed = [Claimed(id=job.id, task=job.task, priority=job.priority, source=job.source) for job in by_age]
+    assert [job.id for job in in_turn(claimed, order)] == [job.id for job in table.deal(len(jobs))]

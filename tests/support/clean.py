@@ -6,6 +6,8 @@ What a test has changed beyond rows (a table, a function, a setting), or still u
 import os
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -42,7 +44,8 @@ BUSY = """
 # Tables that have had rows since they were last empty: to truncate all of them takes three times as long.
 USED_TABLES = """
     SELECT format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-    WHERE nspname = 'rowlock' AND relkind = 'r' AND relname <> 'migrations' AND pg_relation_size(pg_class.oid) > 0
+    WHERE nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema' AND relkind = 'r' AND relname <> 'migrations'
+        AND pg_relation_size(pg_class.oid) > 0
 """
 
 
@@ -81,6 +84,15 @@ class CleanDatabases:
         else:
             self._drop(name)
 
+    @contextmanager
+    def lend(self) -> Iterator[str]:
+        """The address of a database as good as new, for as long as the block lasts."""
+        name = self.take()
+        try:
+            yield self._server.database_url(name)
+        finally:
+            self.give_back(name)
+
     def close(self) -> None:
         for name in list(self._made):
             self._drop(name)
@@ -109,7 +121,7 @@ class CleanDatabases:
             return False
         used = ", ".join(table for (table,) in session.execute(USED_TABLES))
         if used:
-            session.execute(f"TRUNCATE {used} CASCADE")
+            session.execute(f"TRUNCATE {used} RESTART IDENTITY CASCADE")
         session.execute("DELETE FROM pg_statistic WHERE starelid >= 16384")
         for table, rows in self._seeds:
             for row in rows:
@@ -128,3 +140,16 @@ class CleanDatabases:
         if session is not None:
             session.close()
         self._made[name] = None
+
+
+@contextmanager
+def databases_of(app: str, server: PostgresDatabases, migrate: Callable[[str], object]) -> Iterator[CleanDatabases]:
+    """Databases with the tables of an app, which `migrate` makes at an address."""
+    name = f"{app}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+    migrate(server.create_database(name))
+    made = CleanDatabases(server, name)
+    try:
+        yield made
+    finally:
+        made.close()
+        server.drop_database(name)

@@ -9,14 +9,6 @@ from rowlock import Context, SourceError
 from support.race_tasks import app, note
 
 
-@app.task
-async def slow_once(ctx: Context, ms: int = 0) -> None:
-    """Sleep in the first attempt only."""
-    note(ctx, "start")
-    await asyncio.sleep(ms / 1000 if ctx.attempt == 1 else 0)
-    note(ctx, "end")
-
-
 def service() -> str:
     """`up`, `down` or `silent`, as the file RACE_SERVICE says."""
     return Path(os.environ["RACE_SERVICE"]).read_text()

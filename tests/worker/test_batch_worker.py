@@ -126,7 +126,7 @@ async def test_cancelling_a_batch_stops_what_runs(app: Rowlock) -> None:
         while not ctx.should_stop:
             await asyncio.sleep(0.01)
 
-    async with working(app, pool_size=2, sweep_seconds=3600, heartbeat_seconds=0.5, lease_seconds=2):
+    async with working(app, pool_size=2, sweep_seconds=3600, heartbeat_seconds=0.5, lease_seconds=20):
         async with app.batch("b") as batch:
             await work.using(batch=batch).enqueue_many([{}] * 20)
         await until(lambda: started == 2)
@@ -182,7 +182,7 @@ class TestOnPostgres:
             job = await quick.using(batch=batch).enqueue()
         async with working(app, sweep_seconds=3600):
             try:
-                assert await job.wait(timeout=5) == "done"
+                assert await job.wait(timeout=20) == "done"
             finally:
                 go.set()
             assert (await batch.wait(timeout=10)).total == 3

@@ -191,11 +191,11 @@ async def test_a_lease_runs_its_task_as_a_worker_would(app: Rowlock) -> None:
 async def test_a_lease_that_runs_is_kept_while_others_look_for_dead_workers(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def note() -> int:
-        await asyncio.sleep(3)
+        await asyncio.sleep(8)
         return 1
 
     job = await note.enqueue()
-    lease = await app.claim(job.id, lease_seconds=1.5)
+    lease = await app.claim(job.id, lease_seconds=6)  # longer than a busy machine stands still
     assert lease is not None
     async with working(app, lease_seconds=0.5, heartbeat_seconds=0.1, sweep_seconds=0.05):
         assert await lease.run() is State.SUCCEEDED

@@ -35,7 +35,7 @@ async def test_cancel_of_a_queued_job_is_final_at_once(app: Rowlock) -> None:
     assert (await app.job(job.id)).state == "cancelled"
     async with working(app):
         with pytest.raises(JobCancelled):
-            await job.wait(timeout=5)
+            await job.wait(timeout=20)
     assert ran == []
 
 
@@ -56,7 +56,7 @@ async def test_cancel_of_a_running_job_reaches_the_handler(app: Rowlock, app_url
             await entered.wait()
         async with Rowlock(app_url) as elsewhere:  # from anywhere
             assert await elsewhere.cancel(job.id) == "cancelling"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):  # the beat would take 20
             await stopped.wait()
         with pytest.raises(JobCancelled):
             await job.wait(timeout=10)
@@ -80,7 +80,7 @@ async def test_a_thread_sees_a_cancel_in_should_stop_and_ends_cancelled(app: Row
             raise RuntimeError("stopped early")
         return "stopped early"
 
-    async with working(app, heartbeat_seconds=0.5, lease_seconds=2.0):
+    async with working(app, heartbeat_seconds=0.5, lease_seconds=20):
         job = await work.enqueue()
         await until(entered.is_set)
         await app.cancel(job.id)
@@ -101,7 +101,7 @@ async def test_a_cancelled_job_is_not_tried_again_when_its_handler_fails_on_the_
         finally:
             raise RuntimeError("cannot clean up")
 
-    async with working(app, heartbeat_seconds=0.5, lease_seconds=2.0):
+    async with working(app, heartbeat_seconds=0.5, lease_seconds=20):
         job = await work.enqueue()
         async with asyncio.timeout(10):
             await entered.wait()

@@ -113,11 +113,11 @@ async def test_a_thread_that_overruns_keeps_its_lease_until_it_returns(app: Rowl
     async def fine() -> str:
         return "fine"
 
-    async with working(app, pool_size=2, heartbeat_seconds=0.2, lease_seconds=1.0, sweep_seconds=0.2):
+    async with working(app, pool_size=2, heartbeat_seconds=0.2, lease_seconds=6.0, sweep_seconds=0.2):
         job = await stand.enqueue()
         await until(entered.is_set)
         token = (await row_of(app, job.id))["lease_token"]
-        deadline = time.monotonic() + 1.5  # far past the timeout, and past a lease that nobody beats
+        deadline = time.monotonic() + 7  # far past the timeout, and past a lease that nobody beats
         while time.monotonic() < deadline:
             row = await row_of(app, job.id)
             assert (row["state"], row["lease_token"]) == ("running", token)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from rowlock.core.job import Claimed
 from rowlock.core.source import UNLIMITED, class_of
 
 
@@ -51,6 +52,19 @@ def deal(
         if len(picks) >= n or any(_open(source, left, class_left) for source in cut):
             break
     return picks
+
+
+def in_turn(jobs: Sequence[Claimed], order: Sequence[str]) -> list[Claimed]:
+    """Jobs of one claim in the order in which they start, which is the order of `deal`. `jobs` are in the order of
+    priority and age, `order` is as in `deal`."""
+    place = {source: n for n, source in enumerate(order)}
+    had: dict[tuple[int, str], int] = defaultdict(int)  # how many turns a source has had in a priority
+    ranks = []
+    for number, job in enumerate(jobs):
+        source = job.source or ""
+        ranks.append((job.priority, had[job.priority, source], place.get(source, 0), number))
+        had[job.priority, source] += 1
+    return [jobs[rank[3]] for rank in sorted(ranks)]
 
 
 def _age(job: Found) -> str:

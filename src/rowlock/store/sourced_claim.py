@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rowlock.core.deal import Found, deal
+from rowlock.core.deal import Found, deal, in_turn
 from rowlock.core.heads import ClaimResult, Head, HeadName, LaneName, Range
 from rowlock.core.job import Claimed
 from rowlock.core.lanes import Lane
@@ -65,7 +65,7 @@ def claim_sourced(
         if jobs := (yield from _claim_all(turns, share, **values)):
             yield from let_go(jobs)
             yield from _spend(jobs, admitted, token)
-            return _result(jobs, False, heads, asked, _by_head(jobs), admitted)
+            return _result(in_turn(jobs, order), False, heads, asked, _by_head(jobs), admitted)
     # The long way: find jobs, choose among them in turn, claim the chosen ones.
     rows = (yield Call("find_turns", turn=turns, n=share)) if turns else []
     found = [Found(*row) for row in rows]
@@ -86,7 +86,7 @@ def claim_sourced(
         yield from _spend(picks, admitted, token)
         jobs = in_claim_order(rows, token, worker)
         yield from let_go(jobs)
-    return _result(jobs, bool(unsourced), heads, asked, _by_head(found), admitted)
+    return _result(in_turn(jobs, order), bool(unsourced), heads, asked, _by_head(found), admitted)
 
 
 class _Admitted(NamedTuple):

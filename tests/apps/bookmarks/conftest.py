@@ -1,14 +1,11 @@
 """The app on a database of its own on each engine, with a web on loopback."""
 
 import asyncio
-import os
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from rowlock import Rowlock
@@ -17,32 +14,22 @@ from rowlock_apps.bookmarks.imports import Import
 from rowlock_apps.bookmarks.shared import now
 from rowlock_apps.bookmarks.small_web import Pages, SmallWeb, small_web
 from rowlock_apps.bookmarks.web.fetch import Limits
-from support.rig import TABLES
+from support.clean import CleanDatabases, databases_of
 from support.server import PostgresDatabases
 
 
 @pytest.fixture(scope="session")
-def handed_on(postgres_server: PostgresDatabases) -> Iterator[str]:
-    """A PostgreSQL database with the app's tables; making one takes longer than most tests."""
-    name = f"bookmarks_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-    url = postgres_server.create_database(name)
-    asyncio.run(make_app(url).migrate())
-    yield url
-    postgres_server.drop_database(name)
+def handed_on(postgres_server: PostgresDatabases) -> Iterator[CleanDatabases]:
+    """PostgreSQL databases with the app's tables; making one takes longer than most tests."""
+    with databases_of("bookmarks", postgres_server, lambda url: asyncio.run(make_app(url).migrate())) as made:
+        yield made
 
 
 @pytest.fixture
-def postgres(handed_on: str) -> str:
-    """That database, without rows."""
-    with psycopg.connect(handed_on) as connection:
-        for table in (*TABLES, "batches"):
-            connection.execute(f"DELETE FROM rowlock.{table}")
-        connection.execute("DELETE FROM rowlock.sources")
-        connection.execute("INSERT INTO rowlock.sources (name, concurrency) VALUES ('domain', 2), ('api', NULL)")
-        connection.execute(
-            "TRUNCATE bookmarks_imports, bookmarks_links, bookmarks_placements, bookmarks_pages, bookmarks_shared_links"
-        )
-    return handed_on
+def postgres(handed_on: CleanDatabases) -> Iterator[str]:
+    """One of them, without rows."""
+    with handed_on.lend() as lent:
+        yield lent
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ import asyncio
 import os
 import shutil
 import time
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from rowlock import FakeClock, Rowlock
@@ -18,23 +16,16 @@ from rowlock.store.claim import Lane, work_left
 from rowlock.testing import CLOSED_SECONDS, Testing
 from rowlock_apps.coins import Coins
 from rowlock_apps.coins.markets import Markets
+from support.clean import CleanDatabases, databases_of
 from support.server import PostgresDatabases
-
-ENGINE_TABLES = [
-    f"rowlock.{name}"
-    for name in ("jobs_live", "jobs_finished", "attempts", "job_keys", "workers", "queues", "batch_counts", "batches")
-]
 
 
 @pytest.fixture(scope="session")
-def coins_database(postgres_server: PostgresDatabases) -> Iterator[str]:
-    """Address of a migrated PostgreSQL database that is handed on from test to test: making one takes longer than most
-    tests here."""
-    name = f"coins_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-    url = postgres_server.create_database(name)
-    asyncio.run(Coins(url).app.migrate())
-    yield url
-    postgres_server.drop_database(name)
+def coins_databases(postgres_server: PostgresDatabases) -> Iterator[CleanDatabases]:
+    """Migrated PostgreSQL databases that are handed on from test to test: making one takes longer than most tests
+    here."""
+    with databases_of("coins", postgres_server, lambda url: asyncio.run(Coins(url).app.migrate())) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
@@ -45,25 +36,15 @@ def coins_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def empty(url: str) -> None:
-    """Remove every row, and what tests have set."""
-    with psycopg.connect(url) as connection:
-        for table in ("coins_valuations", "coins_price_points", "coins_intakes", "coins_sources", *ENGINE_TABLES):
-            connection.execute(f"DELETE FROM {table}")
-        connection.execute("ALTER TABLE coins_intakes ALTER COLUMN id RESTART")
-        connection.execute("DELETE FROM rowlock.sources")
-        connection.execute("INSERT INTO rowlock.sources (name, concurrency) VALUES ('domain', 2), ('api', NULL)")
-
-
 @pytest.fixture
-def url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Address of a migrated database without rows that nobody else uses now."""
     if engine == "sqlite":
         shutil.copy(request.getfixturevalue("coins_file"), tmp_path / "coins.db")
-        return f"sqlite:///{tmp_path}/coins.db"
-    url = str(request.getfixturevalue("coins_database"))
-    empty(url)
-    return url
+        yield f"sqlite:///{tmp_path}/coins.db"
+        return
+    with request.getfixturevalue("coins_databases").lend() as lent:
+        yield lent
 
 
 @pytest.fixture(autouse=True)

@@ -1,18 +1,15 @@
 """The app on a database of its own, on each engine; and its handlers, which only these tests shall know."""
 
 import asyncio
-import os
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 import rowlock.client.handlers as registry
 from rowlock import Rowlock
 from rowlock_apps.cronjobs.app import make_app
-from support.rig import TABLES
+from support.clean import CleanDatabases, databases_of
 from support.server import PostgresDatabases
 
 # The registry is one per process. Tests of other files must not find the handlers of an app that they never imported.
@@ -25,24 +22,18 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def used_postgres(postgres_server: PostgresDatabases) -> Iterator[str]:
-    """Address of a PostgreSQL database with the app's tables, handed on from test to test: making one takes longer than
-    most of them."""
-    name = f"cronjobs_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-    url = postgres_server.create_database(name)
-    asyncio.run(make_app(url).migrate())
-    yield url
-    postgres_server.drop_database(name)
+def used_postgres(postgres_server: PostgresDatabases) -> Iterator[CleanDatabases]:
+    """PostgreSQL databases with the app's tables, handed on from test to test: making one takes longer than most of
+    them."""
+    with databases_of("cronjobs", postgres_server, lambda url: asyncio.run(make_app(url).migrate())) as made:
+        yield made
 
 
 @pytest.fixture
-def postgres(used_postgres: str) -> str:
-    """The same, without rows."""
-    with psycopg.connect(used_postgres) as connection:
-        for table in (*TABLES, "schedules", "ticks", "dispatchers"):
-            connection.execute(f"DELETE FROM rowlock.{table}")
-        connection.execute("DELETE FROM cronjobs_reports")
-    return used_postgres
+def postgres(used_postgres: CleanDatabases) -> Iterator[str]:
+    """One of them, without rows."""
+    with used_postgres.lend() as lent:
+        yield lent
 
 
 @pytest.fixture

@@ -59,12 +59,12 @@ def test_sigterm_stops_the_polling_waits_for_what_runs_and_then_gives_it_back(cl
         await run_now(app, "long", sleep_seconds=60)
 
     asked(url, fill)
-    worker = cli.start("worker", *APP, "--shutdown-timeout-seconds", "3")
+    worker = cli.start("worker", *APP, "--shutdown-timeout-seconds", "6")
     worker.wait_for("claimed by", 2)
     worker.process.send_signal(signal.SIGTERM)
     worker.wait_for("stopping: finishing what runs")
     asked(url, lambda app: run_now(app, "late"))
-    assert worker.process.wait(10) == 0, worker.log
+    assert worker.process.wait(30) == 0, worker.log
     ended = {made.job_id: made for made in executions(url)}
     assert {name: str(made.status) for name, made in ended.items()} == {
         "short": "SUCCESS", "long": "PENDING", "late": "PENDING"
@@ -87,7 +87,7 @@ def test_a_handler_that_ignores_the_stop_does_not_keep_the_process(cli: Cli, url
 
 
 CRON = """
-worker: {pool_size: 1, poll_interval_seconds: 0.5, heartbeat_seconds: 0.5, lease_seconds: 2, sweep_seconds: 0.5}
+worker: {pool_size: 1, poll_interval_seconds: 0.5, heartbeat_seconds: 0.5, lease_seconds: 6, sweep_seconds: 0.5}
 schedules:
   one: {handler_name: sample, handler_params: {sleep_seconds: 0.3}, every: 1s, missed: all, max_retry: 0}
   two: {handler_name: sample, handler_params: {sleep_seconds: 0.3}, every: 1s, missed: all, max_retry: 0}

@@ -8,17 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
-import psycopg
 import pytest
 
 from api.conftest import Api
 from rowlock_apps.replays.app import Replays
+from support.clean import CleanDatabases, databases_of
 from support.redis_server import RedisServer
 from support.remote import Remote
-from support.rig import TABLES
 from support.server import PostgresDatabases
-
-OWN_TABLES = ("replays_exports", "replays_replays", "replays_matches", "replays_users")
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +29,11 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def replays_database(postgres_server: PostgresDatabases) -> Iterator[str]:
-    """Address of a migrated PostgreSQL database that is handed on from test to test: making one takes longer than most
-    tests here."""
-    name = f"replays_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-    url = postgres_server.create_database(name)
-    asyncio.run(Replays(url).migrate())
-    yield url
-    postgres_server.drop_database(name)
+def replays_databases(postgres_server: PostgresDatabases) -> Iterator[CleanDatabases]:
+    """Migrated PostgreSQL databases that are handed on from test to test: making one takes longer than most tests
+    here."""
+    with databases_of("replays", postgres_server, lambda url: asyncio.run(Replays(url).migrate())) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
@@ -51,17 +45,14 @@ def replays_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Address of a migrated database without rows that nobody else uses now."""
     if engine == "sqlite":
         shutil.copy(request.getfixturevalue("replays_file"), tmp_path / "replays.db")
-        return f"sqlite:///{tmp_path}/replays.db"
-    url = str(request.getfixturevalue("replays_database"))
-    with psycopg.connect(url) as connection:
-        for table in (*OWN_TABLES, *(f"rowlock.{table}" for table in TABLES)):
-            connection.execute(f"DELETE FROM {table}")
-        connection.execute("TRUNCATE rowlock.events RESTART IDENTITY")
-    return url
+        yield f"sqlite:///{tmp_path}/replays.db"
+        return
+    with request.getfixturevalue("replays_databases").lend() as lent:
+        yield lent
 
 
 @pytest.fixture

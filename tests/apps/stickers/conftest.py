@@ -1,48 +1,39 @@
 """The app on a database of its own, on each engine; the bodies never name an engine."""
 
 import asyncio
-import os
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from apps.stickers.rig import Shop, point_at
 from rowlock_apps.stickers import app
 from rowlock_apps.stickers.app import draw
-from support.rig import TABLES
+from support.clean import CleanDatabases, databases_of
 from support.server import PostgresDatabases
 
 
 @pytest.fixture(scope="session")
-def used_postgres(postgres_server: PostgresDatabases) -> Iterator[str]:
-    """Address of a database with the app's tables, which is handed on from test to test: to make one takes longer than
-    most of them."""
-    name = f"stickers_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-    url = postgres_server.create_database(name)
-    with point_at(url):
-        asyncio.run(app.migrate())
-    yield url
-    postgres_server.drop_database(name)
+def used_postgres(postgres_server: PostgresDatabases) -> Iterator[CleanDatabases]:
+    """Databases with the app's tables, which are handed on from test to test: to make one takes longer than most of
+    them."""
+
+    def migrate(url: str) -> None:
+        with point_at(url):
+            asyncio.run(app.migrate())
+
+    with databases_of("stickers", postgres_server, migrate) as made:
+        yield made
 
 
 @pytest.fixture
-def url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Address of a database with the app's tables and no rows."""
     if engine == "sqlite":
-        return f"sqlite:///{tmp_path}/stickers.db"
-    url = str(request.getfixturevalue("used_postgres"))
-    with psycopg.connect(url) as connection:
-        for table in (
-            "stickers_ledger",
-            "stickers_orders",
-            "stickers_users",
-            *(f"rowlock.{table}" for table in TABLES),
-        ):
-            connection.execute(f"DELETE FROM {table}")
-    return url
+        yield f"sqlite:///{tmp_path}/stickers.db"
+        return
+    with request.getfixturevalue("used_postgres").lend() as lent:
+        yield lent
 
 
 @pytest.fixture

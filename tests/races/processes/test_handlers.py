@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -110,21 +109,19 @@ async def test_a_cancelled_job_whose_worker_dies_is_cancelled_and_never_tried_ag
 async def test_a_handler_that_swallows_its_cancel_or_its_timeout_still_gets_its_outcome(race: Race) -> None:
     race.start(pool_size=3)
     await race.started()
-    (cancel,) = await race.enqueue("insist", ms=9000)
-    (overrun,) = await race.enqueue("insist", ms=9000, options={"max_attempts": 1, "timeout_seconds": 0.5})
+    (cancel,) = await race.enqueue("insist", ms=16_000)
+    (overrun,) = await race.enqueue("insist", ms=16_000, options={"max_attempts": 1, "timeout_seconds": 0.5})
     await race.until_noted("start", 2)
     async with client(race) as app:
         await app.cancel(cancel)
         await race.enqueue("work", 20, ms=5)
-        began = time.monotonic()
-        await race.until_done(8)
-        assert time.monotonic() - began < 8
+        await race.until_done(14)
     assert len(race.noted("end", cancel)) == len(race.noted("end", overrun)) == 0, (
         "they returned: the test did not bite"
     )
     assert race.row(cancel).state == "cancelled"
     assert (race.row(overrun).state, race.row(overrun).error_code) == ("dead", "TIMEOUT")
-    await race.until_noted("end", 22, within=8)
+    await race.until_noted("end", 22)
     assert race.row(cancel).state == "cancelled"
     assert race.row(overrun).state == "dead"
 

@@ -11,6 +11,7 @@ from rowlock import ConfigError, Rowlock
 from rowlock.core.config import Settings
 from rowlock.store import Store, open_store
 from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.listener import EVERY_MESSAGE
 from support.pgbouncer import pgbouncer
 from support.race_proxy import Proxy
 from support.race_rig import BEAT, Race
@@ -64,12 +65,12 @@ async def test_everything_works_through_a_pooler(postgres_race: Race, program: s
 
 
 async def heard(store: Store, direct: str) -> str:
-    """What a listener hears when somebody else wakes it. Its first word is its own, when it begins to listen."""
+    """What a listener hears when somebody else wakes it. Its first words are its own, when it begins to listen."""
     messages: asyncio.Queue[str] = asyncio.Queue()
     wakeups = await store.listen(messages.put_nowait)
     try:
         async with asyncio.timeout(30):
-            assert await messages.get() == "work", "it does not listen"
+            assert tuple([await messages.get() for _ in EVERY_MESSAGE]) == EVERY_MESSAGE, "it does not listen"
             connection = await asyncpg.connect(direct)
             await connection.execute("NOTIFY rowlock, 'schedules'")
             await connection.close()

@@ -96,7 +96,7 @@ async def test_the_slot_of_a_killed_worker_is_free_again_within_lease_and_sweep(
     await race.policy("api:one", concurrency=1)
     crew = [race.start() for _ in range(3)]
     await race.started()
-    await race.enqueue("slow_once", 3, ms=60_000, options={"source": "api:one"})
+    await race.enqueue("work", 3, ms=60_000, options={"source": "api:one"})
     await race.until_noted("start")
     _, at = await race.kill_a_holder(crew)
     starts = await race.until_noted("start", 2, within=RECOVERY)

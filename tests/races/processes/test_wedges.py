@@ -24,7 +24,7 @@ async def app(url: str) -> AsyncIterator[Rowlock]:
 
 async def settled_or_ended(pool: WorkerPool, handle: Any) -> str:
     """Whichever comes first: the job's result, or the worker's own end."""
-    waiting, joining = asyncio.ensure_future(handle.wait(timeout=8)), asyncio.ensure_future(pool.join())
+    waiting, joining = asyncio.ensure_future(handle.wait(timeout=30)), asyncio.ensure_future(pool.join())
     await asyncio.wait({waiting, joining}, return_when=asyncio.FIRST_COMPLETED)
     if joining.done():
         waiting.cancel()

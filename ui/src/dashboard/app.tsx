@@ -10,15 +10,16 @@ const ONCE = /^#once=(.+)$/;
 
 export function App() {
   const [session, setSession] = useState<Session | null | undefined>(undefined);
-  const [said, setSaid] = useState("");
+  const [problem, setProblem] = useState("");
 
   function enter(found: Session): void {
     if (!found.scope.startsWith("operator")) {
-      setSaid("This login is for one owner's jobs. The dashboard needs an operator's.");
+      setProblem("This login is for one owner's jobs. The dashboard needs an operator's.");
       setSession(null);
       return;
     }
     useCsrf(found.csrf);
+    setProblem("");
     setSession(found);
   }
 
@@ -29,7 +30,7 @@ export function App() {
     try {
       enter(once ? await post<Session>("api/session", { once: decodeURIComponent(once) }) : await get<Session>("api/session"));
     } catch (error) {
-      if (error instanceof Problem && (once || error.status !== 401)) setSaid(error.message);
+      if (error instanceof Problem && (once || error.status !== 401)) setProblem(error.message);
       setSession(null);
     }
   }
@@ -52,6 +53,6 @@ export function App() {
   }, []);
 
   if (session === undefined) return <p class="loading">Reading…</p>;
-  if (session === null) return <Login said={said} enter={enter} />;
+  if (session === null) return <Login problem={problem} setProblem={setProblem} enter={enter} />;
   return <Page session={session} logOut={() => void logOut()} />;
 }

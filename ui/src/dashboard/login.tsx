@@ -2,10 +2,11 @@ import { useState } from "preact/hooks";
 import { post } from "../shared/api.ts";
 import type { Session } from "./types.ts";
 
+type Props = { problem: string; setProblem: (text: string) => void; enter: (session: Session) => void };
+
 /** A pasted login link or token becomes a session: a cookie that no script can read. */
-export function Login({ said, enter }: { said: string; enter: (session: Session) => void }) {
+export function Login({ problem, setProblem, enter }: Props) {
   const [text, setText] = useState("");
-  const [problem, setProblem] = useState(said);
   const [busy, setBusy] = useState(false);
 
   async function logIn(event: Event): Promise<void> {
