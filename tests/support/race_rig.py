@@ -25,6 +25,8 @@ from support.race_ledger import Entry, Row
 
 LEASE, BEAT, SWEEP, POLL, GRACE = 2.0, 0.5, 0.5, 0.5, 4.0
 PATIENCE = 60.0  # for what must happen, and where nobody asks how soon: a busy machine takes its time
+# For races that last for several leases and in which nobody may lose one: longer than a busy machine stands still.
+LONG_LEASE = 6.0
 # For races in which nobody dies and no lease may run out, however busy the machine is.
 CALM = {"lease_seconds": 60.0, "heartbeat_seconds": 15.0}
 SETTINGS = {

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from support.race_ledger import unfaulted
-from support.race_rig import BEAT, CALM, LEASE, PATIENCE, SWEEP, Race, Worker, until
+from support.race_rig import BEAT, CALM, LEASE, LONG_LEASE, PATIENCE, SWEEP, Race, Worker, until
 
 ONE_TRY = {"max_attempts": 1}
 SPREAD = 1.0  # a first loss is put off by up to a second, so that not all jobs of a dead worker start at once
@@ -70,7 +70,7 @@ async def frozen_in_mid_job(race: Race, task: str) -> tuple[Worker, str]:
     """A worker frozen until another one has finished its job."""
     victim = race.start(pool_size=1)
     await race.started()
-    (job,) = await race.enqueue(task, ms=1500, options=ONE_TRY)
+    (job,) = await race.enqueue(task, ms=5000, options=ONE_TRY)  # it is frozen before its end, on a busy machine too
     await race.until_noted("start")
     with race.frozen(victim):
         race.start()
@@ -124,13 +124,13 @@ async def test_a_zombies_progress_and_children_are_refused(race: Race) -> None:
 
 
 async def test_a_short_freeze_loses_no_job(race: Race) -> None:
-    victim = race.start()
-    race.start()
+    victim = race.start(lease_seconds=LONG_LEASE)
+    race.start(lease_seconds=LONG_LEASE)
     await race.started()
-    await race.enqueue("work", 10, ms=1500)
+    await race.enqueue("work", 10, ms=5000)
     await race.until_noted("start", 10)
     with race.frozen(victim):
-        await asyncio.sleep((LEASE - BEAT) / 3)  # a late beat that is still in time
+        await asyncio.sleep((LONG_LEASE - BEAT) / 3)  # a late beat that is still in time
     await race.until_done(15)
     race.judge()
     assert unfaulted(race.accepted, race.entries(), race.rows()) == []

@@ -67,10 +67,10 @@ async def test_a_surprise_in_a_loop_of_the_worker_does_not_wedge_it(
 async def test_a_surprise_in_a_beat_does_not_stop_the_heart(app: Rowlock, monkeypatch: pytest.MonkeyPatch) -> None:
     @app.task
     async def longer() -> int:
-        await asyncio.sleep(4)
+        await asyncio.sleep(8)  # longer than its lease
         return 7
 
-    async with app.worker(**SHORT) as pool:
+    async with app.worker(**SHORT | {"lease_seconds": 6}) as pool:  # longer than a busy machine stands still
         beat, surprised = pool.heart._beat, list[bool]()
 
         async def surprising(store: Any) -> None:
