@@ -71,7 +71,7 @@ async def test_a_delayed_job_starts_on_time_whatever_the_poll_interval(app: Rowl
     due = [(await row_of(app, job.id))["run_after"].timestamp() for job in jobs]
     lateness = sorted(started[n] - due[n] for n in range(5))
     assert lateness[0] >= -0.01, "before its time"
-    assert lateness[0] <= 0.25, lateness  # each may come at a moment when the machine has other things to do, not all
+    assert lateness[2] <= 0.25, lateness  # the machine may have other things to do at some of the moments
     assert lateness[-1] <= 30, "the poll would have found it"
 
 
