@@ -133,3 +133,9 @@ def test_only_a_few_priorities_have_a_mark() -> None:
         learn(book, jobs_at(priority, priority=priority), 1)
     lanes = book.ranges(5, front=False)
     assert [lane.low_priority for lane in lanes] == [-101, *range(30 - MARKS, 30)], "the last ones used"
+
+
+@pytest.mark.parametrize("job_id", ["not-a-uuid", ""])
+def test_an_id_that_is_none_does_not_keep_the_jobs_claimed_with_it_from_starting(job_id: str) -> None:
+    book = many()
+    assert not learn(book, [*jobs_of("task01", 2), NOBODY._replace(task="task01", id=job_id)], 10)

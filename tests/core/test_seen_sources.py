@@ -330,19 +330,20 @@ def test_a_survey_that_was_cut_short_goes_on_as_soon_as_what_it_showed_is_used_u
 
 
 def test_between_the_looks_of_a_long_survey_jobs_without_a_source_are_claimed() -> None:
-    """A survey of 10,000 sources takes a while, and plain jobs are not made to wait for its end."""
+    """A survey of 10,000 sources takes a while, and plain jobs wait for half a second of the first one, not for its
+    end."""
     plan, table, now = Plan(["default"], ["a"], [], 500, 5.0, True, True, lambda: 0.5), closed(10_000), 0.0
     kinds = list[str]()
     for _ in range(24):
         action = plan.next(Fill(5, 0, 0), now)
         kinds.append(type(action).__name__)
-        now += 0.01
+        now += 0.1
         if isinstance(action, Look):
             plan.saw(action, table.look(action.ranges, now), now)
         elif isinstance(action, Claim):
             plan.claimed(action, [NOBODY] * action.n, now, now)
     assert kinds.count("Look") >= 10
-    assert "LookLookLook" not in "".join(kinds)
+    assert "LookLookLook" not in "".join(kinds[5:])
 
 
 def test_more_sources_than_one_survey_shows_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,6 +442,39 @@ def test_sources_are_served_strictly_by_priority(jobs: dict[tuple[str, int, int]
     priorities = [priority for _, priority, _ in table.started]
     assert len(priorities) == total
     assert priorities == sorted(priorities)
+
+
+@pytest.mark.parametrize("slots", [1, 10])
+@pytest.mark.parametrize("better", [300, 3000])
+def test_jobs_without_a_source_do_not_overtake_an_urgent_source_between_the_looks_of_a_survey(
+    slots: int, better: int
+) -> None:
+    table, now, overtaken = closed(better, priority=-5), 0.0, 0
+    table.jobs["a", -4, "zeta:urgent"] = 200
+    plan = Plan(["default"], ["a"], [], 500, 5.0, True, True, lambda: 0.5)
+    while table.jobs["a", -4, "zeta:urgent"] and now < 100:
+        action = plan.next(Fill(slots, 0, 0), now)
+        now += 0.002
+        match action:
+            case Look():
+                plan.saw(action, table.look(action.ranges, now), now)
+            case ClaimSourced():
+                taken = [table.claim(action, heads, n, now) for heads, n in action.parts]
+                plan.claimed_sourced(action, taken, now)
+            case Claim():  # there are always jobs without a source, of priority 0
+                overtaken += 1
+                plan.claimed(action, [NOBODY] * action.n, now, now)
+    assert overtaken == 0
+
+
+def test_a_source_without_more_jobs_of_one_priority_goes_on_with_those_of_the_next() -> None:
+    sources = SeenSources([("default", "a")], 5.0)
+    urgent, later = [Head("default", "a", priority, "api:x", False, OPEN) for priority in (-20, -10)]
+    sources.saw(sources.ranges(), [urgent, later], 0.0, 0.0)
+    sources.claimed([urgent], ClaimResult([], False, (), {"api:x": OPEN}), 0.0, 0.01)
+    found = sources.next_heads(1, 0.01)
+    assert found is not None
+    assert [head.priority for head in found[0]] == [-10]
 
 
 def test_more_open_sources_than_are_remembered_all_have_their_turn() -> None:

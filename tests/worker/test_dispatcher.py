@@ -317,3 +317,35 @@ async def test_a_schedule_that_could_not_be_fired_is_tried_again_after_a_minute(
         await rounds(time, 20, dispatcher)
         assert dispatcher.fired > 0
     assert (await still.schedules.get("late")).problem is None
+
+
+async def test_a_schedule_of_the_config_has_the_options_that_the_tasks_worker_stored(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `rowlock dispatch --config` without --app: no code, only the file and the database."""
+    async with Rowlock(database) as coded:
+        await coded.sources.set("svc")
+
+        @coded.task("pay", queue="money", priority=-7, max_attempts=1, on_lost="dead", source="svc:bank")
+        async def pay() -> None: ...
+
+        @coded.task("derived", source=lambda n: f"svc:{n}")
+        async def derived(n: int) -> None: ...
+
+        async with coded.worker(queues=["none"]):
+            pass
+    config: Any = {
+        "pays": {"task": "pay", "every": "1h"},
+        "derives": {"task": "derived", "every": "1h", "args": {"n": 1}},
+        "unknown": {"task": "nobody", "every": "1h"},
+    }
+    bare = Rowlock(database)
+    bare.configure(Settings(database=database, schedules=config))
+    async with bare:
+        async with bare.dispatcher():
+            assert [row.id for row in await bare.schedules.list()] == ["pays", "unknown"]
+        await bare.schedules.run("pays")
+        (row,) = await fetch(bare, "SELECT queue, priority, max_attempts, on_lost, source FROM {t}jobs_live")
+    assert tuple(row) == ("money", -7, 1, "dead", "svc:bank")
+    assert "'derives': task 'derived' derives its source from its arguments" in caplog.text
+    assert "no worker has registered a task named 'nobody'" in caplog.text

@@ -13,6 +13,8 @@ from rowlock import (
     Rowlock,
     fixed,
 )
+from rowlock.core.job import Claimed
+from rowlock.worker.running import Running
 from support.contract_tasks import (
     attempts_of,
     double_in_process,
@@ -21,6 +23,11 @@ from support.contract_tasks import (
     row_of,
     until,
     working,
+)
+
+NOBODY = Claimed(
+    *("", "", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
+    *(None, None, None, None, None, False, "", ""),
 )
 
 
@@ -139,3 +146,10 @@ async def test_a_process_over_its_time_is_really_killed(app_url: str) -> None:
         row = await row_of(app, endless.id)
         assert (row["error_code"], row["attempt"], row["losses"]) == ("TIMEOUT", 1, 0)
         assert (await (await double_in_process.enqueue(n=1)).wait(timeout=30))[0] == 2
+
+
+@pytest.mark.parametrize("stored", ["long", "", b"\x00"])
+async def test_a_timeout_that_is_no_number_is_none_and_keeps_no_other_job_from_starting(stored: object) -> None:
+    """SQLite stores any value that another program writes."""
+    job = NOBODY._replace(timeout_seconds=stored)  # type: ignore[arg-type]
+    assert Running(job).job.timeout_seconds is None

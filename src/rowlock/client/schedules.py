@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,8 @@ from rowlock.core.options import FOLLOW_UPS, OPTIONS, TaskOptions
 from rowlock.core.schedule import Schedule, checked_options, life, naming, rule_of, span
 from rowlock.store import schedules
 from rowlock.store.schedules import ScheduleRow
+
+FindTask = Callable[[str, str | None], Awaitable["Task[..., Any, Any] | str"]]
 
 
 def schedule_of(app: Jobs, wanted: str, task: Task[..., Any, Any] | str, given: Mapping[str, Any]) -> Schedule:
@@ -104,8 +106,9 @@ class Schedules:
         """What the code declares."""
         return [make() for make in self._code.values()]
 
-    def in_config(self, refused: Callable[[Exception], None]) -> list[Schedule]:
-        """The schedules of the config. A wrong one is left out, and `refused` is called with its error."""
+    async def in_config(self, find: FindTask, refused: Callable[[Exception], None]) -> list[Schedule]:
+        """The schedules of the config. A wrong one is left out, and `refused` is called with its error. `find` finds a
+        task by its name and the source that its jobs are given."""
         found = []
         for wanted, given in self._app.settings.schedules.items():
             options = dict(given)
@@ -114,7 +117,9 @@ class Schedules:
                 if len(tasks) > 1:
                     with naming(wanted):
                         raise InvalidArguments("give task or handler_name, not both")
-                found.append(schedule_of(self._app, wanted, tasks[0], options))
+                with naming(wanted):
+                    task = await find(tasks[0], options.get("source"))
+                found.append(schedule_of(self._app, wanted, task, options))
             except InvalidArguments as error:
                 refused(error)
         return found

@@ -129,9 +129,11 @@ class Plan:
     def _next_claim(self, slots: Fill, room: int, now: float) -> Action | None:
         """The next claim or look. Jobs with a source come first if some are known, because they may have a better
         priority; else last, so that no job waits for a look. The looks of a long survey alternate with claims of jobs
-        without a source."""
+        without a source, except while a source is known to be open, or may be soon: such a claim asks for every
+        priority, and would start jobs of a worse one. A claim with sources serves both in their order."""
         free = min(slots.free - slots.waiting, self.batch)
-        sourced_first = self.sources.waiting and not (self.sources.surveying and self._looked_last)
+        alternates = self.sources.surveying and not self.sources.begins and not self.sources.has_open(now)
+        sourced_first = self.sources.waiting and not (alternates and self._looked_last)
         if sourced_first and (action := self._next_sourced(free, now)) is not None:
             self._looked_last = isinstance(action, Look)
             return action

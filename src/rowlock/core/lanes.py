@@ -119,8 +119,11 @@ class Lanes:
 
 
 def _time_of(job_id: str) -> int:
-    """The time in a UUIDv7, in ms; of another id any number."""
-    return int(job_id[:8] + job_id[9:13], 16)
+    """The time in a UUIDv7, in ms; of another id any number. SQLite also stores an id that is none."""
+    try:
+        return int(job_id[:8] + job_id[9:13], 16)
+    except ValueError:
+        return 0
 
 
 def _id_at(ms: int) -> str:

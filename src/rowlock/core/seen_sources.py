@@ -33,6 +33,7 @@ BUSY_SECONDS = 0.02  # until a source is tried again after a claim got nothing o
 LONGEST_BUSY = 0.32
 WHOLE_LOOK = 1024  # sources in one look while no job can start; LOOK of them while jobs can
 MOST = 20_000  # sources in one survey; the next one goes on behind them
+FIRST_SECONDS = 0.5  # so long jobs without a source wait for the first survey: some source may have a better priority
 # From 64 free slots, and with at least as many open sources, a turn is up to two jobs: half as many sources to lock.
 MANY_SLOTS, JOBS_A_TURN = 64, 2
 OPEN = -math.inf  # `opens_at` of a source that is open now
@@ -136,6 +137,11 @@ class SeenSources:
     def surveying(self) -> bool:
         """Whether a survey is under way."""
         return self._survey.looks > 0
+
+    @property
+    def begins(self) -> bool:
+        """Whether the first survey is under way, and has not taken long: nothing is known to be open before its end."""
+        return not self.surveyed and self._survey.seconds < FIRST_SECONDS
 
     @property
     def all_closed(self) -> bool:
@@ -246,11 +252,14 @@ class SeenSources:
         """Note the result of a claim that was sent at `began`."""
         self._order.started(result.jobs)
         served, may_have_more = {job.source for job in result.jobs}, {name[3] for name in result.left}
+        asked = {head[:4] for head in heads}
         for source in dict.fromkeys(head.source for head in heads):
             if (known := self._known.get(source)) is None:
                 continue
             if source in served:
                 self._busy.pop(source, None)
+            elif source not in result.locked and source not in may_have_more and known.heads.keys() - asked:
+                pass  # only these heads have no more jobs: those of its other heads must not wait
             elif source in result.locked or source not in may_have_more or not result.jobs:
                 misses = self._busy.get(source, (0, 0.0))[0] + 1
                 self._busy[source] = (misses, now + min(BUSY_SECONDS * 2**misses, LONGEST_BUSY))

@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from rowlock.client.stored_tasks import stored_task
 from rowlock.core.errors import StoreError
 from rowlock.signals.families import Sample, Samples
-from rowlock.store import aside, dispatchers, firing, schedules
+from rowlock.store import aside, dispatchers, firing, schedules, tasks
 from rowlock.store.engines.engine import Store
 from rowlock.worker.alerts import Alerts
 from rowlock.worker.loops import Loops
@@ -26,6 +27,7 @@ from rowlock.worker.registration import worker_id
 
 if TYPE_CHECKING:
     from rowlock.client.client import Client
+    from rowlock.client.tasks import Task
 
 log = logging.getLogger("rowlock.dispatcher")
 
@@ -85,7 +87,8 @@ class Dispatcher:
         return {name: [Sample((), count)] for name, count in counts}
 
     async def _declare(self) -> None:
-        places = {"code": self.app.schedules.in_code(), "config": self.app.schedules.in_config(_refused)}
+        in_config = await self.app.schedules.in_config(self._task_named, _refused)
+        places = {"code": self.app.schedules.in_code(), "config": in_config}
         every = [schedule.id for found in places.values() for schedule in found]
         registered = await self._store.run(dispatchers.register(self.id, every, self._lease, self._wakeups.address))
         # Once for all: code that comes back after a day must not look newer than what was written since.
@@ -94,6 +97,19 @@ class Dispatcher:
             if found:
                 self._log_declared(origin, await self._store.run(schedules.declare(found, origin, self._started_at)))
         self._seen_at, self._declared = self._now(), True
+
+    async def _task_named(self, name: str, source: str | None) -> Task[..., Any, Any] | str:
+        """The task of a schedule in the config. Without the app's code it has the options that its worker stored."""
+        if self.app.registry.all() or not isinstance(name, str):
+            return name
+        task = await stored_task(self.app, name, source, defaults=True)
+        if await self._store.run(tasks.find(name)) is None:
+            log.warning(
+                "no worker has registered a task named %r yet: its scheduled jobs have default options until this"
+                " dispatcher is started again; name your app with --app",
+                name,
+            )
+        return task
 
     def _woken(self, what: str) -> None:
         if what == "schedules":

@@ -25,8 +25,9 @@ class Running:
 
     def __init__(self, job: Claimed, sent: float = 0.0) -> None:
         timeout = job.timeout_seconds
-        if timeout is not None and not 0 < timeout < LONGEST_TIMEOUT:
-            # Another program wrote it. A NaN would break the order of all timers of the event loop.
+        if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < LONGEST_TIMEOUT):
+            # Another program wrote it. A NaN would break the order of all timers of the event loop; a text (SQLite
+            # stores any) would be an error here, after the claim, and the jobs claimed with it would be lost.
             job = job._replace(timeout_seconds=None)
         self.job = job
         self.token = job.token
