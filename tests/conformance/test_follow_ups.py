@@ -8,6 +8,7 @@ import pytest
 from rowlock import InvalidArguments, Rowlock, fixed
 from rowlock.client.follow_ups import MAX_BYTES
 from rowlock.core.options import names_in
+from rowlock.store import tasks
 from support.app_rig import app, rig, t
 from support.rig import Rig
 
@@ -64,6 +65,36 @@ async def test_a_follow_up_has_the_columns_of_a_direct_enqueue(app: Rowlock, rig
     await follow_up.enqueue({})
     made, direct = await rig.fetch(f"SELECT {', '.join(COLUMNS)} FROM {{t}}jobs_live WHERE task = 'next'")
     assert dict(zip(COLUMNS, made, strict=True)) == dict(zip(COLUMNS, direct, strict=True))
+
+
+@pytest.mark.parametrize("how", ["on_success", "on_dead", "on_end"])
+async def test_a_follow_up_of_another_programs_task_has_the_options_that_its_worker_stored(
+    app: Rowlock, rig: Rig, how: str
+) -> None:
+    other = Rowlock(app.database)
+
+    @other.task("last")
+    async def last(finished: dict[str, Any]) -> None: ...
+
+    async def elsewhere(finished: dict[str, Any]) -> None: ...
+
+    there = other.task("next", **{key: value for key, (value, _) in OPTIONS.items()})(elsewhere)
+    await rig.store.run(tasks.declare(other.registry.stored()))
+
+    @app.task(**{} if how == "on_end" else {how: "next"})
+    async def first() -> None: ...
+
+    async with app.batch("b", on_end="next" if how == "on_end" else None) as batch:
+        made_by = [await first.using(batch=batch).enqueue() for _ in range(2)]
+    for job in made_by:
+        await end(app, job.id, dead=how == "on_dead")
+    async with other:
+        await there.enqueue({})
+    *made, direct = await rig.fetch(f"SELECT {', '.join(COLUMNS)} FROM {{t}}jobs_live WHERE task = 'next'")
+    assert len(made) == (1 if how == "on_end" else 2)
+    assert [dict(zip(COLUMNS, row, strict=True)) for row in made] == [dict(zip(COLUMNS, direct, strict=True))] * len(
+        made
+    )
 
 
 async def test_follow_ups_go_on_to_the_end_of_the_chain(app: Rowlock, rig: Rig) -> None:

@@ -22,13 +22,12 @@ from typing import Any, NamedTuple, NotRequired
 from typing_extensions import TypedDict
 
 from rowlock.core.errors import BatchNotFound, NotAllowed, StorageFull, StoreUnavailable
-from rowlock.core.job import NewJob
 from rowlock.core.states import State
 from rowlock.store import aside
 from rowlock.store.adding import add
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Call, Row, Steps, operation
-from rowlock.store.follow_ups import follow_up
+from rowlock.store.follow_ups import on_end
 from rowlock.store.ids import valid_id
 from rowlock.store.records import record
 
@@ -231,22 +230,14 @@ def end(ids: Collection[str]) -> Steps[list[str]]:
         return []
     complete = [(row.id,) for row in rows]
     first_time = {row.id for row in rows if row.first_time}  # only the first end of a batch makes its `on_end` job
-    for batch_id, on_end in (yield Call("end_batches", asked=complete)):
-        if on_end is not None and batch_id in first_time:
+    for batch_id, stored in (yield Call("end_batches", asked=complete)):
+        if stored is not None and batch_id in first_time:
             batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
-            for job_id, args, new in _on_end(on_end, batch):
+            told = {"batch": _told(batch)}
+            for job_id, args, new in (yield from on_end(stored, batch_id, batch.owner, told, batch.parent_id)):
                 yield from add([(job_id, args)], new)
                 yield Call("set_end_job", batch_id=batch_id, job_id=job_id)
     return [batch_id for (batch_id,) in complete]
-
-
-def _on_end(stored: str, batch: BatchRow) -> list[tuple[str, str, NewJob]]:
-    try:
-        return [follow_up(stored, batch.owner, {"batch": _told(batch)}, batch.parent_id)]
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        # Another program wrote the row. The batch must end nevertheless.
-        log.error("batch %s has an on_end that cannot be understood, and gets none: %r", batch.id, error)
-        return []
 
 
 def _told(batch: BatchRow) -> dict[str, Any]:

@@ -81,8 +81,9 @@ def _apply(held: Sequence[Settlement], keep: Keep, by_holder: bool) -> Steps[Non
     final = {job.id: t for job, t in held if t.state in FINAL}
     if final:
         yield from finish(final, keep, by_holder)
+    known: dict[str, str] = {}
     for job, t in held:
-        for job_id, args, new in follow_ups(job, t):
+        for job_id, args, new in (yield from follow_ups(job, t, known)):
             yield from add([(job_id, args)], new)
 
 
