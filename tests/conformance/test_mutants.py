@@ -10,6 +10,7 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Released, Succeeded
 from rowlock.store import Store, open_store, transitions
 from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.operation import Steps
 from support import contract
 from support.interleave import add_gate, rewrite, watching
 from support.rig import Rig
@@ -85,7 +86,12 @@ async def test_a_plain_success_without_the_token_is_caught(rig: Rig) -> None:
 
 async def test_a_settle_that_forgets_the_follow_ups_is_caught(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await contract.follow_ups_come_with_the_final_state(rig)
-    monkeypatch.setattr(transitions, "follow_ups", lambda job, transition: ())
+
+    def none(*_: Any) -> Steps[list[Any]]:
+        yield from ()
+        return []
+
+    monkeypatch.setattr(transitions, "follow_ups", none)
     with pytest.raises(AssertionError):
         await contract.follow_ups_come_with_the_final_state(rig)
 
