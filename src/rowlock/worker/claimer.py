@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NoReturn, Protocol
+from collections.abc import Sequence
+from typing import NoReturn, Protocol, TypeVar
 
 from rowlock.core.claim_actions import Action, Claim, ClaimSourced, Fill, Look, Promote, SetIdle, Sleep
 from rowlock.core.errors import StorageFull, StoreUnavailable
@@ -23,6 +22,7 @@ from rowlock.worker.heartbeat import boottime
 from rowlock.worker.planner import Planner
 from rowlock.worker.registration import Registration
 
+T = TypeVar("T")
 log = logging.getLogger("rowlock.worker")
 
 PAUSE_SECONDS = 0.05  # between looks at whether claims are allowed again
@@ -123,11 +123,10 @@ class Claimer:
             raise error
 
     async def _claim(self, action: Claim) -> None:
-        await self.adopt_lost_claims()
+        if self._lost_claims:
+            await self.adopt_lost_claims()
         token, sent = new_token(), boottime()
-        claiming = self._claim_plain(token, action.ranges, action.n)
-        with self._remembered_if_lost(token):
-            claimed = await self._store.run(claiming)
+        claimed = await self._run(self._claim_plain(token, action.ranges, action.n), token)
         more = self.plan.claimed(action, claimed, time.monotonic(), time.time())
         if claimed:
             self._executor.start(claimed, sent)
@@ -135,7 +134,8 @@ class Claimer:
                 await asyncio.sleep(0)  # nothing to claim is waiting: let the handlers begin before the next decision
 
     async def _claim_sourced(self, action: ClaimSourced) -> None:
-        await self.adopt_lost_claims()
+        if self._lost_claims:
+            await self.adopt_lost_claims()
         # Wait for both parts, also if one fails: a claim that still runs could claim jobs after a stop.
         parts = [self._claim_part(action, heads, n) for heads, n in action.parts]
         answers = await asyncio.gather(*parts, return_exceptions=True)
@@ -145,18 +145,15 @@ class Claimer:
 
     async def _claim_part(self, action: ClaimSourced, heads: Sequence[Head], n: int) -> ClaimResult:
         token, sent = new_token(), boottime()
-        claiming = self._claim_in_turn(token, heads, action.order, action.plain, n)
-        with self._remembered_if_lost(token):
-            result = await self._store.run(claiming)
+        result = await self._run(self._claim_in_turn(token, heads, action.order, action.plain, n), token)
         if result.jobs:
             self._executor.start(result.jobs, sent)
         return result
 
-    @contextmanager
-    def _remembered_if_lost(self, token: str) -> Iterator[None]:
-        """Remember a claim whose reply does not come: it may have claimed jobs."""
+    async def _run(self, claiming: Operation[T], token: str) -> T:
+        """Run a claim. One whose reply does not come is remembered by its token: it may have claimed jobs."""
         try:
-            yield
+            return await self._store.run(claiming)
         except (StoreUnavailable, asyncio.CancelledError) as error:
             if getattr(error, "may_have_happened", True):
                 self._lost_claims.append(token)
