@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, zip_longest
+from operator import attrgetter
 from typing import NamedTuple
 
 from rowlock.core.job import Claimed
 from rowlock.core.source import UNLIMITED, class_of
+
+_priority = attrgetter("priority")
 
 
 class Found(NamedTuple):
@@ -57,14 +61,15 @@ def deal(
 def in_turn(jobs: Sequence[Claimed], order: Sequence[str]) -> list[Claimed]:
     """Jobs of one claim in the order in which they start, which is the order of `deal`. `jobs` are in the order of
     priority and age, `order` is as in `deal`."""
-    place = {source: n for n, source in enumerate(order)}
-    had: dict[tuple[int, str], int] = defaultdict(int)  # how many turns a source has had in a priority
-    ranks = []
-    for number, job in enumerate(jobs):
-        source = job.source or ""
-        ranks.append((job.priority, had[job.priority, source], place.get(source, 0), number))
-        had[job.priority, source] += 1
-    return [jobs[rank[3]] for rank in sorted(ranks)]
+    dealt = list[Claimed]()
+    for _, alike in groupby(jobs, key=_priority):
+        waiting: dict[str, list[Claimed]] = {}
+        for job in alike:
+            waiting.setdefault(job.source or "", []).append(job)
+        turns = [waiting.pop(source) for source in order if source in waiting]
+        turns += waiting.values()  # they are claimed, so that each of them must start
+        dealt += [job for one_each in zip_longest(*turns) for job in one_each if job is not None]
+    return dealt
 
 
 def _age(job: Found) -> str:
