@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol
 
 from rowlock.core.claim_actions import Action, Claim, ClaimSourced, Fill, Look, Promote, SetIdle, Sleep
 from rowlock.core.errors import StorageFull, StoreUnavailable
@@ -22,11 +22,11 @@ from rowlock.worker.heartbeat import boottime
 from rowlock.worker.planner import Planner
 from rowlock.worker.registration import Registration
 
-T = TypeVar("T")
 log = logging.getLogger("rowlock.worker")
 
 PAUSE_SECONDS = 0.05  # between looks at whether claims are allowed again
 PROMOTE_BATCH = 1000  # due jobs that one statement makes claimable, at most
+NO_REPLY = (StoreUnavailable, asyncio.CancelledError)
 FULL_DISK_SECONDS = 2.0  # between tries while the disk is full
 
 
@@ -126,7 +126,11 @@ class Claimer:
         if self._lost_claims:
             await self.adopt_lost_claims()
         token, sent = new_token(), boottime()
-        claimed = await self._run(self._claim_plain(token, action.ranges, action.n), token)
+        try:
+            claimed = await self._store.run(self._claim_plain(token, action.ranges, action.n))
+        except NO_REPLY as error:
+            self._remember(token, error)
+            raise
         more = self.plan.claimed(action, claimed, time.monotonic(), time.time())
         if claimed:
             self._executor.start(claimed, sent)
@@ -145,19 +149,19 @@ class Claimer:
 
     async def _claim_part(self, action: ClaimSourced, heads: Sequence[Head], n: int) -> ClaimResult:
         token, sent = new_token(), boottime()
-        result = await self._run(self._claim_in_turn(token, heads, action.order, action.plain, n), token)
+        try:
+            result = await self._store.run(self._claim_in_turn(token, heads, action.order, action.plain, n))
+        except NO_REPLY as error:
+            self._remember(token, error)
+            raise
         if result.jobs:
             self._executor.start(result.jobs, sent)
         return result
 
-    async def _run(self, claiming: Operation[T], token: str) -> T:
-        """Run a claim. One whose reply does not come is remembered by its token: it may have claimed jobs."""
-        try:
-            return await self._store.run(claiming)
-        except (StoreUnavailable, asyncio.CancelledError) as error:
-            if getattr(error, "may_have_happened", True):
-                self._lost_claims.append(token)
-            raise
+    def _remember(self, token: str, error: BaseException) -> None:
+        """Remember a claim whose reply did not come: it may have claimed jobs."""
+        if getattr(error, "may_have_happened", True):
+            self._lost_claims.append(token)
 
     async def adopt_lost_claims(self) -> None:
         """Find the jobs of claims whose reply was lost, by the token of the claim, and start them."""
