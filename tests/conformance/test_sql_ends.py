@@ -74,6 +74,19 @@ def test_follow_ups_and_the_end_of_a_batch_come_with_the_last_job(sql: Sql, data
     )  # fmt: skip
 
 
+def test_a_follow_up_that_a_python_program_stored_by_its_name_alone_has_the_options_of_its_task(sql: Sql) -> None:
+    sql.rows(
+        "INSERT INTO rowlock.tasks (name, source_derived, options, updated_at)"
+        """ VALUES ('thanks', FALSE, '{"queue": "mail", "on_lost": "dead", "max_attempts": 1}', now()) RETURNING 1"""
+    )
+    sql.enqueue()
+    sql.rows("""UPDATE rowlock.jobs_live SET on_success = '{"task": "thanks"}' RETURNING 1""")
+    (job,) = sql.claim()
+    sql.end("complete", job)
+    (made,) = sql.rows("SELECT task, queue, on_lost, max_attempts FROM rowlock.jobs_live")
+    assert made == {"task": "thanks", "queue": "mail", "on_lost": "dead", "max_attempts": 1}
+
+
 def test_two_last_jobs_of_a_batch_that_end_at_the_same_moment_leave_its_end_to_the_sweep(
     sql: Sql, database: str
 ) -> None:
