@@ -20,12 +20,14 @@ GRAPHILE := bench/systems/graphile
 # The generator of API clients that the docs show has a venv of its own: it needs an older typer than we do.
 CLIENT := $(VENV)/client
 
-.PHONY: help demo test soak path ui images bench bench-full bench-compare bench-tools lint format wheel clean
+.PHONY: help demo test soak golden mutants path ui images bench bench-full bench-compare bench-tools lint format wheel clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demo"
 	@echo "make test    lint, then all tests but the long ones (ARGS='-k claim' to choose)"
 	@echo "make soak    the long tests"
+	@echo "make golden  write tests/golden anew: the SQL that runs, the schemas, the public names"
+	@echo "make mutants break the product on purpose, again and again: a test must fail each time (ARGS=claim to choose)"
 	@echo "make path    follow one job through the code: functions, files, lines (ARGS='--source CHECKOUT' for another one)"
 	@echo "make bench   measure against other queues (up to 15 minutes)   make bench-full   the same, an hour"
 	@echo "make bench-compare ARGS=REV   this tree against an earlier commit, in the same minutes"
@@ -50,6 +52,12 @@ test: lint ui
 
 soak: $(VENV)/.dev
 	$(BIN)/pytest -m soak --timeout=3600 $(ARGS)
+
+golden: $(VENV)/.dev
+	GOLDEN=write $(BIN)/pytest -q tests/golden
+
+mutants: ui
+	cd tests && ../$(BIN)/python -m golden.mutate $(ARGS)
 
 path: $(VENV)/.dev
 	@$(BIN)/python -m bench.path $(ARGS)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rowlock.core.errors import StoreError as StoreError
     from rowlock.core.errors import StoreUnavailable as StoreUnavailable
     from rowlock.core.errors import TaskNotFound as TaskNotFound
+    from rowlock.core.errors import TransactionConflict as TransactionConflict
     from rowlock.core.errors import TransactionTooLong as TransactionTooLong
     from rowlock.core.errors import WorkerNotFound as WorkerNotFound
     from rowlock.core.job import Attempt as Attempt
@@ -110,6 +111,7 @@ _MODULES = {
         "StoreError",
         "StoreUnavailable",
         "TaskNotFound",
+        "TransactionConflict",
         "TransactionTooLong",
         "WorkerNotFound",
     ),

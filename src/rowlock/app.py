@@ -135,11 +135,12 @@ class Rowlock(Client):
         """The task that delivers webhooks, where they are enabled: one more task costs each claim a look."""
         if self.settings.api.webhooks.enabled and TASK not in self.registry.all():
 
-            @self.task(TASK, counted=False)
             async def webhook(ctx: Context, url: str, owner: str, event: dict[str, Any]) -> None:
-                from rowlock.api.delivery import deliver  # needs rowlock[webhooks]
+                from rowlock.api.delivery import deliver_job  # needs rowlock[webhooks]
 
-                await deliver(self, ctx.job_id, url, owner, event)
+                await deliver_job(self, ctx.job_id, event)
+
+            self._register(TASK, webhook, {"counted": False}, own=True)
 
     async def claim(
         self, job_id: str, *, worker: str | None = None, lease_seconds: float | timedelta | None = None

@@ -161,7 +161,7 @@ def serve(app_url: str, tmp_path: Path) -> Serve:
             configure(app)
         if app_url.startswith("postgres"):
             with psycopg.connect(app_url, autocommit=True) as connection:  # the database has served other tests
-                connection.execute("TRUNCATE rowlock.events RESTART IDENTITY")
+                connection.execute("TRUNCATE rowlock.events, rowlock.deleted_events RESTART IDENTITY")
         async with app, serving(app) as server, aiohttp.ClientSession() as http:
             host, port = server.address
             yield Api(app, f"http://{host}:{port}", http, server.config.app.state.service)  # type: ignore[union-attr]

@@ -79,6 +79,96 @@ async def test_a_body_that_comes_too_slowly_is_given_up(serve: Serve) -> None:
         assert b" 408 " in answer.splitlines()[0]
 
 
+async def drip(api: Api, head: str, seconds: float = 20) -> bytes:
+    """What the server says to a request whose body comes byte by byte, until it closes the connection."""
+    address = urlsplit(api.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+
+    async def send() -> None:
+        while True:
+            writer.write(b"x")
+            await asyncio.sleep(0.05)
+
+    writer.write(head.encode())
+    dripping = asyncio.ensure_future(send())
+    try:
+        async with asyncio.timeout(seconds):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        dripping.cancel()
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        ("POST /api/jobs", b" 401 "),
+        ("GET /api/jobs", b" 401 "),
+        ("POST /api/session?x", b" 403 "),
+        ("GET /pre", b" 307 "),
+    ],
+)
+async def test_a_refused_request_whose_body_drips_loses_its_connection(
+    serve: Serve, request_line: str, status: bytes
+) -> None:
+    origin = "Origin: https://evil.example\r\n" if status == b" 403 " else ""
+    async with serve(body_seconds=0.5, base_path="/pre") as api:
+        head = f"{request_line} HTTP/1.1\r\nHost: localhost\r\n{origin}Content-Length: 1000000\r\n\r\n"
+        assert status in (await drip(api, head)).splitlines()[0]
+
+
+async def test_two_hundred_dripping_requests_hold_up_nobody_and_all_lose_their_connections(serve: Serve) -> None:
+    async with serve(body_seconds=1.0, stranger_requests_per_minute=100_000) as api:
+        ana = await api.token()
+        head = "POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+        dripping = [asyncio.ensure_future(drip(api, head, 60)) for _ in range(200)]
+        async with asyncio.timeout(60):
+            while not all(one.done() for one in dripping):
+                assert (await api.ask("GET", "/api/jobs", ana))[0] == 200
+                await asyncio.sleep(0.1)
+        assert all(b" 401 " in one.result()[:20] or one.result() == b"" for one in dripping)
+
+
+@pytest.mark.parametrize(
+    ("method", "header"),
+    [
+        ("GET", "Content-Length: 100000\r\n"),
+        ("GET", "Transfer-Encoding: chunked\r\n"),
+        ("POST", ""),
+        ("GET", "X-A: b\r\n" * 130),
+        ("GET", f"X-A: {'b' * 9000}\r\n"),
+    ],
+    ids=["length", "chunks", "method", "many headers", "long header"],
+)
+async def test_a_request_for_a_websocket_that_the_library_cannot_parse_loses_its_connection(
+    api: Api, method: str, header: str
+) -> None:
+    upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    head = f"{method} /api/ws HTTP/1.1\r\nHost: localhost\r\n{upgrade}{key}{header}\r\n"
+    assert b" 101 " not in await drip(api, head)
+
+
+async def test_after_a_refused_request_whose_body_came_in_time_the_next_one_is_served(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(body_seconds=1.0) as api:
+        monkeypatch.setitem(api.service.settings.__dict__, "body_seconds", 60.0)  # of requests that are not refused
+        ana, address = await api.token(), urlsplit(api.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        async with asyncio.timeout(30):
+            writer.write(new_job("nobody").replace("Connection: close\r\n", "").encode() + NEW_JOB[:-1])
+            assert b" 401 " in await reader.readuntil(b"\r\n")
+            # The second request begins in the packet in which the body of the first one ends, and its own is late.
+            writer.write(NEW_JOB[-1:] + new_job(ana).encode())
+            await asyncio.sleep(1.5)  # longer than the rest of the first body had
+            writer.write(NEW_JOB)
+            assert b" 202 " in await reader.read()
+        writer.close()
+
+
 # A request that creates a job, and what is put in place of one of its lines. A generous server would create a job.
 NEW_JOB = b'{"jobType": "add", "args": {"a": 1}}'
 LENGTH = f"Content-Length: {len(NEW_JOB)}\r\n"

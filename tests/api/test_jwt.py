@@ -2,11 +2,14 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import threading
 import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jwt
@@ -15,11 +18,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from api.conftest import Serve, Socket
-from rowlock.api import sockets
+from rowlock.api import published_keys, sockets
 from rowlock.api.jwt import JwtVerifier
+from rowlock.api.published_keys import PublishedKeys
 from rowlock.core.config import JwtSettings, load_settings
 from rowlock.core.errors import ConfigError
 from rowlock.store.owned import EVERYONE
+from support.result_tasks import CONTENT, add_file_tasks
 
 SECRET = "a shared secret of more than thirty-two bytes"
 HS256 = JwtSettings(algorithm="HS256", secret=SECRET, issuer="https://id.example", audience="jobs")
@@ -152,43 +157,161 @@ def test_a_key_of_another_kind_is_refused_and_breaks_nothing(
     assert verifier.asker_of(token(kid="two")) is None  # HS256, with a key that is published for it
 
 
+class Provider:
+    """An identity provider that publishes keys by HTTP. While it is held up, it takes requests and answers none."""
+
+    def __init__(self, *keys: rsa.RSAPrivateKey) -> None:
+        self.asked, self.at_once, self.most_at_once = 0, 0, 0
+        self.answers = threading.Event()
+        self.answers.set()
+        self._lock = threading.Lock()
+        self.publish(**{name: key for name, key in zip(("one", "two"), keys, strict=False)})
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                with provider._lock:
+                    provider.asked += 1
+                    provider.at_once += 1
+                    provider.most_at_once = max(provider.most_at_once, provider.at_once)
+                provider.answers.wait(60)
+                with provider._lock:
+                    provider.at_once -= 1
+                with contextlib.suppress(OSError):  # who asked has given up
+                    self.send_response(200)
+                    self.end_headers()
+                    self.wfile.write(json.dumps({"keys": provider.keys}).encode())
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.settings = {"algorithm": "RS256", "jwks": f"http://127.0.0.1:{self._server.server_port}/keys"}
+
+    def publish(self, **keys: rsa.RSAPrivateKey) -> None:
+        """The keys that it answers with from now on."""
+        self.keys = [
+            json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())) | {"kid": name, "use": "sig"}
+            for name, key in keys.items()
+        ]
+
+    def close(self) -> None:
+        self.answers.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def provider(keys: tuple[rsa.RSAPrivateKey, bytes]) -> Iterator[Provider]:
+    started = Provider(keys[0])
+    yield started
+    started.close()
+
+
+def named(kid: str, key: rsa.RSAPrivateKey) -> str:
+    """A good token, signed with the key of this name."""
+    return token({"iss": None, "aud": None}, key=key, algorithm="RS256", kid=kid)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
 async def test_keys_are_fetched_beside_other_requests_and_not_for_each_unknown_name(
-    serve: Serve, keys: tuple[rsa.RSAPrivateKey, bytes]
+    serve: Serve, keys: tuple[rsa.RSAPrivateKey, bytes], provider: Provider
 ) -> None:
-    key = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(keys[0].public_key())) | {"kid": "one", "use": "sig"}
-    asked, answer = list[str](), threading.Event()
+    provider.answers.clear()
+    async with serve(jwt=provider.settings) as api:
+        waiting = asyncio.ensure_future(api.ask("GET", "/api/jobs", named("one", keys[0])))
+        await until(lambda: provider.asked > 0)
+        assert (await api.ask("GET", "/livez"))[0] == 200
+        assert not waiting.done()  # the provider keeps it waiting, and nobody else
+        provider.answers.set()
+        assert (await waiting)[0] == 200
+        for number in range(20):
+            assert (await api.ask("GET", "/api/jobs", named(f"unknown {number}", keys[0])))[0] == 401
+        assert provider.asked <= 3
 
-    class Provider(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            answer.wait(4)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"keys": [key]}).encode())
 
-    provider = ThreadingHTTPServer(("127.0.0.1", 0), Provider)
-    threading.Thread(target=provider.serve_forever, daemon=True).start()
-    settings = {"algorithm": "RS256", "jwks": f"http://127.0.0.1:{provider.server_port}/keys"}
-    try:
-        async with serve(jwt=settings) as api:
-            claims = {"iss": None, "aud": None}
-            good = token(claims, key=keys[0], algorithm="RS256", kid="one")
-            waiting = asyncio.ensure_future(api.ask("GET", "/api/jobs", good))
-            async with asyncio.timeout(20):
-                while not asked:
-                    await asyncio.sleep(0.01)
-            assert (await api.ask("GET", "/livez"))[0] == 200
-            assert not waiting.done()  # the provider keeps it waiting, and nobody else
-            answer.set()
-            assert (await waiting)[0] == 200
-            for number in range(20):
-                unknown = token(claims, key=keys[0], algorithm="RS256", kid=f"unknown {number}")
-                assert (await api.ask("GET", "/api/jobs", unknown))[0] == 401
-            assert len(asked) <= 3
-    finally:
-        answer.set()
-        await asyncio.to_thread(provider.shutdown)
-        provider.server_close()
+async def test_while_the_provider_hangs_unknown_keys_hold_up_neither_users_nor_downloads(
+    serve: Serve, keys: tuple[rsa.RSAPrivateKey, bytes], provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published_keys, "COOLDOWN_SECONDS", 0.0)
+    monkeypatch.setattr(published_keys, "FETCH_SECONDS", 60.0)
+    async with serve(add_file_tasks, jwt=provider.settings, stranger_requests_per_minute=100_000) as api:
+        ana = named("one", keys[0])
+        job_id = await api.create(ana, "draw")
+        async with api.app.worker():
+            await (await api.app.job(job_id)).wait(timeout=30)
+        provider.answers.clear()
+        strangers = [
+            asyncio.ensure_future(api.ask("GET", "/api/jobs", named(f"unknown {number}", keys[0])))
+            for number in range(published_keys.MOST_WAITING + 10)
+        ]
+        await until(lambda: provider.asked == 2 and sum(one.done() for one in strangers) >= 10)
+        async with asyncio.timeout(20):
+            assert (await api.ask("GET", "/api/jobs", ana))[0] == 200
+            assert (await api.ask("GET", f"/api/jobs/{job_id}/result", ana))[:2] == (200, CONTENT)
+        assert sum(one.done() for one in strangers) == 10, "more than the pool holds are refused at once"
+        assert provider.most_at_once == 1
+        provider.answers.set()
+        assert {status for status, _, _ in await asyncio.gather(*strangers)} == {401}
+        assert provider.asked == 2
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that have passed, to be changed, by the clock of the published keys."""
+    passed = [0.0]
+    monkeypatch.setattr(published_keys, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0]))
+    return passed
+
+
+async def test_known_keys_outlast_a_provider_that_is_away_for_an_hour_and_no_longer(
+    keys: tuple[rsa.RSAPrivateKey, bytes], provider: Provider, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published_keys, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(published_keys, "FETCH_SECONDS", 0.1)
+    published = PublishedKeys(provider.settings["jwks"])
+    assert await published.has("one")
+    provider.answers.clear()
+    for clock[0] in (250.0, 310.0, 3590.0):
+        assert await published.has("one"), clock
+    clock[0] = 3700.0
+    assert not await published.has("one")
+    provider.answers.set()
+    async with asyncio.timeout(30):
+        while not await published.has("one"):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_withdrawn_key_stops_working_and_a_new_one_works_after_the_cooldown(
+    keys: tuple[rsa.RSAPrivateKey, bytes], provider: Provider, clock: list[float]
+) -> None:
+    published = PublishedKeys(provider.settings["jwks"])
+    assert await published.has("one")
+    provider.publish(two=keys[0])
+    assert not await published.has("two")
+    clock[0] = 31.0
+    assert await published.has("two")
+    assert not await published.has("one")
+    provider.publish(three=keys[0])
+    clock[0] += 301.0  # nobody asked for a while
+    assert not await published.has("two")
+
+
+async def test_a_fetch_that_is_stuck_gives_way_to_another(
+    keys: tuple[rsa.RSAPrivateKey, bytes], provider: Provider, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.answers.clear()
+    published = PublishedKeys(provider.settings["jwks"])
+    monkeypatch.setattr(published_keys, "FETCH_SECONDS", 0.1)
+    assert not await published.has("one")
+    assert not await published.has("one")
+    await until(lambda: provider.asked == 1)
+    clock[0] = 31.0
+    assert not await published.has("one")
+    await until(lambda: provider.asked == 2)
 
 
 @pytest.mark.parametrize("by", ["header", "ticket"])

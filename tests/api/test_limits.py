@@ -27,12 +27,22 @@ async def test_one_address_with_many_tokens_waits_for_its_turn(serve: Serve) -> 
         assert refused
         assert refused[0][1]["code"] == "TOO_MANY_REQUESTS"
         assert int(refused[0][2]["retry-after"]) >= 1
-        assert (await api.ask("GET", "/livez"))[0] == 200
         with pytest.raises(aiohttp.WSServerHandshakeError) as handshake:
             for _ in range(20):
                 async with api.socket():
                     pass
         assert handshake.value.status == 429
+
+
+@pytest.mark.parametrize(
+    "path", ["/livez", "/readyz", "/api/openapi.json", "/metrics", "/", "/static/app.js", "/pre", "/wrong host"]
+)
+async def test_paths_that_need_no_token_count_for_the_address_limit(serve: Serve, path: str) -> None:
+    async with serve(address_requests_per_minute=12, metrics_open=True, base_path="/pre") as api:  # two at once
+        api.url += "" if path == "/pre" else "/pre"
+        headers = {"Host": "evil.example"} if path == "/wrong host" else {}
+        (first, _, _), _, (last, _, _) = [await api.ask("GET", path, **headers) for _ in range(3)]
+        assert (first == 429, last) == (False, 429)
 
 
 async def test_an_address_without_a_token_is_limited_by_a_setting_of_its_own(serve: Serve) -> None:

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import aiohttp
+import psycopg
 import pytest
 
 from api.conftest import Api, Serve
@@ -158,6 +159,16 @@ async def test_an_owner_gets_no_more_connections_than_connections_per_owner(serv
             assert (await api.ask("GET", "/api/events", ana))[0] == 429
 
 
+@pytest.mark.parametrize("way", ["ticket", "hello"])
+async def test_a_socket_that_is_refused_gets_an_error_with_the_position_it_came_with(api: Api, way: str) -> None:
+    address = f"{api.url.replace('http', 'ws')}/api/ws"
+    async with api.http.ws_connect(address + ("?ticket=used&lastEventId=3.7" if way == "ticket" else "")) as raw:
+        if way == "hello":
+            await raw.send_json({"token": "rowlock_nobodys", "lastEventId": "3.7"})
+        message = json.loads((await raw.receive()).data)
+    assert (message["type"], message["code"], message["eventId"]) == ("error", "UNAUTHORIZED", "3.7")
+
+
 # --- server-sent events
 
 
@@ -213,6 +224,54 @@ async def test_the_stream_of_a_job_that_has_ended_tells_its_end_and_ends(api: Ap
     found = await read_stream(api, f"/api/jobs/{job_id}/events", ana, 100)
     assert [one["event"] for one in found] == ["ready", "job.cancelled"]
     assert json.loads(found[1]["data"])["jobId"] == job_id
+
+
+@pytest.mark.parametrize("position", ["nonsense", "999999999.999999999"])
+async def test_a_stream_goes_on_after_resync_because_a_browser_would_come_back_with_its_position(
+    api: Api, position: str
+) -> None:
+    ana = await api.token()
+    reading = asyncio.ensure_future(read_stream(api, "/api/events", ana, 3, Last_Event_ID=position))
+    job_id = await api.create(ana, a=1)
+    async with asyncio.timeout(20):
+        while not api.service.feed._watchers:
+            await asyncio.sleep(0.01)
+        await api.service.feed._ready.wait()
+    await api.app.cancel(job_id)
+    found = await reading
+    assert [one["event"] for one in found] == ["resync", "ready", "job.cancelled"]
+
+
+async def test_the_stream_of_a_job_that_has_ended_tells_its_end_also_after_resync(api: Api) -> None:
+    ana = await api.token()
+    job_id = await api.create(ana, a=1)
+    await api.app.cancel(job_id)
+    found = await read_stream(api, f"/api/jobs/{job_id}/events", ana, 100, Last_Event_ID="nonsense")
+    assert [one["event"] for one in found] == ["resync", "ready", "job.cancelled"]
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+async def test_a_client_that_leaves_in_the_middle_of_an_event_stream_is_no_error_in_the_log(
+    serve: Serve, caplog: pytest.LogCaptureFixture, engine: str
+) -> None:
+    async with serve() as api:
+        ana = await api.token()
+        for _ in range(3):
+            async with api.http.get(f"{api.url}/api/events", headers={"Authorization": f"Bearer {ana}"}) as answer:
+                await answer.content.readuntil(b"ready")
+                with psycopg.connect(api.app.database) as other:
+                    other.execute(
+                        "INSERT INTO rowlock.events (job_id, owner, type, task, state, attempt, message, at)"
+                        " SELECT gen_random_uuid(), 'ana', 'job.cancelled', 'add', 'cancelled', 1, %s, now()"
+                        " FROM generate_series(1, 500)",
+                        ("x" * 50_000,),
+                    )
+                await answer.content.readexactly(500_000)
+                answer.close()
+        async with asyncio.timeout(20):
+            while api.service.feed._watchers:
+                await asyncio.sleep(0.01)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 # --- many and slow clients

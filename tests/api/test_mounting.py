@@ -91,10 +91,11 @@ async def breaks_later(_: HTTPConnection) -> str:
         (breaks, 500, "INTERNAL"),
         (breaks_later, 500, "INTERNAL"),
         (lambda _: 7, 500, "INTERNAL"),  # an owner is text
-        (lambda _: "", 500, "INTERNAL"),
-        (lambda _: "a\x00b", 500, "INTERNAL"),
+        (lambda _: "", 401, "UNAUTHORIZED"),
+        (lambda _: "a\x00b", 401, "UNAUTHORIZED"),
+        (lambda _: "x" * 201, 401, "UNAUTHORIZED"),
     ],
-    ids=["owner", "none", "refuses", "refuses later", "breaks", "breaks later", "number", "empty", "NUL"],
+    ids=["owner", "none", "refuses", "refuses later", "breaks", "breaks later", "number", "empty", "NUL", "too long"],
 )
 @pytest.mark.parametrize("host", [FastAPI, Starlette])
 async def test_what_the_applications_own_function_answers_or_raises(

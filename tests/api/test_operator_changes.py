@@ -1,11 +1,21 @@
 """What operators change beside jobs: schedules that were added by hand, and workers that are asked to end."""
 
 from typing import Any
+from urllib.parse import quote
 
-from api.conftest import Api
+import pytest
+
+from api.conftest import Api, Serve
 from rowlock import Rowlock
-from rowlock.store import workers
+from rowlock.store import tasks, workers
+from rowlock.store.tasks import StoredTask
 
+VERBS = {
+    "queues": ("pause", "resume"),
+    "sources": ("pause", "resume"),
+    "schedules": ("run", "pause", "resume", "edit", "remove"),
+    "workers": ("drain", "stop"),
+}
 DAILY = "at 03:00 in Asia/Seoul, every day"
 
 
@@ -96,6 +106,33 @@ async def test_a_worker_is_asked_to_drain_and_to_stop(api: Api) -> None:
         assert (found, answer["code"]) == (status, code)
 
 
+@pytest.mark.parametrize("base_path", ["", "/work"])
+async def test_every_route_reaches_names_with_slashes(serve: Serve, base_path: str) -> None:
+    async with serve(base_path=base_path) as api:
+        api.url += base_path
+        store, done = await api.app.store(), []
+        for name in ("a/b", "a/pause", "/", "50%2Fb/ü?"):
+            await api.app.schedules.add(name, "add", rule="0 * * * *", args={"a": 1})
+            await store.run(workers.register(name, "box", 1, "1.0", ["default"], ["add"], 4, None, 600))
+            await store.run(tasks.declare([StoredTask(name, {}, source_derived=False)]))
+            sent = quote(name, safe="")
+            assert (await ask(api, f"tasks/{sent}"))[1]["name"] == name
+            assert (await ask(api, f"sources/{sent}", {"concurrency": 3}))[0] == 200
+            done.append(("sources.set", name))
+            for kind, verbs in VERBS.items():
+                for verb in verbs:
+                    status, answer = await ask(api, f"{kind}/{sent}/{verb}", {})
+                    assert status < 300, (kind, verb, name, answer)
+                    done += [] if verb == "edit" else [(f"{kind}.{verb}", name)]  # which was given nothing to change
+        assert await audited(api) == done
+
+
+async def test_behind_a_proxy_that_decodes_paths_a_verb_at_the_end_is_the_verb(api: Api) -> None:
+    for path in ("sources/a/b", "sources/a/b/pause", "sources/a/b/resume"):
+        assert (await ask(api, path, {"concurrency": 3} if path == "sources/a/b" else {}))[0] == 200
+    assert await audited(api) == [("sources.set", "a/b"), ("sources.pause", "a/b"), ("sources.resume", "a/b")]
+
+
 async def test_a_token_that_may_only_read_changes_nothing(api: Api) -> None:
     await api.app.schedules.add("hourly", "add", rule="0 * * * *", args={"a": 1})
     new = {"name": "other", "task": "add", "every": "1h", "args": {"a": 1}}
@@ -118,3 +155,45 @@ async def test_a_schedule_of_a_task_whose_code_is_elsewhere_keeps_the_tasks_opti
         status, made = await ask(api, "schedules", {"name": "s", "task": "far", "every": "1h", "args": {"n": 1}})
         assert (status, made["queue"], made["maxAttempts"]) == (201, "far", 9)
         assert (await ask(api, "schedules/s/edit", {"args": {}}))[1]["detail"].endswith("n is missing")
+
+
+async def test_what_an_operator_does_through_the_owners_routes_is_in_the_audit(api: Api) -> None:
+    boss = await api.token(None, "operator")
+    status, body, _ = await api.ask("POST", "/api/jobs", boss, {"jobType": "add", "args": {"a": 2}})
+    job = body["jobId"]
+    assert status == 202
+    for what in ("cancel", "retry"):
+        status, _, _ = await api.ask("POST", f"/api/jobs/{job}/{what}", boss)
+        assert status == 202
+    assert (await api.ask("POST", f"/api/jobs/{job}/retry", boss))[0] == 409, "it is queued: nothing is changed"
+    assert await audited(api) == [("jobs.create", job), ("jobs.cancel", job), ("jobs.retry", job)]
+
+
+async def test_what_owners_do_with_their_own_jobs_is_not_in_the_audit(api: Api) -> None:
+    ana = await api.token()
+    job = await api.create(ana, a=1)
+    for what in ("cancel", "retry"):
+        assert (await api.ask("POST", f"/api/jobs/{job}/{what}", ana))[0] == 202
+    page = await api.log_in("ana")
+    assert (await page.ask("DELETE", "/api/session"))[0] == 204
+    assert await audited(api) == []
+
+
+async def test_a_session_that_an_operator_opens_and_ends_is_in_the_audit(api: Api) -> None:
+    boss = await api.token(None, "operator")
+    status, _, _ = await api.ask("POST", "/api/session", None, {"token": boss})
+    assert status == 201
+    page = await api.log_in(None)
+    assert (await page.ask("DELETE", "/api/session"))[0] == 204
+    typed, linked, ended = await audited(api)
+    assert [typed[0], linked[0], ended[0]] == ["sessions.open", "sessions.open", "sessions.end"]
+    assert ended[1] == linked[1] != typed[1]
+
+
+async def test_a_job_that_its_key_had_already_is_in_the_audit_once(api: Api) -> None:
+    async with api.app.worker():  # it registers the task
+        pass
+    new = {"task": "add", "args": {"a": 1}, "key": "k", "delaySeconds": 60}
+    answers = [(await ask(api, "jobs", new))[1] for _ in range(2)]
+    assert [answer["created"] for answer in answers] == [True, False]
+    assert await audited(api) == [("jobs.create", answers[0]["jobId"])]

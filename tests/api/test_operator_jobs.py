@@ -6,6 +6,7 @@ import pytest
 
 from api.conftest import Api
 from rowlock import Rowlock
+from support.refusals import refused
 
 
 async def operator(api: Api, path: str, body: Any = None, method: str | None = None) -> Any:
@@ -251,3 +252,18 @@ async def test_a_task_whose_code_is_elsewhere_is_known_by_its_shape(api: Api, se
                 await any_task(other, "add", None, wrong)
         task = await any_task(other, "add", None, {"a": 1})
         assert (await task.enqueue(a=1)).task == "add"
+
+
+async def test_a_bad_row_is_named_and_the_other_jobs_are_changed(api: Api, database: str) -> None:
+    ids = [(await api.app.get_task("add").using(delay=600).enqueue(a=n)).id for n in range(3)]
+    with refused(database, "jobs_finished", "id", ids[1]):
+        preview = await operator(api, "jobs/preview", {"action": "cancel", "ids": ids})
+        done = await operator(api, "jobs/act", {"token": preview["token"]})
+        token = await api.token(None, "operator")
+        status, problem, _ = await api.ask("POST", f"/api/operator/jobs/{ids[1]}/cancel", token, {})
+    assert (done["changed"], done["done"]) == (2, True)
+    (failed,) = done["failed"]
+    assert failed["jobId"] == ids[1]
+    assert "a bad row" in failed["error"]
+    assert (status, problem["code"]) == (409, "NOT_ALLOWED")
+    assert [(await api.app.job(job_id)).state for job_id in ids] == ["cancelled", "queued", "cancelled"]

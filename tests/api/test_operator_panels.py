@@ -91,6 +91,26 @@ async def test_a_queue_has_its_slots_depth_and_times(api: Api) -> None:
     assert [(one["name"], one["points"][-1]["waiting"]) for one in depth["queues"]] == [("default", 1)]
 
 
+async def test_a_queue_that_is_behind_names_the_source_that_its_jobs_wait_for(api: Api) -> None:
+    app = api.app
+    await app.get_task("add").using(source="api:x").enqueue(a=1)
+    await app.sources.pause("api:x")
+    await (await app.store()).execute(
+        "UPDATE {t}jobs_live SET run_after = {past}".format(
+            **(
+                {"t": "rowlock.", "past": "now() - interval '2 hours'"}
+                if (await app.store()).engine == "postgres"
+                else {"t": "rowlock_", "past": "run_after - 7200"}
+            )
+        )
+    )
+    async with app.worker():
+        problems = {one["kind"]: one["text"] for one in (await operator(api, "now"))["problems"]}
+    assert problems["behind"].startswith("Queue default is 2 h")
+    assert problems["behind"].endswith(" behind: jobs wait for api:x.")
+    assert problems["source_paused"] == "Source api:x is disabled."
+
+
 async def test_workers_say_what_runs_in_their_slots(api: Api) -> None:
     hanging = await api.app.get_task("hang").enqueue()
     async with api.app.worker(pool_size=2) as worker:

@@ -106,3 +106,51 @@ def test_a_folder_without_a_page_is_a_clear_error(tmp_path: Path) -> None:
     app.serve_pages(tmp_path)
     with pytest.raises(ConfigError, match=r"index\.html"):
         app.asgi()
+
+
+async def test_dot_files_and_links_that_lead_out_are_not_served(app_url: str, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / ".well-known").mkdir(parents=True)
+    (site / "shared").mkdir()
+    for name in ("index.html", ".env", ".well-known/security.txt", ".well-known/.htpasswd", "shared/a.css"):
+        (site / name).write_text("content")
+    (tmp_path / "secret.txt").write_text("not for everybody")
+    (site / "out.txt").symlink_to(tmp_path / "secret.txt")
+    (site / ".well-known/out.txt").symlink_to(tmp_path / "secret.txt")
+    (site / "a.css").symlink_to("shared/a.css")
+    (tmp_path / "link").symlink_to(site)
+    app = Rowlock(app_url)
+    app.serve_pages(tmp_path / "link")
+    async with running(app, app.asgi()) as api:
+        for path in ("/", "/static/index.html", "/static/a.css", "/.well-known/security.txt"):
+            assert (await api.ask("GET", path))[:2] == (200, b"content"), path
+        hidden = ("/static/.env", "/static/out.txt", "/.well-known/.htpasswd", "/.well-known/out.txt")
+        for path in (*hidden, "/static/.well-known", "/static/..%2f.env"):
+            assert (await api.ask("GET", path))[1]["code"] == "NOT_FOUND", path
+        assert (await api.ask("GET", "/.env"))[0] == 401
+
+
+@pytest.mark.parametrize("added", ["before", "later"])
+async def test_a_route_of_the_application_is_behind_the_token_at_the_paths_of_pages(app_url: str, added: str) -> None:
+    router = APIRouter()
+    places = ("/static/reports/{name}", "/static/x/y") + (
+        ("/", "/static/app.js", "/livez") if added == "before" else ()
+    )
+    for path in places:
+        router.add_api_route(path, lambda: "of the application")
+    router.add_api_route("/static/upload", lambda: "of the application", methods=["POST"])
+    app = Rowlock(app_url)
+    if added == "before":
+        app.include_router(router)
+    host = app.asgi()
+    if added == "later":
+        host.include_router(router)
+    async with running(app, host) as api:
+        ana = await api.token()
+        for path in (place.format(name="7") for place in places):
+            assert (await api.ask("GET", path))[0] == 401, path
+            assert (await api.ask("GET", path, ana))[:2] == (200, "of the application"), path
+        assert (await api.ask("POST", "/static/upload"))[0] == 401
+        assert (await api.ask("GET", "/static/icon.svg"))[0] == 200
+        if added == "later":
+            assert b"<html" in (await api.ask("GET", "/"))[1]

@@ -23,7 +23,7 @@ from api.test_results import RANGES, run
 from rowlock import Context, Rowlock
 from rowlock.client import result_objects
 from rowlock.client.result_objects import ResultObjects
-from rowlock.client.results import OutsideOfFolder, Results
+from rowlock.client.results import THREADS, OutsideOfFolder, Results
 from rowlock.core.config import load_settings
 from rowlock.core.errors import ConfigError, Permanent
 from rowlock.worker import result_files
@@ -184,6 +184,30 @@ async def test_a_signed_address_opens_one_file_for_a_short_time_without_a_token(
             assert answer.headers["Content-Disposition"] == "attachment; filename*=UTF-8''film.mp4"
         async with api.http.get(url, headers={"Authorization": f"Bearer {bob}"}, allow_redirects=False) as answer:
             assert answer.status == 404
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_while_the_storage_hangs_downloads_keep_no_other_work_from_its_threads(
+    serve: Serve, bucket: Bucket
+) -> None:
+    async with serve(add_tasks, **bucket.settings) as api:
+        ana = await api.token()
+        path = f"/api/jobs/{(await run(api, ana, 'draw'))['jobId']}/result"
+    waiting = list[asyncio.StreamWriter]()
+    hanging = await asyncio.start_server(lambda _, writer: waiting.append(writer), "127.0.0.1")
+    port = hanging.sockets[0].getsockname()[1]
+    async with serve(add_tasks, **{**bucket.settings, "results.endpoint": f"http://127.0.0.1:{port}"}) as api:
+        downloads = [asyncio.ensure_future(api.ask("GET", path, ana)) for _ in range(50)]
+        async with asyncio.timeout(20):
+            while len(waiting) < THREADS:
+                await asyncio.sleep(0.01)
+            assert await asyncio.to_thread(int) == 0  # as host names are resolved
+            assert (await api.ask("GET", "/api/jobs", ana))[0] == 200
+        hanging.close()
+        for writer in waiting:
+            writer.close()
+        async with asyncio.timeout(60):
+            assert {answer[0] for answer in await asyncio.gather(*downloads)} == {503}
 
 
 async def test_objects_go_with_their_jobs_and_never_one_that_a_job_names(

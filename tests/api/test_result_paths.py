@@ -183,7 +183,17 @@ async def test_a_stored_path_that_leads_outside_is_refused_with_400(files: Api) 
     assert (status, problem["code"]) == (400, "INVALID_OUTPUT_PATH")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a\\b", "a\nb", "x" * 201, "a\x00b"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../x", "a\\b", "a\nb", "x" * 201, "a\x00b", ".partial", "é" * 128, "\ud800"]
+)
 def test_a_name_that_is_no_plain_file_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="plain file name"):
         ResultFolder(tmp_path, 100).partial("job", 1, "token", name)
+
+
+@pytest.mark.parametrize("name", ["...", ".film", " ", "a%2Fb", ".partial2", "é" * 127 + "x", "x" * 200])
+def test_a_file_of_any_name_that_is_taken_can_be_downloaded(tmp_path: Path, name: str) -> None:
+    results = ResultFolder(tmp_path, 100)
+    results.partial("job", 1, "token", name).write_text("good")
+    with results.opened(results.publish("job", 1, "token", name).uri) as file:
+        assert os.read(file, 100) == b"good"

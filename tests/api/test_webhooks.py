@@ -10,9 +10,11 @@ import pytest
 from standardwebhooks import WebhookVerificationError
 
 from api.conftest import Api, Serve
-from rowlock import Permanent, Rowlock, SourceError
+from rowlock import JobDead, Permanent, Retry, Rowlock, SourceError
 from rowlock.api.delivery import Way, deliver
+from rowlock.core.job import NewJob
 from rowlock.store import cancels, jobs, leases, retention, webhooks
+from rowlock.store.ids import new_id
 from support.receiver import Receiver, receiving
 from support.server import free_port
 
@@ -244,6 +246,10 @@ async def test_webhooks_are_forgotten_with_their_jobs(serve: Serve) -> None:
         async with api.app.transaction() as transaction:
             await transaction.execute(f"UPDATE {dot}webhooks SET drop_on = '2001-01-01'")
         await retention.prune(await api.app.store())
+        assert len(await api.app.fetch(f"SELECT job_id FROM {dot}webhooks")) == 2  # both have a delivery to make
+        for delivery in await api.app.jobs(task=webhooks.TASK):
+            await api.app.cancel(delivery.id)
+        await retention.prune(await api.app.store())
         left = [str(row[0]) for row in await api.app.fetch(f"SELECT job_id FROM {dot}webhooks")]
         assert left == [retried]  # it is live again, and will end a second time
         assert [str(row[0]) for row in await api.app.fetch(f"SELECT job_id FROM {dot}webhook_deliveries")] == [retried]
@@ -366,6 +372,15 @@ async def test_a_receiver_that_asks_for_a_pause_gets_it(serve: Serve) -> None:
         assert (failed.value.code, failed.value.retry_after) == ("STATUS_429", 120)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_a_long_pause_that_a_receiver_asks_for_is_not_one_of_other_owners_on_its_host(serve: Serve) -> None:
+    async with serve(webhooks=QUICK) as api, receiving([503], {"Retry-After": "999999999"}) as receiver:
+        await secret_of(api)
+        with pytest.raises(Retry) as failed:
+            await _send(api, receiver.url())
+        assert (failed.value.code, failed.value.after) == ("STATUS_503", 86_400)
+
+
 async def _send(api: Api, url: str, way: Way | None = None) -> None:
     await deliver(api.app, "01a1e816-66e9-7021-9c64-716195c1e13e", url, "ana", EVENT, way)
 
@@ -421,3 +436,50 @@ async def test_a_secret_is_in_no_log_and_in_no_answer(serve: Serve, caplog: pyte
 
 def _id(delivery: dict[str, Any]) -> str:
     return str(delivery["deliveryId"])
+
+
+@pytest.mark.parametrize("named", ["no job", "a job without this delivery"])
+async def test_a_job_that_no_end_of_a_job_made_delivers_nothing(serve: Serve, named: str) -> None:
+    """Somebody who can insert rows must not have the server sign a message of theirs."""
+    async with serve(webhooks=QUICK) as api, receiving() as receiver, api.app.worker():
+        ana, _ = await api.token(), await secret_of(api)
+        job_id = await create(api, ana, receiver.url(), a=1)
+        await until_done(api, ana, job_id)
+        event = EVENT | {"job_id": job_id if named != "no job" else new_id()}
+        forged = new_id()
+        args = json.dumps({"url": receiver.url(), "owner": "ana", "event": event})
+        await (await api.app.store()).run(jobs.enqueue([(forged, args)], NewJob(webhooks.TASK)))
+        with pytest.raises(JobDead):
+            await (await api.app.job(forged)).wait(30)
+        assert (await api.app.job(forged)).record.error_code == "NO_WEBHOOK"
+        assert len(receiver.got) == 1
+
+
+async def test_receivers_that_hang_under_many_names_leave_slots_to_jobs(serve: Serve) -> None:
+    hosts, waiting = [f"127.0.0.{number}" for number in range(1, 13)], list[asyncio.StreamWriter]()
+    hanging = await asyncio.start_server(lambda _, writer: waiting.append(writer), hosts)
+    ports = {one.getsockname()[0]: one.getsockname()[1] for one in hanging.sockets}
+    async with serve(webhooks={**QUICK, "timeout_seconds": 60}) as api:
+        ana, _ = await api.token(), await secret_of(api)
+        for host in hosts:
+            await create(api, ana, f"http://{host}:{ports[host]}/", a=1)
+        async with api.app.worker(pool_size=8):
+            async with asyncio.timeout(30):
+                while len(waiting) < 5:
+                    await asyncio.sleep(0.01)
+                job = await api.app.job(await api.create(ana, a=2))
+                assert await job.wait(timeout=20) == 3
+            assert len(waiting) == 5
+            assert (await api.app.sources.get("webhook")).policy.total == 5
+            hanging.close()
+            for writer in waiting:
+                writer.close()
+
+
+async def test_the_total_that_an_operator_has_set_for_webhooks_stays(serve: Serve) -> None:
+    async with serve(webhooks=QUICK) as api:
+        for given, total in (({"concurrency": 1}, 5), ({"total": 50}, 50)):
+            await api.app.sources.set("webhook", **given)
+            async with api.app.worker():
+                found = await api.app.sources.get("webhook")
+            assert (found.policy.total, found.policy.concurrency, found.set_by) == (total, 1, "operator")

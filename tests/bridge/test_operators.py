@@ -21,7 +21,7 @@ from rowlock.core.job import NewJob
 from rowlock.store import audit, jobs
 from rowlock.store.ids import new_id
 from support.redis_server import RedisServer
-from support.remote import Remote, until_state, with_tasks
+from support.remote import Remote, until, until_state, with_tasks
 
 ANA = audit.Actor("ana", "cli")
 
@@ -45,6 +45,53 @@ async def test_a_republished_letter_is_a_new_attempt_under_the_same_job_id(app: 
         remote.succeed(second)
         done = await until_state(app, job.id, "succeeded")
         assert (done.attempt, done.releases) == (2, 1)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("memory", ["enough memory", "no memory for a copy"])
+async def test_the_job_of_a_message_that_was_too_large_is_published_again(
+    settings: Callable[..., Any], remote: Remote, tmp_path: Path, memory: str
+) -> None:
+    server = RedisServer(tmp_path).start()
+    there = Remote(server, "", remote.results)
+    changes = {"redis__url": server.url, "redis__prefix": "", "redis__takeover_seconds": 1.0}
+    try:
+        async with with_tasks(Rowlock(settings=settings(**changes))) as app:
+            job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
+            async with app.bridge():
+                await there.request(job.id)
+            there.say("job.results", status="FAILED", errorMessage="x" * 1_000_000, jobId=job.id)
+            if memory == "no memory for a copy":
+                there.redis.config_set("maxmemory", there.redis.info("memory")["used_memory"] + 20_000)
+            async with app.bridge():
+                await until(lambda: bool(there.letters()))
+                there.redis.config_set("maxmemory", 0)
+                async with opened_streams(app.settings.redis) as streams:
+                    (found,) = await letters(streams, 10)
+                    assert (found.reason, found.job_id, found.type) == ("TOO_LARGE", job.id, "REPLAY_MP4")
+                    assert found.size == 1_000_000 + sum(
+                        map(len, ("status", "FAILED", "errorMessage", "jobId", job.id))
+                    )
+                    assert bool(found.message) is (memory == "enough memory")
+                    await republish(app, streams, found, ANA)
+                there.succeed(await there.request(job.id, attempt=2))
+                await until_state(app, job.id, "succeeded")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_any_number_of_large_letters_is_listed(app: Rowlock, remote: Remote) -> None:
+    """More than the connection keeps of one reply."""
+    pipe = remote.redis.pipeline(transaction=False)
+    for number in range(320):
+        pipe.xadd(remote.key("job.deadletter"), {"reason": str(number), "message": json.dumps({"a": "x" * 60_000})})
+    pipe.execute()
+    async with opened_streams(app.settings.redis) as streams:
+        for wanted in (319, 320, 400):
+            found = await letters(streams, wanted)
+            assert [int(one.reason) for one in found] == list(range(319, max(-1, 319 - wanted), -1))
+            assert {len(one.message["a"]) for one in found} == {60_000}
 
 
 async def test_the_job_of_a_letter_that_has_failed_is_retried_and_one_that_succeeded_is_not(
@@ -145,7 +192,7 @@ def test_the_verbs_print_numbers_and_letters(
 
     assert printed("stats")["redis"]["dead_letters"] == 1
     assert execute(["stats"]) == 0
-    assert "1 dead letters" in capsys.readouterr().out
+    assert "1 dead letter\n" in capsys.readouterr().out
     assert [one["id"] for one in printed("deadletters", "list")] == [entry]
     assert printed("deadletters", "show", entry)["message"] == {"a": "b"}
     assert execute(["deadletters", "republish", entry]) == 4

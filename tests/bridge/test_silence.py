@@ -7,6 +7,7 @@ from typing import Any
 from rowlock import Rowlock
 from rowlock.store import outbox
 from support.redis_server import RedisServer
+from support.refusals import refused
 from support.remote import Remote, until, until_state, with_tasks
 
 QUICK = {"redis__lease_seconds": 1.5, "redis__takeover_seconds": 1.0, "worker__lease_seconds": 1.0}
@@ -133,6 +134,19 @@ async def test_a_cancel_by_a_flag_alone_ends_a_remote_job(app: Rowlock, remote: 
         cancelled = await until_state(app, job.id, "cancelled")
         await until(lambda: remote.cancels() == [job.id], lambda: str(remote.cancels()))
     assert (cancelled.attempt, cancelled.error_code) == (1, "CANCELLED")
+
+
+async def test_a_row_that_cannot_be_cancelled_holds_up_no_other_cancel(app: Rowlock, remote: Remote) -> None:
+    async with app.bridge():
+        bad, good = [await app.get_task("REPLAY_MP4").enqueue(replayId=n) for n in (1, 2)]
+        for job in (bad, good):
+            await remote.request(job.id)
+        with refused(app.database, "jobs_finished", "id", bad.id):
+            async with app.transaction() as tx:
+                prefix = "rowlock_" if app.database.startswith("sqlite") else "rowlock."
+                await tx.execute(f"UPDATE {prefix}jobs_live SET cancel_requested_at = updated_at")
+            await until_state(app, good.id, "cancelled")
+        await until_state(app, bad.id, "cancelled")
 
 
 async def test_trimming_keeps_what_is_not_acknowledged(app: Rowlock, remote: Remote) -> None:

@@ -13,6 +13,7 @@ from rowlock.store import tokens
 from support.browser import OpenWindow, Window
 from support.dashboard_page import ONE_ENGINE, confirm, live, rest, show
 from support.dashboard_world import LINKS, World, until
+from support.refusals import refused
 
 VIEWS = {  # each with something that only the database could have told
     "now": "queues are fine",
@@ -181,6 +182,23 @@ async def test_an_action_on_a_filter_counts_first_and_changes_nothing_else(shop:
         assert sorted([(await app.job(job.id)).state for job in made]) == ["cancelled"] * 3 + ["dead"] * 2
     assert (await app.job(shop.jobs["queued"])).state == "queued"
     assert (await app.job(shop.jobs["running"])).state == "running"
+
+
+@ONE_ENGINE
+async def test_an_action_names_the_job_that_could_not_be_changed(shop: World, window: OpenWindow) -> None:
+    app, tag = shop.app, f"t{uuid.uuid4().hex[:8]}"
+    send = shop.tasks["mail.send"]
+    made = [await send.using(tags=[tag], delay=3600).enqueue(to=f"{n}@example.com") for n in range(3)]
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        await show(page, f"jobs?tag={tag}")
+        await page.get_by_role("button", name="Cancel all").click()
+        with refused(app.settings.database, "jobs_finished", "id", made[1].id):
+            await confirm(page, "Cancel 3")
+            said = page.get_by_text("2 jobs cancelled.")
+            await expect(said).to_contain_text(f"1 job could not be changed and stays as before: {made[1].id}")
+        await expect(said).not_to_contain_text("had changed meanwhile")
+    assert [(await app.job(job.id)).state for job in made] == ["cancelled", "queued", "cancelled"]
 
 
 CLOSE_AND_FIND = """() => {

@@ -6,10 +6,12 @@ import re
 import time
 import uuid
 from pathlib import Path
+from urllib.parse import quote
 
 from playwright.async_api import Page, expect
 
-from rowlock.store import workers
+from rowlock.store import tasks, workers
+from rowlock.store.tasks import StoredTask
 from support.browser import OpenWindow
 from support.dashboard_page import ONE_ENGINE, confirm, live, show
 from support.dashboard_world import LINKS, World, until
@@ -150,6 +152,39 @@ async def test_a_schedule_is_added_changed_and_removed(shop: World, window: Open
         told = page.get_by_label("What operators did")
         for action in ("schedules.add", "schedules.edit", "schedules.remove"):
             await expect(told.locator("tr").filter(has_text=name).filter(has_text=action)).to_have_count(1)
+
+
+@ONE_ENGINE
+async def test_names_with_slashes_are_reached_in_every_view(shop: World, window: OpenWindow) -> None:
+    app, name = shop.app, f"a/{uuid.uuid4().hex[:8]}/pause%2F?#"
+    queue, source = f"{name}q", f"domain:{name}s"
+    await app.sources.set(source, concurrency=1)
+    await app.schedules.add(name, "mail.send", rule="0 3 * * *", args={"to": "a@example.com"})
+    task = StoredTask(f"{name}t", {"queue": queue}, source_derived=False)
+    await (await app.store()).run(tasks.declare([task]))
+    async with app.batch(name) as batch:
+        job = await shop.tasks["mail.send"].using(batch=batch, queue=queue).enqueue(to="a@example.com")
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        for view, named in (("queues", queue), ("sources", source), ("schedules", name)):
+            await show(page, view)
+            for verb in ("Pause", "Resume"):
+                await page.get_by_role("button", name=f"{verb} {named}").click()
+                await confirm(page, verb)
+            await expect(page.get_by_role("button", name=f"Pause {named}")).to_be_visible()
+        await page.get_by_role("button", name=f"Run now {name}").click()
+        await confirm(page, "Run now")
+        await expect(page.locator("h1")).to_have_text("mail.send")
+        await show(page, "batches")
+        await page.get_by_role("link", name=name).click()
+        await page.get_by_role("button", name="Cancel").click()
+        await confirm(page, "Cancel")
+        await until(app, job.id, "cancelled")
+        await show(page, f"new/{quote(task.name, safe='')}")
+        await page.get_by_role("button", name="Enqueue").click()
+        await expect(page.locator("h1")).to_have_text(task.name)
+        await show(page, f"jobs?queue={quote(queue, safe='')}&task={quote(task.name, safe='')}")
+        await expect(page.locator("table.jobs tbody tr")).to_have_count(1)
 
 
 async def test_settings_tell_the_versions_and_keep_what_this_browser_likes(shop: World, window: OpenWindow) -> None:

@@ -30,6 +30,8 @@ def test_what_the_rules_see_is_shown_and_nothing_is_written(inside: Inside, fold
     assert [rule["name"] for rule in found["rules"]] == ["nobody", "backlog"]
     text = inside.out("alerts", "test")
     assert "2 rules; 2 conditions hold now" in text
+    (folder / "rowlock.yaml").write_text("alerts: {rules: {nobody: {when: no_worker}}}\n")
+    assert "1 rule; 1 condition holds now" in inside.out("alerts", "test")
     assert "no webhook: alerts go to the log only" in text
     assert inside.json("alerts", "list") == {"alerts": [], "unsent": []}
     assert inside.out("alerts", "list") == "no alerts"

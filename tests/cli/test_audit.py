@@ -68,6 +68,7 @@ CHANGES = [
     ["batches", "cancel", "{batch}"],
     ["tokens", "create", "--owner", "ana"],
     ["login-link"],
+    ["enqueue", "add", "--defaults"],
 ]
 STATE = (
     "SELECT * FROM rowlock_sources",
@@ -103,3 +104,11 @@ def test_a_change_that_cannot_be_written_into_the_audit_is_not_made(inside: Insi
     before = on_database(state)
     assert "the audit is full" in inside.error(*(word.format(batch=batch) for word in words), code=1)
     assert on_database(state) == before
+
+
+def test_a_job_that_is_enqueued_is_in_the_audit_once(inside: Inside) -> None:
+    words = ["enqueue", "add", "a=1", "--defaults", "--key", "k"]
+    job = inside.json(*words)
+    assert inside.json(*words)["created"] is False, "nothing was created"
+    (entry,) = entries()
+    assert (entry.action, entry.target, entry.details) == ("jobs.create", job["id"], {"task": "add"})

@@ -70,6 +70,7 @@ def test_doctor_is_content_with_a_healthy_database(cli: Cli, here: Inside) -> No
     assert checks == [
         "database",
         "schema",
+        "disk",
         "pooler",
         "wake-ups",
         "clock",
@@ -104,7 +105,7 @@ def test_doctor_finds_leases_that_nobody_ends(inside: Inside, folder: Path) -> N
         (time.time() - 100,),
     )
     connection.close()
-    assert "fail  leases    1 expired" in inside.run("doctor", code=1).stdout
+    assert "fail  leases    1 lease expired" in inside.run("doctor", code=1).stdout
 
 
 def test_doctor_says_what_is_wrong_when_it_cannot_look(folder: Path, postgres_url: str) -> None:
@@ -192,6 +193,17 @@ def test_stats_alert_when_too_many_jobs_wait(here: Inside) -> None:
     here.run("stats", "--max-queued", "11")
     told = here.run("stats", "--max-queued", "10", code=1)
     assert "alert: 11 jobs wait in the queue default, more than 10: start more workers" in told.stderr
+    here.run("queues", "pause", "default")
+    told = here.run("stats", "--max-queued", "10", code=1)
+    assert "more than 10: it is paused: rowlock queues resume default" in told.stderr
+
+
+def test_stats_do_not_advise_more_workers_for_jobs_of_a_source_that_is_paused(here: Inside) -> None:
+    here.run("enqueue", "greet", "name=ana", "--source", "api:x", "--app", "shop")
+    here.run("sources", "pause", "api:x")
+    told = here.run("stats", "--max-queued", "0", code=1)
+    assert "1 job waits in the queue default, more than 0: some wait for sources that are paused or" in told.stderr
+    assert "more workers" not in told.stderr
 
 
 def test_stats_alert_when_a_job_runs_for_too_long(cli: Cli, here: Inside, folder: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from cli.command import Cli, Inside, wait_until
 from rowlock.core.job import Job
 from rowlock.store import audit, open_store
+from support.refusals import refused
 
 
 def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, here: Inside) -> None:
@@ -60,9 +61,9 @@ def test_a_retry_that_a_newer_jobs_key_forbids_is_refused_and_says_so(inside: In
     first = inside.out(*keyed)
     inside.run("jobs", "cancel", first)
     inside.run(*keyed)
-    refused = inside.run("jobs", "retry", first, code=4)
-    assert refused.stdout == "no jobs were changed\n"
-    assert refused.stderr == f"rowlock: job {first} stays cancelled: its key is held by a newer job\n"
+    said = inside.run("jobs", "retry", first, code=4)
+    assert said.stdout == "no jobs were changed\n"
+    assert said.stderr == f"rowlock: job {first} stays cancelled: its key is held by a newer job\n"
     assert inside.out("jobs", "retry", first, "--dry-run") == "would retry 1 job; nothing was changed"
 
 
@@ -146,6 +147,7 @@ def test_what_the_command_line_does_is_in_the_audit(inside: Inside, folder: Path
 
     found = asyncio.run(entries())
     assert [(one.action, one.count) for one in reversed(found)] == [
+        ("jobs.create", 1),
         ("jobs.cancel", 1),
         ("jobs.retry", 1),
         ("queues.pause", 1),
@@ -153,3 +155,24 @@ def test_what_the_command_line_does_is_in_the_audit(inside: Inside, folder: Path
     ]
     assert {one.via for one in found} == {"cli"}
     assert all("@" in one.who for one in found)
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry"])
+@pytest.mark.parametrize("by_filter", [True, False])
+def test_a_bad_row_is_named_and_the_other_jobs_are_changed(
+    inside: Inside, folder: Path, action: str, by_filter: bool
+) -> None:
+    database = f"sqlite:///{folder}/inside.db"
+    ids = [inside.out("enqueue", "elsewhere", "--app", "shop") for _ in range(3)]
+    if action == "retry":
+        inside.run("jobs", "cancel", *ids)
+    which = (
+        ["--queue", "other", "--yes", *(["--state", "cancelled"] if action == "retry" else [])] if by_filter else ids
+    )
+    with refused(database, "jobs_live" if action == "retry" else "jobs_finished", "id", ids[1]):
+        done = inside.run("jobs", action, *which, code=4)
+        assert done.stdout == f"{'cancelled' if action == 'cancel' else 'retried'} 2 jobs\n"
+        assert f"rowlock: job {ids[1]} stays as it is: {action} failed for its row: " in done.stderr
+        assert "a bad row" in done.stderr
+    (left,) = inside.json("jobs", "list", "--state", "cancelled" if action == "retry" else "queued")
+    assert left["id"] == ids[1]

@@ -5,7 +5,9 @@ import gc
 import os
 import resource
 import signal
+import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,50 @@ def test_the_path_of_the_folder_may_have_signs_that_mean_something_in_an_address
 
     assert absolute("sqlite:///a%20b.db", "/100%25 sure") == "sqlite:////100%2525 sure/a b.db"
     assert file_of("sqlite:////100%2525 sure/a b.db") == Path("/100%25 sure/a b.db")
+
+
+# --- who may read the file
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    """The umask of most machines."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+async def some_work(file: Path) -> dict[str, int]:
+    """Open a file, write to it and read from it: the modes of all files in its folder meanwhile."""
+    async with Rowlock(f"sqlite:///{file}") as app:
+
+        @app.task
+        async def note() -> None: ...
+
+        await note.enqueue()
+        assert await app.jobs()
+        return {found.name: stat.S_IMODE(found.stat().st_mode) for found in os.scandir(file.parent)}
+
+
+@pytest.mark.usefixtures("umask")
+async def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
+    assert await some_work(tmp_path / "jobs.db") == {"jobs.db": 0o600, "jobs.db-wal": 0o600, "jobs.db-shm": 0o600}
+
+
+@pytest.mark.usefixtures("umask")
+async def test_behind_a_link_that_leads_nowhere_the_new_file_is_as_private(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "jobs.db").symlink_to(tmp_path / "data/jobs.db")
+    await some_work(tmp_path / "jobs.db")
+    assert stat.S_IMODE((tmp_path / "data/jobs.db").stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("umask")
+async def test_a_file_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").touch()
+    (tmp_path / "jobs.db").chmod(0o660)
+    for _ in range(2):  # while it is empty, and with tables in it
+        assert await some_work(tmp_path / "jobs.db") == {"jobs.db": 0o660, "jobs.db-wal": 0o660, "jobs.db-shm": 0o660}
 
 
 # --- event loops

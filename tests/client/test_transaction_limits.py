@@ -176,10 +176,28 @@ async def test_a_job_that_breaks_its_connection_again_and_again_uses_up_its_trie
             await tx.execute("INSERT INTO ledger VALUES (1)")
 
     job = await book.enqueue()
-    await execute(ledger, "UPDATE {t}jobs_live SET attempt = 10, releases = 10 WHERE id = $1", job.id)
+    await execute(
+        ledger, "UPDATE {t}jobs_live SET attempt = 10, releases = 10, disconnects_in_row = 10 WHERE id = $1", job.id
+    )
     async with working(ledger):
         with pytest.raises(JobDead, match="StoreUnavailable"):
             await job.wait(timeout=10)
+
+
+@on_postgres
+async def test_snoozes_are_not_counted_when_a_connection_breaks(ledger: Rowlock) -> None:
+    @ledger.task(max_attempts=1)
+    async def book(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            if ctx.attempt == 1001:
+                await end(ledger, await backend(tx))
+            await tx.execute("INSERT INTO ledger VALUES ($1)", ctx.attempt)
+
+    job = await book.enqueue()
+    await execute(ledger, "UPDATE {t}jobs_live SET attempt = 1000, releases = 1000 WHERE id = $1", job.id)
+    async with working(ledger):
+        assert await in_state(ledger, job.id, "succeeded", "dead") == "succeeded"
+    assert await entries(ledger) == [1002]
 
 
 # How many

@@ -13,13 +13,10 @@ WITH_FUNCTIONS = {
     "test_enqueue", "test_claim", "test_settle", "test_settle_again", "test_beat", "test_progress", "test_cancel",
     "test_keys", "test_key_work", "test_batches", "test_batch_counts", "test_batch_end", "test_batch_adding",
     "test_follow_ups", "test_sources", "test_sources_breaker", "test_transitions", "test_retry", "test_reclaim",
-    "test_expire", "test_tallies", "test_family",
+    "test_expire", "test_tallies", "test_family", "test_streaks",
 }  # fmt: skip
-# The functions take jsonb, which keeps no NUL and no -0.0; and they refuse to make a row that cannot be stored.
-EXCEPT = (
-    "test_arguments_come_back_as_they_were_given",
-    "test_a_follow_up_that_cannot_be_stored_undoes_the_whole_sweep",
-)
+# The functions take jsonb, which keeps no NUL and no -0.0.
+EXCEPT = ("test_arguments_come_back_as_they_were_given",)
 
 
 @pytest.fixture(params=[*ENGINES, FUNCTIONS])

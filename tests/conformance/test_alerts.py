@@ -10,9 +10,10 @@ from rowlock.core.alerts import Alert, Facts
 from rowlock.core.cron import parse_rule
 from rowlock.core.outcome import Failed
 from rowlock.core.schedule import Schedule
-from rowlock.store import alerts, schedules, workers
+from rowlock.store import alerts, schedules, stats, workers
 from rowlock.store.engines.operation import Call, Steps, operation
 from support.rig import Rig, token
+from support.sources_rig import open_breaker, sources
 
 BACKLOG = AlertRule("backlog", "queued", above=10, hold=0, resolve_after=60, repeat=600)
 FULL, EMPTY = Facts(ready={"default": 11}), Facts()
@@ -175,3 +176,19 @@ async def test_the_facts_are_those_of_the_tables(rig: Rig) -> None:
     rig.clock.move(300)  # dead jobs are counted for ten minutes, workers live for one
     later = await rig.store.run(alerts.facts(rules))
     assert (later.dead, later.workers) == ({600.0: {}}, 0)
+
+
+async def test_queues_with_ready_jobs_of_sources_that_are_closed_are_known_with_these_sources(rig: Rig) -> None:
+    for source in ("api:broken", "api:paused", "api:off", "api:fine"):
+        await rig.enqueue(queue="links", source=source)
+    await rig.enqueue(queue="files", source="api:fine")
+    await rig.enqueue(queue="late", source="api:broken", delay=600)
+    await open_breaker(rig, "api:broken")
+    await sources(rig).pause("api:paused", timedelta(minutes=5))
+    await sources(rig).pause("api:off")
+    assert await rig.store.run(stats.read_held_queues()) == {"links": ("api:broken", "api:off", "api:paused")}
+    facts = await rig.store.run(alerts.facts(parse_rules({"mine": {"when": "queued"}})))
+    assert facts.held == {"links": ("api:broken", "api:off", "api:paused")}
+    await sources(rig).pause("api")  # the whole class
+    held = await rig.store.run(stats.read_held_queues())
+    assert held["files"] == ("api",)

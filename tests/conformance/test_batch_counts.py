@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from rowlock import NotAllowed, Rowlock
+from rowlock.core.errors import StoreError
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store import cancels, jobs
 from rowlock.store.adding import NewRow
 from support.app_rig import app, report, rig, sweep, t
+from support.refusals import refused
 from support.rig import KEEP, Rig
 
 __all__ = ["app", "report", "rig", "t"]  # fixtures
@@ -282,3 +284,17 @@ async def test_a_retried_job_of_a_cancelled_batch_may_add_to_it_until_the_batch_
     await sweep(rig)
     await exact(rig, batch)
     assert (batch.state, batch.cancelled) == ("cancelled", 3)
+
+
+async def test_the_cancel_of_a_batch_survives_one_bad_row_and_names_it(
+    app: Rowlock, t: Any, rig: Rig, database: str
+) -> None:
+    async with app.batch("b") as batch:
+        made = await t.using(batch=batch).enqueue_many([{"n": n} for n in range(5)])
+    bad = made[2].id
+    with refused(database, "jobs_finished", "id", bad), pytest.raises(StoreError, match=f"one is {bad}: .*a bad row"):
+        await batch.cancel()
+    assert [await rig.state(job.id) for job in made] == ["cancelled", "cancelled", "queued", "cancelled", "cancelled"]
+    await batch.cancel()
+    await exact(rig, batch)
+    assert (batch.state, batch.cancelled) == ("cancelled", 5)

@@ -7,7 +7,8 @@ import pytest
 
 from rowlock import InvalidArguments, Rowlock, fixed
 from rowlock.client.follow_ups import MAX_BYTES
-from rowlock.core.options import names_in
+from rowlock.core.options import NOT_OF_FOLLOW_UPS, names_in
+from rowlock.core.outcome import Succeeded
 from rowlock.store import tasks
 from support.app_rig import app, rig, t
 from support.rig import Rig
@@ -166,3 +167,91 @@ async def test_a_follow_up_stored_before_chains_were_is_written_as_it_was(app: R
     (row,) = await of_task(rig, "next")
     assert (row["queue"], row["max_attempts"], row["priority"], row["timeout_seconds"]) == ("q", 2, 1, 5)
     assert (row["args"], row["source"]) == ({}, None)
+
+
+FOREIGN = {
+    "batch_id": "00000000-0000-7000-8000-00000000beef", "unique": "until_done", "window": 60,
+    "parent_id": "00000000-0000-7000-8000-00000000beef",
+}  # fmt: skip
+
+
+async def put(rig: Rig, job_id: str, stored: str) -> None:
+    """Store a follow-up past all checks, as another program may."""
+    await rig.fetch(f"UPDATE {{t}}jobs_live SET on_success = '{stored}' WHERE id = '{job_id}' RETURNING id")
+
+
+async def test_a_stored_follow_up_leaves_out_options_that_no_follow_up_has(app: Rowlock, rig: Rig) -> None:
+    """The SQL functions once stored them: the batch would have ended early, and no retry of the job was possible."""
+    assert FOREIGN.keys() == set(NOT_OF_FOLLOW_UPS)
+    job_id = await rig.enqueue()
+    await put(rig, job_id, json.dumps({"task": "next", "queue": "q", **FOREIGN}))
+    await end(app, job_id)
+    ((queue, batch, unique, parent),) = await rig.fetch(
+        "SELECT queue, batch_id, unique_mode, CAST(parent_id AS text) FROM {t}jobs_live WHERE task = 'next'"
+    )
+    assert (queue, batch, unique, parent) == ("q", None, None, job_id)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"queue": ""}, {"queue": "q" * 300}, {"priority": 1000}, {"priority": "high"}, {"max_attempts": 0},
+        {"backoff": {"kind": "none"}}, {"timeout_seconds": -1}, {"source": ":"}, {"tags": "a"}, {"delay": 1e300},
+        {"run_after": "9999-01-01T00:00:00Z"}, {"expires_at": 7}, {"on_success": {"queue": "q"}}, {"on_dead": "u"},
+        {"colour": "red"}, {"task": 7}, {"task": ""}, {"task": "rowlock.webhook"},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_job_ends_without_a_stored_follow_up_that_could_not_be_inserted(
+    app: Rowlock, rig: Rig, options: dict[str, Any]
+) -> None:
+    job_id = await rig.enqueue()
+    await put(rig, job_id, json.dumps({"task": "next", "queue": "q", **options}))
+    await end(app, job_id)
+    assert await rig.state(job_id) == "succeeded"
+    assert len(await rig.rows()) == 1
+
+
+async def test_a_follow_up_whose_options_another_language_wrote_has_them(app: Rowlock, rig: Rig) -> None:
+    backoff = {"kind": "exponential", "base": 5}
+    stored = {"task": "next", "max_attempts": 3.0, "backoff": backoff, "tags": ["a"], "delay": 0, "priority": None}
+    job_id = await rig.enqueue()
+    await put(rig, job_id, json.dumps(stored))
+    await end(app, job_id)
+    (row,) = await of_task(rig, "next")
+    assert (row["max_attempts"], row["tags"], row["priority"]) == (3, ["a"], 0)
+    assert row["backoff"] | backoff == row["backoff"]
+
+
+async def test_a_result_is_told_to_the_follow_up_as_it_is_stored(app: Rowlock, rig: Rig) -> None:
+    job = await rig.running(on_success='{"task": "next"}')
+    await rig.settle(job, Succeeded('{"n": 12345678901234567890.5}'))
+    (row,) = await of_task(rig, "next")
+    assert row["args"]["finished"]["result"] == {"n": 12345678901234567890.5}
+
+
+@pytest.mark.parametrize("name", ["rowlock.webhook", "rowlock.x"])
+async def test_tasks_of_rowlock_itself_cannot_be_follow_ups(app: Rowlock, name: str) -> None:
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArguments, match="must not begin with"):
+        app.task("work", on_success=name)(work)
+
+
+async def test_options_that_no_follow_up_has_are_left_out_of_the_follow_ups_of_a_follow_up(
+    app: Rowlock, rig: Rig
+) -> None:
+    job_id = await rig.enqueue()
+    inner = {"task": "last", "queue": "q", "priority": None, **FOREIGN}
+    await put(rig, job_id, json.dumps({"task": "next", "on_dead": {**inner, "on_success": inner}}))
+    await end(app, job_id)
+    ((stored,),) = await rig.fetch("SELECT CAST(on_dead AS text) FROM {t}jobs_live WHERE task = 'next'")
+    assert json.loads(stored) == {"task": "last", "queue": "q", "on_success": {"task": "last", "queue": "q"}}
+
+
+async def test_a_follow_up_that_is_nested_too_deeply_is_none_and_the_job_ends(app: Rowlock, rig: Rig) -> None:
+    job_id = await rig.enqueue()
+    await put(rig, job_id, '{"task": "next", "on_dead": ' * 2000 + "{}" + "}" * 2000)
+    await end(app, job_id)
+    assert await rig.state(job_id) == "succeeded"
+    assert len(await rig.rows()) == 1

@@ -95,6 +95,8 @@ class Model:
     releases: int = 0
     losses: int = 0
     convictions: int = 0
+    losses_in_row: int = 0
+    probation: int = 0
     token: str | None = None
     lease_ends: datetime | None = None
     settled: str | None = None
@@ -112,12 +114,14 @@ class Model:
         self.outcomes += 1
 
     def lose(self, now: datetime, convicted: bool) -> None:
-        delay = DRAW * 2 ** min(self.losses, 6)
-        self.losses += 1
+        delay = DRAW * 2 ** min(self.losses_in_row, 6)
+        if self.losses_in_row == 0:  # a loss during the probation after an earlier one doubles it
+            self.probation = 200 if self.probation else 100
+        self.losses, self.losses_in_row = self.losses + 1, self.losses_in_row + 1
         self.convictions += convicted
         if self.cancel:
             self.finish("cancelled")
-        elif (convicted and self.convictions >= 2) or self.on_lost == "dead" or self.losses >= 10:
+        elif (convicted and self.convictions >= 2) or self.on_lost == "dead" or self.losses_in_row >= 10:
             self.finish("dead")
         else:
             self.wait("retryable", now, delay)
@@ -128,18 +132,23 @@ class Model:
             self.finish("succeeded")
         elif how == "permanent" or (how in ("fail", "time out") and out_of_tries):
             self.finish("dead")
-        elif how == "convicted" and (self.convictions == 1 or self.on_lost == "dead" or self.losses == 9):
+        elif how == "convicted" and (self.convictions == 1 or self.on_lost == "dead" or self.losses_in_row == 9):
             self.cancel = False  # the worker that says so had not heard of a cancel
             self.lose(now, True)
         elif how == "cancelled" or self.cancel:  # a job to be cancelled does not go back to waiting
             self.finish("cancelled")
         elif how in ("release", "snooze"):
             self.releases += 1
+            self.come_back()
             self.wait("queued", now, 20 if how == "snooze" else 0)
         elif how == "convicted":
             self.lose(now, True)
         else:
+            self.come_back()
             self.wait("retryable", now, BACKOFF * 1.1)
+
+    def come_back(self) -> None:
+        self.losses_in_row, self.probation = 0, max(self.probation - 1, 0)
 
 
 class Machine(RuleBasedStateMachine):
@@ -194,6 +203,7 @@ class Machine(RuleBasedStateMachine):
             job.lease_ends = self.now + timedelta(seconds=LEASE)
             job.claims.append(lease)
             assert (lease.attempt, lease.losses, lease.releases) == (job.attempt, job.losses, job.releases)
+            assert (lease.losses_in_row, lease.probation) == (job.losses_in_row, job.probation)
         self.leases += claimed
 
     @precondition(lambda self: self.leases)
@@ -293,7 +303,8 @@ class Machine(RuleBasedStateMachine):
         if revived:
             job.max_attempts = max(job.max_attempts, job.attempt - job.releases - job.losses + tries)
             job.state, job.ready, job.run_after, job.cancel = "queued", True, self.now, False
-            job.convictions = 0  # the operator has mended what took the worker down
+            # The operator has mended what took the worker down.
+            job.convictions = job.losses_in_row = job.probation = 0
             job.retries += 1
 
     @invariant()

@@ -1,9 +1,13 @@
 """EXPLAIN: what a dashboard asks about charts, failures, batches and schedules goes through an index, past 10,000 rows
 in each of the tables."""
 
+import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pytest
 
 from rowlock.store.engines.queries import bind, load
 from rowlock.store.reads import LAST_ID
@@ -79,3 +83,33 @@ async def test_what_a_dashboard_asks_goes_through_an_index(rig: Rig) -> None:
     for name, params, tables in ASKED:
         text = await plan(rig, name, params)
         assert walks(text, load(engine)[name].sql, tables) == [], f"{name}:\n{text}"
+
+
+READY = """
+INSERT INTO rowlock.jobs_live (id, task, queue, ready, args, source, max_attempts, run_after, created_at, updated_at)
+SELECT {id}, 't', 'q', TRUE, '{{}}', 'api:' || n % 500, 1, {at}, {at}, {at} FROM {series}
+"""
+
+
+def read_by(node: dict[str, Any]) -> Iterator[int]:
+    """How many rows each scan of the live jobs has read, in a plan of PostgreSQL that was carried out."""
+    if node.get("Relation Name") == "jobs_live":
+        yield int((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+    for inner in node.get("Plans", ()):
+        yield from read_by(inner)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+async def test_which_queues_wait_for_closed_sources_is_found_without_reading_all_ready_jobs(rig: Rig) -> None:
+    query = load("postgres")["held_queues"]
+    async with rig.store.transaction() as tx:
+        words = {"series": SERIES["postgres"], **WORDS["postgres"]}
+        await tx.execute(READY.format(**words).replace("{n}", str(ROWS)))
+    await rig.fetch("ANALYZE")
+    asked = [("api",), *((f"api:{n}",) for n in range(49))]
+    async with rig.store.transaction() as tx:
+        values = bind(query, {"asked": asked, "n": 100}, None)
+        assert len(await tx.fetch(query.sql, *values)) == len(asked)
+        ((text,),) = await tx.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {query.sql}", *values)
+    (found,) = json.loads(text) if isinstance(text, str) else text
+    assert sum(read_by(found["Plan"])) < 1_000

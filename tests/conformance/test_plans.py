@@ -43,7 +43,10 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "lock_held": ({"mine": held_now()}, None),
     "settled_tokens": ({"asked": FEW}, None),
     "record_attempts": ({"ended": [(job_id, "failed", "E", "m", None) for job_id, _ in held_now()]}, None),
-    "requeue": ({"back": [(job_id, "queued", 1, 0, 0, 0, None, None, 1) for job_id, _ in held_now()]}, None),
+    "requeue": (
+        {"back": [(job_id, "queued", 1, 0, 0, 0, 0, 0, 0, 0, None, None, 1) for job_id, _ in held_now()]},
+        None,
+    ),
     "finish_copy": (
         {"final": [(job_id, "dead", None, "E", "m", 0, 0, 0, 7, 1) for job_id, _ in held_now()]},
         None,

@@ -11,6 +11,7 @@ from rowlock.core.outcome import Failed
 from rowlock.store import leases, open_store
 from rowlock.store.engines.engine import StoreOptions
 from support import contract
+from support.refusals import refused
 from support.rig import KEEP, Rig
 
 
@@ -166,13 +167,12 @@ async def test_a_loss_that_ends_the_job_writes_its_follow_up(rig: Rig) -> None:
     assert await rig.state(retried.id) == "retryable"
 
 
-async def test_a_follow_up_that_cannot_be_stored_undoes_the_whole_sweep(rig: Rig) -> None:
-    bad = json.dumps({"task": "report", "priority": 1000})
-    await rig.running(on_lost="dead", on_dead=bad)
+async def test_a_follow_up_that_cannot_be_stored_undoes_the_whole_sweep(rig: Rig, database: str) -> None:
+    await rig.running(on_lost="dead", on_dead='{"task": "report"}')
     await rig.running()
     rig.clock.move(61)
     before = await rig.everything()
-    with pytest.raises(StoreError):
+    with refused(database, "jobs_live", "task", "report"), pytest.raises(StoreError):
         await rig.reclaim()
     assert await rig.everything() == before
 
@@ -199,6 +199,22 @@ async def test_an_outage_is_not_the_death_of_every_worker(database: str, rig: Ri
         await contract.an_outage_is_not_the_death_of_every_worker(Rig(after_restart, clock), guard)
     finally:
         await after_restart.close()
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+async def test_leases_are_reclaimed_although_the_server_started_while_its_clock_was_ahead(
+    database: str, rig: Rig
+) -> None:
+    ((started,),) = await rig.fetch("SELECT pg_postmaster_start_time()")
+    clock = FakeClock(started - timedelta(hours=9))  # it was set back after the start
+    store = await open_store(database, StoreOptions(clock=clock))
+    try:
+        set_back = Rig(store, clock)
+        job = await set_back.running()
+        clock.move(61)
+        assert [lost.job.id for lost in await store.run(leases.reclaim([0.0], 60, KEEP))] == [job.id]
+    finally:
+        await store.close()
 
 
 async def test_a_sweep_without_a_guard_waits_for_nothing(rig: Rig) -> None:

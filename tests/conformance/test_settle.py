@@ -13,6 +13,7 @@ from rowlock.core.policy import fixed
 from rowlock.store import batches, jobs, leases
 from rowlock.store.adding import NewRow
 from rowlock.store.transitions import Keep
+from support.refusals import refused
 from support.rig import ENDS, KEEP, Rig, moment, numbered, settlement, token
 
 NO_LEASE = {
@@ -168,15 +169,15 @@ async def test_a_timeout_uses_up_a_try(rig: Rig) -> None:
 
 
 async def test_a_release_uses_up_no_try(rig: Rig) -> None:
-    job_id = await rig.enqueue(max_attempts=1)
+    job_id = await rig.enqueue(max_attempts=2)
     for _ in range(25):
         (job,) = await rig.claim()
         await rig.settle(job, Released(0, "deploy"))
     row = await rig.row(job_id)
     assert (row["state"], row["attempt"], row["releases"]) == ("queued", 25, 25)
     (job,) = await rig.claim()
-    await rig.settle(job, Failed("E", "the only try"))
-    assert await rig.state(job_id) == "dead"
+    await rig.settle(job, Failed("E", "the first try"))
+    assert await rig.state(job_id) == "retryable"
 
 
 async def test_a_release_with_a_delay_is_claimable_when_due(rig: Rig) -> None:
@@ -235,12 +236,12 @@ async def test_follow_ups_are_written_with_the_final_state(rig: Rig) -> None:
     assert (row["args"]["finished"]["job_id"], row["args"]["finished"]["result"]) == (job.id, 7)
 
 
-async def test_a_follow_up_that_cannot_be_stored_undoes_the_settle(rig: Rig) -> None:
+async def test_a_follow_up_that_cannot_be_stored_undoes_the_settle(rig: Rig, database: str) -> None:
     job, other = await rig.running(), await rig.running()
     before = await rig.everything()
-    refused = settlement(job, Succeeded(), on_success='{"task": "x", "priority": 1000}')
-    with pytest.raises(StoreError):
-        await rig.settle_all([settlement(other, Succeeded()), refused])
+    followed = settlement(job, Succeeded(), on_success='{"task": "x"}')
+    with refused(database, "jobs_live", "task", "x"), pytest.raises(StoreError):
+        await rig.settle_all([settlement(other, Succeeded()), followed])
     assert await rig.everything() == before
     await rig.succeed(job)
 

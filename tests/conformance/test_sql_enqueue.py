@@ -126,6 +126,14 @@ async def test_an_id_that_a_job_has_or_had_is_not_made_again(database: str) -> N
     assert call(database, "t", job_id=other) == other
 
 
+async def test_an_id_that_rowlock_gave_to_a_job_makes_no_second_job(database: str) -> None:
+    """Such an id is not among the keys: the jobs themselves say that it is known."""
+    made = call(database, "t")
+    sql(database, "SELECT rowlock.complete(job_id, token) FROM rowlock.claim('w', ARRAY['t'])")
+    assert call(database, "t", job_id=made) == made
+    assert sql(database, "SELECT array_agg(state) FROM rowlock.jobs") == ["succeeded"]
+
+
 async def test_a_batch_counts_jobs_until_it_is_sealed(database: str) -> None:
     async with Rowlock(database) as app:
         async with app.batch("import") as batch:
@@ -362,3 +370,79 @@ async def test_functions_that_insert_or_end_jobs_keep_every_option(database: str
     }
     assert {name for name, _ in found} >= {"_insert", "_finish", "complete_many"}
     assert {place: copied - listed for place, listed in found.items() if copied - listed} == {}
+
+
+ONE, TWO = "00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-000000000002"
+OLD = "00000000-0000-7000-8000-000000000009"
+
+
+def many(url: str, *jobs: dict[str, Any], **options: Any) -> list[tuple[str, bool]]:
+    """Enqueue jobs together; answers the id of each and whether it is new."""
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            "SELECT * FROM rowlock.enqueue_many('t', %s, %s)",
+            [json.dumps([{"args": {"n": n}, **job} for n, job in enumerate(jobs)]), json.dumps(options)],
+        ).fetchall()
+    return [(str(job_id), created) for job_id, created in rows]
+
+
+def made(url: str) -> dict[str, int]:
+    """The jobs there are: id -> the number of the element that it was made of."""
+    with psycopg.connect(url) as connection:
+        return {str(job_id): args["n"] for job_id, args in connection.execute("SELECT id, args FROM rowlock.jobs")}
+
+
+def reserved(url: str) -> list[str]:
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("SELECT key FROM rowlock.job_keys WHERE scope = 'id' ORDER BY key").fetchall()
+    return [key for (key,) in rows]
+
+
+async def test_a_job_id_that_is_given_twice_in_one_call_makes_one_job_of_the_first(database: str) -> None:
+    assert many(database, {"job_id": ONE}, {"job_id": ONE}, {"job_id": TWO}) == [(ONE, True), (ONE, False), (TWO, True)]
+    assert made(database) == {ONE: 0, TWO: 2}
+    keyed = ({"job_id": OLD, "key": "k"}, {"job_id": OLD, "key": "k"})
+    assert many(database, *keyed) == [(OLD, True), (OLD, False)]
+
+
+async def test_one_job_id_with_two_keys_is_refused_and_reserves_nothing(database: str) -> None:
+    with pytest.raises(psycopg.Error, match=f"job_id {ONE} is given to jobs with different keys") as refused:
+        many(database, {"job_id": ONE, "key": "a"}, {"job_id": ONE, "key": "b"})
+    assert refused.value.sqlstate == "RL001"
+    assert (made(database), reserved(database)) == ({}, [])
+
+
+async def test_of_two_jobs_with_one_key_and_ids_the_first_is_made_and_the_other_id_stays_free(database: str) -> None:
+    assert many(database, {"job_id": TWO, "key": "k"}, {"job_id": ONE, "key": "k"}) == [(TWO, True), (TWO, False)]
+    assert made(database) == {TWO: 0}
+    assert reserved(database) == [TWO]
+    assert many(database, {"job_id": ONE}) == [(ONE, True)]
+
+
+async def test_a_job_whose_key_an_older_job_holds_does_not_reserve_its_id(database: str) -> None:
+    ((older, _),) = many(database, {"key": "k"})
+    assert many(database, {"job_id": ONE, "key": "k"}, {"job_id": TWO, "key": "l"}) == [(older, False), (TWO, True)]
+    assert reserved(database) == [TWO]
+
+
+async def test_an_id_that_is_known_takes_no_key(database: str) -> None:
+    many(database, {"job_id": ONE})
+    assert many(database, {"job_id": ONE, "key": "k"}, {"job_id": TWO, "key": "k"}) == [(ONE, False), (TWO, True)]
+
+
+@pytest.mark.parametrize("task", ["rowlock.webhook", "rowlock.", "rowlock.x"])
+async def test_tasks_of_rowlock_itself_cannot_be_enqueued(database: str, task: str) -> None:
+    with pytest.raises(psycopg.Error, match="are for the tasks of Rowlock itself") as refused:
+        call(database, task)
+    assert refused.value.sqlstate == "RL001"
+    with pytest.raises(psycopg.Error, match="on_success: task rowlock"):
+        call(database, "t", on_success=task)
+
+
+@pytest.mark.parametrize("source", [7, [], {}, True, "", ":", "a:", "s" * 201], ids=str)
+async def test_the_source_of_one_job_is_a_text_of_its_form(database: str, source: Any) -> None:
+    with pytest.raises(psycopg.Error, match="source must be named like") as refused:
+        many(database, {}, {"source": source})
+    assert refused.value.sqlstate == "RL001"
+    assert made(database) == {}
+    many(database, {"source": "s" * 200}, {"source": None})

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
-from rowlock.core.policy import Backoff, Transition, decide
+from rowlock.core.policy import Backoff, Streaks, Transition, decide
 from rowlock.core.states import FINAL, Outcome
 from rowlock.store.transitions import CANCELLED
 from support.rig import Claimed, Rig, settlement, token
@@ -64,6 +64,10 @@ def counts(draw: Any) -> dict[str, Any]:
         "releases": releases,
         "losses": losses,
         "convictions": draw(st.integers(0, min(losses, 2))),
+        "losses_in_row": (in_row := draw(st.integers(0, min(losses, 12)))),
+        "probation": draw(st.integers(1 if in_row else 0, 200)),
+        "sigterms_in_row": draw(st.integers(0, releases)),
+        "disconnects_in_row": draw(st.integers(0, releases)),
         "max_attempts": draw(st.integers(1, 30)),
         "on_lost": draw(st.none() | st.just("dead")),
         "backoff": draw(st.none() | backoffs | odd | short),
@@ -102,6 +106,8 @@ async def check(rig: Rig, job: dict[str, Any], end: AttemptEnd, draw: float, can
     if wanted.state not in FINAL:
         due = rig.clock.now() + timedelta(seconds=wanted.delay)
         assert abs(row["run_after"] - due) < timedelta(milliseconds=1)
+        streaks = await rig.fetch(f"SELECT {', '.join(Streaks._fields)} FROM {{t}}jobs_live")
+        assert streaks == [wanted.streaks]
     recorded = [] if wanted.outcome is Outcome.SUCCEEDED else [(held.attempt, wanted.outcome, wanted.error_code, "w")]
     assert await rig.attempts(held.id) == recorded
 
@@ -128,18 +134,24 @@ async def test_fail_and_release_decide_as_python_does(rig: Rig) -> None:
 async def test_a_lease_that_ran_out_is_lost_as_python_decides(rig: Rig, database: str, losses: int) -> None:
     for on_lost, cancel in ((None, False), ("dead", False), (None, True)):
         job = await rig.running(on_lost=on_lost)
-        await rig.fetch("UPDATE {t}jobs_live SET losses = $1, attempt = $1 + 1", losses)
+        set_all = "UPDATE {t}jobs_live SET losses = $1 + 20, losses_in_row = $1, probation = $2, attempt = $1 + 21"
+        await rig.fetch(set_all, losses, 100 if losses else 0)
         if cancel:
             await rig.cancel(job.id)
         rig.clock.move(61)
-        before = job._replace(losses=losses, attempt=losses + 1, cancel_requested=cancel)
+        before = job._replace(
+            losses=losses + 20, losses_in_row=losses, probation=100 if losses else 0, attempt=losses + 21,
+            cancel_requested=cancel,
+        )  # fmt: skip
         wanted = decide(before, Lost(worker="worker-1"), 0.5)
         store: Any = rig.store
         assert await store.call("SELECT reclaimed, expired FROM rowlock.sweep(100, 0)") == [(1, 0)]
         row = await rig.row(job.id)
         got = (row["state"], row["losses"], row["error_code"], row["error_message"], row["settled_token"])
-        assert got == (wanted.state, losses + 1, wanted.error_code, wanted.error_message, None)
+        assert got == (wanted.state, losses + 21, wanted.error_code, wanted.error_message, None)
         if wanted.state == "retryable":
+            streaks = await rig.fetch(f"SELECT {', '.join(Streaks._fields)} FROM {{t}}jobs_live")
+            assert streaks == [wanted.streaks]
             assert abs(row["run_after"] - rig.clock.now() - timedelta(seconds=wanted.delay)) < timedelta(milliseconds=1)
         await rig.fetch("DELETE FROM {t}jobs_live")
 

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import sqlite3
+import stat
 import threading
 import time
 from contextlib import closing
@@ -84,6 +85,19 @@ async def test_only_the_first_of_many_sets_a_corrupt_file_aside(make: Make, tmp_
     await quick.put("k", 1)
     slow._file._set_aside(sqlite3.DatabaseError("not a database"))
     assert await slow.get("k") == 1
+
+
+async def test_only_their_owner_can_read_new_files_and_one_that_exists_keeps_its_mode(
+    make: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "shared.db").touch()
+    (tmp_path / "shared.db").chmod(0o660)
+    for name in ("answers.db", "shared.db"):
+        await use(make(tmp_path / name))
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in os.scandir(tmp_path)}
+    private = ("answers.db", "answers.db-wal", "answers.db-shm", "answers.db.lock", "shared.db.lock")
+    shared = ("shared.db", "shared.db-wal", "shared.db-shm")
+    assert modes == dict.fromkeys(private, 0o600) | dict.fromkeys(shared, 0o660)
 
 
 @pytest.mark.parametrize("place", ["file/answers.db", "folder", "file/deeper/answers.db"])

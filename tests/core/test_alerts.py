@@ -127,6 +127,43 @@ def test_each_rule_sees_what_is_beyond_its_limit_and_nothing_at_it() -> None:
     assert subjects("missed_ticks", Facts(late={"nightly": 61.0, "hourly": 60.0})) == {"nightly": 61.0}
 
 
+def text_of(when: str, facts: Facts, **settings: Any) -> str:
+    (rule,) = parse_rules({"mine": {"when": when, **settings}})
+    return "".join(seen.text for seen in see(rule, facts).values())
+
+
+@pytest.mark.parametrize(
+    ("number", "queued", "dead", "running"),
+    [
+        (0, "", "", ""),
+        (1, "1 job is ready in queue 'q'", "1 job of task 't' became dead", "1 job of queue 'q' has been running for"),
+        (2, "2 jobs are ready in queue 'q'", "2 jobs of task 't' became dead", "2 jobs of queue 'q' have been running"),
+    ],
+)
+def test_counted_texts_are_sentences(number: int, queued: str, dead: str, running: str) -> None:
+    assert text_of("queued", Facts(ready={"q": number}), above=0).startswith(queued)
+    assert text_of("dead", Facts(dead={600.0: {"t": number}})).startswith(dead)
+    jobs = tuple(RunningJob(f"job-{n}", "q", "t", "w", 900.0) for n in range(number))
+    assert text_of("running_seconds", Facts(running=jobs)).startswith(running)
+
+
+def test_more_workers_are_not_the_answer_to_a_paused_queue_or_an_open_breaker() -> None:
+    many = {"q": 11}
+    assert text_of("queued", Facts(ready=many)).endswith("; more workers are needed")
+    paused = text_of("queued", Facts(ready=many, paused=frozenset({"q"})))
+    assert paused.endswith("the queue is paused; to go on: rowlock queues resume q")
+    held = text_of("queued", Facts(ready=many, held={"q": ("api:x",)}))
+    assert held.endswith("wait for a source that is paused or failing (api:x), and more workers would not start these")
+    six = tuple(f"api:{n}" for n in range(6))
+    assert "sources that are paused or failing (api:0, api:1, api:2, api:3, api:4 and 1 more)" in text_of(
+        "queued", Facts(ready=many, held={"q": six})
+    )
+    elsewhere = text_of("queued", Facts(ready=many, held={"other": ("api:x",)}, broken={"api:x": (5.0, None)}))
+    assert elsewhere.endswith("; more workers are needed")
+    waited = Facts(oldest={"q": 9999.0}, paused=frozenset({"q"}))
+    assert text_of("oldest_seconds", waited).endswith("; the queue is paused; to go on: rowlock queues resume q")
+
+
 def test_a_rule_with_names_sees_these_alone() -> None:
     assert subjects("queued", Facts(ready={"a": 99, "b": 99}), only="b") == {"b": 99}
     assert subjects("breaker_open", Facts(broken={"api:x": (1, None), "api:y": (1, None)}), only=["api:y"]) == {

@@ -25,6 +25,10 @@ class Job:
     releases: int = 0
     losses: int = 0
     convictions: int = 0
+    losses_in_row: int = 0
+    probation: int = 0
+    sigterms_in_row: int = 0
+    disconnects_in_row: int = 0
     backoff: str | None = None
     on_lost: str | None = None
     cancel_requested: bool = False
@@ -231,14 +235,15 @@ def test_a_loss_is_retried_whatever_tries_are_left() -> None:
 
 @pytest.mark.parametrize(("losses", "top"), [(0, 1), (1, 2), (5, 32), (6, 64), (8, 64)])
 def test_the_delay_after_a_loss_doubles_up_to_64_seconds(losses: int, top: float) -> None:
-    assert decide(Job(losses=losses), Lost(), 0.0).delay == 0
-    assert decide(Job(losses=losses), Lost(), 0.5).delay == top / 2
+    assert decide(Job(losses_in_row=losses), Lost(), 0.0).delay == 0
+    assert decide(Job(losses_in_row=losses), Lost(), 0.5).delay == top / 2
 
 
-def test_losses_without_conviction_end_at_ten() -> None:
-    states = [decide(Job(attempt=n + 1, losses=n, max_attempts=99), Lost(), 0.5).state for n in range(10)]
+def test_ten_losses_in_a_row_end_a_job_without_a_conviction() -> None:
+    states = [decide(Job(attempt=n + 1, losses_in_row=n, max_attempts=99), Lost(), 0.5).state for n in range(10)]
     assert states == [State.RETRYABLE] * 9 + [State.DEAD]
-    assert decide(Job(losses=9), Lost(), 0.5).error_code == "WORKER_LOST"
+    assert decide(Job(losses_in_row=9), Lost(), 0.5).error_code == "WORKER_LOST"
+    assert decide(Job(losses=99), Lost(), 0.5).state is State.RETRYABLE, "the sum over its life ended it"
 
 
 def test_the_second_conviction_is_poison() -> None:
@@ -261,7 +266,7 @@ def test_a_task_that_must_not_run_twice_is_dead_at_its_first_loss() -> None:
     assert decide(Job(on_lost="dead"), Lost(convicted=True), 0.5).state is State.DEAD
 
 
-@pytest.mark.parametrize("job", [Job(), Job(on_lost="dead"), Job(losses=9), Job(losses=2, convictions=1)])
+@pytest.mark.parametrize("job", [Job(), Job(on_lost="dead"), Job(losses_in_row=9), Job(losses=2, convictions=1)])
 @pytest.mark.parametrize("convicted", [False, True])
 def test_a_lost_job_to_be_cancelled_is_cancelled_and_never_retried(job: Job, convicted: bool) -> None:
     transition = decide(replace(job, cancel_requested=True), Lost(convicted=convicted), 0.5)
@@ -295,6 +300,10 @@ ends = st.one_of(
         releases=counts,
         losses=counts,
         convictions=st.integers(0, 3),
+        losses_in_row=counts,
+        probation=st.integers(0, 200),
+        sigterms_in_row=counts,
+        disconnects_in_row=counts,
         backoff=st.sampled_from([None, fixed(minutes=5).to_json(), exponential(1, 60).to_json()]),
         on_lost=st.sampled_from([None, "dead"]),
         cancel_requested=st.booleans(),

@@ -266,7 +266,7 @@ GLOSSARY = {
     "access": "token, login link, session",
     "time": "follow-up, retention, prune, schedule, tick, dispatcher, missed tick, promote",
     "leases": "worker, slot, lease, claim, heartbeat, fence, settle, release, reclaim, sweep, idle worker, wake-up",
-    "crashes": "zombie, suspect, quarantine, conviction, set aside",
+    "crashes": "zombie, suspect, probation, quarantine, conviction, set aside",
     "sources": "source, source class, gate, token bucket, breaker, probe, epoch, refusal, turn, plain job",
     "operation": "alert, bridge, dead letter",
     "inside": "plan, lane, low-water mark, prefetch, head, look, survey, engine, store, operation, capability",

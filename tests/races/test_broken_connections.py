@@ -1,6 +1,7 @@
 """PostgreSQL ends a connection, goes away or is silent: every operation says what happened, and nothing of secrets."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -9,10 +10,11 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from rowlock import ConfigError, StoreError, StoreUnavailable
+from rowlock import ConfigError, Rowlock, StoreError, StoreUnavailable
 from rowlock.core.job import NewJob
 from rowlock.store import Store, cancels, jobs, open_store, reads
 from rowlock.store.engines.engine import StoreOptions, redact
+from rowlock.store.engines.listener import EVERY_MESSAGE, Listener
 from rowlock.store.ids import new_id
 from support.race_proxy import Proxy
 from support.server import PostgresServer
@@ -20,6 +22,8 @@ from support.server import PostgresServer
 Do = Callable[[Store], Awaitable[Any]]
 ENDED = "ended the connection: terminating connection due to administrator command"
 LOCKED = "LOCK TABLE rowlock.jobs_live, rowlock.jobs_finished, rowlock.queues IN ACCESS EXCLUSIVE MODE"
+PARTITIONS = """SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'rowlock.jobs_finished'::regclass AND c.relname <> 'jobs_finished_default'"""
 WAITING = "datname = current_database() AND wait_event_type = 'Lock'"
 
 
@@ -182,6 +186,39 @@ async def test_a_cancelled_operation_does_not_wait_for_a_silent_server(database:
             await store.close()
 
 
+async def test_an_enqueue_that_is_cancelled_at_any_moment_leaves_no_error_to_asyncio(database: str) -> None:
+    left: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: left.append(str(about)))
+    for turns in range(120):  # of the event loop, from the opening of its connection to the end of its statement
+        store = await open_store(database, StoreOptions(repeats=1))
+        enqueuing = asyncio.create_task(enqueue(store))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        enqueuing.cancel()
+        await asyncio.wait([enqueuing])
+        await store.close()
+    gc.collect()
+    assert left == []
+
+
+@pytest.mark.parametrize("statement", [b"server_encoding", b"rowlock.migrations", b"ATTACH PARTITION"])
+async def test_a_worker_whose_connection_breaks_while_it_starts_tries_again(database: str, statement: bytes) -> None:
+    with psycopg.connect(database, autocommit=True) as admin:  # so that the start has a partition to create
+        for (name,) in admin.execute(PARTITIONS).fetchall():
+            admin.execute(f"DROP TABLE rowlock.{name}")
+    async with Proxy(database) as proxy:
+        app = Rowlock(proxy.url)
+
+        @app.task
+        async def work() -> int:
+            return 7
+
+        broken = proxy.drop_reply(statement)
+        async with asyncio.timeout(30), app, app.worker():
+            assert broken.done.is_set(), "its connection did not break"
+            assert await (await work.enqueue()).wait(timeout=20) == 7
+
+
 async def test_a_connection_whose_cancelled_begin_takes_effect_later_is_not_handed_on(database: str) -> None:
     async def empty() -> None:
         async with store.transaction():
@@ -232,3 +269,58 @@ async def test_a_url_that_cannot_be_read_is_told_without_its_password(url: str, 
 def test_a_password_among_the_parameters_of_a_url_is_hidden() -> None:
     shown = redact("postgresql://db/app?user=ana&password=s@cret&sslmode=require")
     assert shown == "postgresql://db/app?user=ana&password=***&sslmode=require"
+
+
+WRITES: list[Do] = [enqueue, cancel, enqueue_in_transaction]
+
+
+@pytest.mark.parametrize("do", WRITES)
+async def test_connections_to_a_server_that_became_read_only_are_replaced(database: str, do: Do) -> None:
+    """After a failover an open connection stays with the old server, which answers; a new one leads to the new one."""
+    store: Any = await open_store(database, StoreOptions(connections=1, session_connections=1))
+    try:
+        await do(store)
+        for connections in store._connections.values():
+            async with connections.one() as connection:
+                await connection.execute("SET default_transaction_read_only = on")
+        if do is enqueue_in_transaction:  # a user's transaction is not repeated, but the next one works
+            with pytest.raises(StoreUnavailable, match="read-only"):
+                await do(store)
+        await do(store)
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("form", ["{user}@{a}:{b},{c}:{d}{path}", "{user}@{path}?host={a},{c}&port={b},{d}"])
+async def test_of_several_hosts_the_one_that_takes_writes_is_used(database: str, form: str) -> None:
+    """After a failover the first host of the URL may have become a standby."""
+    there = urlsplit(database)
+    with PostgresServer(fsync="off") as standby:
+        with psycopg.connect(standby.create_database(there.path[1:]), autocommit=True) as connection:
+            connection.execute(f'ALTER DATABASE "{there.path[1:]}" SET default_transaction_read_only = on')
+        servers = {"a": "127.0.0.1", "b": standby.port, "c": there.hostname, "d": there.port}
+        url = "postgresql://" + form.format(user=there.username, path=there.path, **servers)
+        store = await open_store(url, StoreOptions(repeats=1))
+        try:
+            for do in WRITES:
+                await do(store)
+        finally:
+            await store.close()
+
+
+async def test_a_listener_leaves_a_server_that_is_read_only(
+    database: str, admin: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Listener, "CHECK_SECONDS", 0.05)
+    name, heard = urlsplit(database).path[1:], asyncio.Queue[str]()
+    admin.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')  # for later connections
+    store = await open_store(database)
+    wakeups = await store.listen(heard.put_nowait)
+    try:
+        async with asyncio.timeout(60):
+            for message in EVERY_MESSAGE * 2:  # once for each connection that it opens
+                assert await heard.get() == message
+    finally:
+        admin.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+        await wakeups.close()
+        await store.close()

@@ -6,13 +6,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
+import psycopg
 import pytest
 
 from rowlock import Context, Rowlock
 from rowlock.core.config import Settings
 from rowlock.store import open_store
 from rowlock.store.engines.engine import StoreOptions
+from rowlock.worker import loops
 from rowlock.worker.dispatcher import Dispatcher
 from support.race_disk import disk
 from support.server import PostgresServer
@@ -85,6 +88,49 @@ async def test_the_log_has_a_line_when_an_outage_begins_and_one_when_it_is_over(
     (begun,), (over,) = told(caplog, "noticed by"), ends
     lasted = back - begun.created
     assert lasted - 2 < float(over.getMessage().split()[-2]) < lasted + 10
+
+
+async def test_jobs_run_as_soon_as_the_database_is_back_although_the_loops_wait_longer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loops, "random", SimpleNamespace(uniform=lambda *_: 6000.0))  # no delay ends by itself
+    caplog.set_level(logging.DEBUG, "rowlock.store")
+    with postgres() as (url, take_away, bring_back):
+        await (await open_store(url, StoreOptions(migrate=True))).close()
+        app = Rowlock(settings=Settings.model_validate({"database": url, "worker": WORKER}))
+
+        @app.task
+        async def work() -> int:
+            return 7
+
+        async with app, app.worker():
+            assert await (await work.enqueue()).wait(timeout=30) == 7
+            await asyncio.to_thread(take_away)
+            async with asyncio.timeout(60):
+                while not any("claim: " in record.getMessage() for record in caplog.records):
+                    await asyncio.sleep(0.05)
+            await asyncio.to_thread(bring_back)
+            assert await (await work.enqueue()).wait(timeout=30) == 7
+
+
+async def test_terminated_connections_while_jobs_run_are_not_told_as_an_outage(
+    caplog: pytest.LogCaptureFixture, postgres_url: str
+) -> None:
+    handlers_return = asyncio.Event()
+    async with working(postgres_url, handlers_return) as app:
+        with psycopg.connect(postgres_url, autocommit=True) as admin:
+            for _ in range(8):
+                admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1"
+                )
+                await asyncio.sleep(0.3)
+                await app.jobs(limit=1)
+        handlers_return.set()
+        async with asyncio.timeout(60):
+            while len(await app.jobs(state="succeeded", limit=11)) < 10:
+                await asyncio.sleep(0.1)
+    assert told(caplog, "outage") == []
 
 
 def told(caplog: pytest.LogCaptureFixture, words: str) -> list[logging.LogRecord]:

@@ -135,6 +135,24 @@ async def test_nothing_of_a_job_s_data_is_sent(
     assert "post.example" not in receiver.text, "addresses of people"
 
 
+async def test_a_value_is_removed_before_its_message_is_cut_and_scrubbed(app: Rowlock, receiver: Receiver) -> None:
+    @app.task(max_attempts=1)
+    async def quotes(url: str, name: str, page: str) -> None:
+        raise LookupError(f"/path/{page} {'x ' * 4080}{name!r} and {url} and {name[:9]}...")
+
+    @app.task(max_attempts=1)
+    async def refuses(url: str, name: str, page: str) -> None:
+        raise Permanent(f"no page {url} of {name.encode()!r}", code=f"GONE_{name[:12]}")
+
+    given = {"url": "https://h.io/k7q?x=1", "page": "w3z?x=1", "name": f"Ä\n'{CANARY}' " + "zq4 " * 3000}
+    async with working(app):
+        await finished(await quotes.enqueue(**given), await refuses.enqueue(**given))
+    assert len(receiver.events) == 2
+    assert not [piece for piece in ("h.io", "k7q", "c4n4ry", "9d1e", "zq4", "w3z") if piece in receiver.text], (
+        receiver.text
+    )
+
+
 class Kept(Transport):
     """A transport of the program's own client."""
 

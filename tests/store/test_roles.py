@@ -2,13 +2,17 @@
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
 
+from rowlock import Rowlock
 from rowlock.store import open_store, roles
+from rowlock.store.engines import migrate
 from rowlock.store.engines.engine import StoreOptions
 from support.owned import owner_url, take_a_table_away
 
@@ -43,13 +47,23 @@ def test_each_role_may_call_its_functions_and_no_other(sql: Any) -> None:
         [["public", *roles.FUNCTIONS]],
     ).fetchall()
     assert sorted(found) == sorted((name, role) for role, names in roles.FUNCTIONS.items() for name in names)
-    triggers = ("tell_", "refuse_unreadable")
+    triggers = ("tell_", "refuse_")
     all_names = [name for (name,) in sql.execute(
         "SELECT proname FROM pg_proc WHERE pronamespace = 'rowlock'::regnamespace").fetchall()]  # fmt: skip
     called = [name for name in all_names if not name.startswith(triggers)]
     assert sorted(called) == sorted(roles.FUNCTIONS["rowlock_admin"]), (
         "a function that nobody may call, or two of one name"
     )
+
+
+def columns_of(sql: Any, table: str) -> list[str]:
+    """The columns of a table, apart from those with tokens."""
+    found = sql.execute(
+        "SELECT attname FROM pg_attribute"
+        " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attname",
+        [f"rowlock.{table}"],
+    ).fetchall()
+    return [name for (name,) in found if name not in roles.TOKENS]
 
 
 def test_each_role_has_its_rights_on_tables_and_no_other(sql: Any) -> None:
@@ -71,6 +85,9 @@ def test_each_role_has_its_rights_on_tables_and_no_other(sql: Any) -> None:
     wanted: dict[tuple[str, str, str], bool | list[str]] = {}
     for role, rights in roles.TABLES.items():
         for table, text in rights.items():
+            if text == roles.READ_BUT_TOKENS:
+                wanted[role, table, "SELECT"] = columns_of(sql, table)
+                continue
             for privilege, columns in re.findall(r"(SELECT|INSERT|UPDATE|DELETE)(?: \(([^)]*)\))?", text):
                 wanted[role, table, privilege] = sorted(columns.split(", ")) if columns else True
     assert given == wanted
@@ -82,7 +99,7 @@ def test_functions_run_with_the_rights_of_their_caller_and_a_fixed_path(sql: Any
     rows = sql.execute(
         "SELECT proname, prosecdef, proconfig FROM pg_proc WHERE pronamespace = 'rowlock'::regnamespace"
     ).fetchall()
-    assert [name for name, definer, _ in rows if definer] == []
+    assert sorted(name for name, definer, _ in rows if definer) == sorted([*roles.DEFINERS, "refuse_loose_key"])
     free = {name for name, _, config in rows if not any("search_path=pg_catalog" in text for text in config or [])}
     assert free == WITHOUT_PATH
 
@@ -120,12 +137,23 @@ def test_the_web_tier_makes_jobs_and_reads_their_state_and_can_do_nothing_else(s
         "SELECT args FROM rowlock.jobs_live",
         "UPDATE rowlock.jobs_live SET priority = 1",
         "DELETE FROM rowlock.jobs_live",
+        "INSERT INTO rowlock.jobs_live (id, task, lease_token) VALUES (gen_random_uuid(), 't', gen_random_uuid())",
+        "INSERT INTO rowlock.jobs_live (id, task, state) VALUES (gen_random_uuid(), 't', 'running')",
+        "SELECT key FROM rowlock.job_keys",
+        "DELETE FROM rowlock.job_keys",
+        "INSERT INTO rowlock.job_keys (scope, key, job_id, mode) VALUES ('id', 'k', gen_random_uuid(), 'id')",
         "SELECT * FROM rowlock.tokens",
     ):
         denied(sql, statement)
+    with pytest.raises(psycopg.Error, match="tasks of Rowlock itself"):
+        enqueue(sql, "rowlock.webhook")
     sql.execute("SET ROLE rowlock_read")
     assert sql.execute("SELECT state FROM rowlock.jobs WHERE id = %s", [job_id]).fetchall() == [("queued",)]
     for statement in (
+        "SELECT lease_token FROM rowlock.jobs_live",
+        "SELECT settled_token FROM rowlock.jobs_live",
+        "SELECT settled_token FROM rowlock.jobs_finished",
+        "SELECT probe_token FROM rowlock.sources",
         "SELECT rowlock.enqueue('t')",
         "SELECT * FROM rowlock.claim('w')",
         "INSERT INTO rowlock.queues (name) VALUES ('q')",
@@ -224,3 +252,133 @@ async def test_a_database_owner_without_createrole_can_migrate(owner_url: str) -
             " AND prorettype <> 'trigger'::regtype AND has_function_privilege('public', oid, 'EXECUTE')"
         ).fetchall()
         assert callable_by_all == []
+
+
+def test_a_reader_sees_no_token_in_the_view_and_others_do(sql: Any) -> None:
+    enqueue(sql), enqueue(sql)
+    one, _ = sql.execute("SELECT job_id, token FROM rowlock.claim('w', '{t}', 2)").fetchall()
+    sql.execute("SELECT rowlock.complete(%s, %s)", one)
+    tokens = "SELECT state, lease_token IS NULL, settled_token IS NULL FROM rowlock.jobs ORDER BY state"
+    assert sql.execute(tokens).fetchall() == [("running", False, True), ("succeeded", True, False)]
+    sql.execute("SET ROLE rowlock_admin")
+    assert sql.execute(tokens).fetchall() == [("running", False, True), ("succeeded", True, False)]
+    sql.execute("SET ROLE rowlock_read")
+    assert sql.execute(tokens).fetchall() == [("running", True, True), ("succeeded", True, True)]
+    assert len(sql.execute("SELECT * FROM rowlock.jobs").fetchall()) == 2
+
+
+def test_what_an_enqueuer_can_call_frees_no_key_and_no_id_of_others(sql: Any) -> None:
+    held, windowed, chosen = enqueue(sql, key="k"), enqueue(sql, key="w", unique="window", window=3600), str(uuid4())
+    enqueue(sql, job_id=chosen)
+    pruned = str(uuid4())
+    enqueue(sql, job_id=pruned)
+    sql.execute("DELETE FROM rowlock.jobs_live WHERE id = %s", [pruned])
+    sql.execute("SET ROLE rowlock_enqueue")
+    sql.execute("SELECT rowlock._clear_keys(%s, '{k,w}', 'infinity')", ["t\x1f"])
+    sql.execute("SELECT rowlock._give_ids_back(ARRAY[%s, %s]::uuid[])", [chosen, pruned])
+    for scope, mode in (("id", "id"), ("id", "forever"), ("t\x1f", "id")):
+        with pytest.raises(psycopg.Error, match="cannot be held in mode"):
+            sql.execute("SELECT rowlock._hold_keys(%s, '{x}', ARRAY[gen_random_uuid()], %s, NULL)", [scope, mode])
+    assert (enqueue(sql, key="k"), enqueue(sql, key="w", unique="window", window=3600)) == (held, windowed)
+    assert str(enqueue(sql, job_id=chosen)) == chosen
+    assert str(enqueue(sql, job_id=pruned)) == pruned  # and makes no job
+    sql.execute("RESET ROLE")
+    assert sql.execute("SELECT count(*) FROM rowlock.jobs").fetchone() == (3,)
+
+
+async def test_a_python_program_makes_jobs_with_the_rights_to_enqueue_and_to_read(sql: Any, database: str) -> None:
+    """Keys, windows and ids as well."""
+    sql.execute("DROP ROLE IF EXISTS rowlock_test_web")
+    sql.execute("CREATE ROLE rowlock_test_web LOGIN; GRANT rowlock_enqueue, rowlock_read TO rowlock_test_web")
+    try:
+        url = urlsplit(database)
+        async with Rowlock(urlunsplit(url._replace(netloc=f"rowlock_test_web@{url.hostname}:{url.port}"))) as app:
+
+            @app.task("t")
+            async def t(n: int = 0) -> None: ...
+
+            assert (await t.enqueue()).created
+            assert len(await t.enqueue_many([{"n": 1}, {"n": 2}])) == 2
+            for options in ({"key": "k"}, {"job_id": str(uuid4())}, {"key": "w", "unique": timedelta(hours=1)}):
+                using = t.using(**options)  # type: ignore[arg-type]
+                first, second = await using.enqueue(), await using.enqueue()
+                assert (first.created, second.created, second.id) == (True, False, first.id)
+            sql.execute("UPDATE rowlock.job_keys SET expires_at = now() WHERE mode = 'window'")
+            assert (await using.enqueue()).created
+    finally:
+        sql.execute("DROP OWNED BY rowlock_test_web; DROP ROLE rowlock_test_web")
+
+
+async def test_a_python_program_with_the_right_to_read_explains_jobs_and_sees_no_token(sql: Any, database: str) -> None:
+    """Also while a job tries out a source whose breaker is open."""
+    sql.execute("INSERT INTO rowlock.sources (name, opened_at, opens) VALUES ('api:x', now() - interval '1 day', 1)")
+    running, waiting = enqueue(sql, source="api:x"), enqueue(sql, source="api:x")
+    ((claimed,),) = sql.execute("SELECT job_id FROM rowlock.claim('w', '{t}', 9)").fetchall()
+    assert claimed == running
+    sql.execute("DROP ROLE IF EXISTS rowlock_test_reader")
+    sql.execute("CREATE ROLE rowlock_test_reader LOGIN; GRANT rowlock_read TO rowlock_test_reader")
+    try:
+        url = urlsplit(database)
+        async with Rowlock(urlunsplit(url._replace(netloc=f"rowlock_test_reader@{url.hostname}:{url.port}"))) as app:
+            assert [job.state for job in await app.jobs()] == ["queued", "running"]
+            assert (await app.explain(str(waiting))).reason == "probe"
+            assert (await app.explain(str(running))).state == "running"
+            assert "api:x" in [source.name for source in await app.sources.list()]
+    finally:
+        sql.execute("DROP OWNED BY rowlock_test_reader; DROP ROLE rowlock_test_reader")
+
+
+OLD_RIGHTS = {
+    "rowlock_enqueue": {"jobs_live": "SELECT (id), INSERT", "jobs_finished": "SELECT (id)", "job_keys": roles.CHANGE},
+    "rowlock_worker": {"job_keys": "SELECT, INSERT, DELETE"},
+    "rowlock_read": dict.fromkeys(roles.WITH_TOKENS, "SELECT"),
+}
+
+
+async def test_roles_of_an_older_version_are_narrowed_by_the_migration_and_work_on(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrate.migrations("postgres")
+    monkeypatch.setattr(migrate, "migrations", lambda engine: tuple(m for m in known if m.number < 37))
+    await (await open_store(postgres_url, StoreOptions(migrate=True))).close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        there = {name for (name,) in connection.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'rowlock'::regnamespace").fetchall()}  # fmt: skip
+        for role, names in roles.FUNCTIONS.items():
+            connection.execute(
+                f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+            )
+            connection.execute(f"GRANT USAGE ON SCHEMA rowlock TO {role}")
+            for name in set(names) & there:
+                connection.execute(f"GRANT EXECUTE ON FUNCTION rowlock.{name} TO {role}")
+            for table, right in (roles.TABLES[role] | OLD_RIGHTS.get(role, {})).items():
+                if connection.execute("SELECT to_regclass(%s)", [f"rowlock.{table}"]).fetchone() != (None,):
+                    connection.execute(f"GRANT {right} ON rowlock.{table} TO {role}")
+    monkeypatch.undo()
+    await (await open_store(postgres_url, StoreOptions(migrate=True))).close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        try:
+            connection.execute("SET ROLE rowlock_enqueue")
+            first = enqueue(connection, key="k", job_id=str(uuid4()), on_success="u")
+            assert enqueue(connection, key="k") == first
+            for statement in (
+                "SELECT id FROM rowlock.jobs_live",
+                "SELECT id FROM rowlock.jobs_finished",
+                "SELECT key FROM rowlock.job_keys",
+                "DELETE FROM rowlock.job_keys",
+                "INSERT INTO rowlock.jobs_live (id, lease_token) VALUES (gen_random_uuid(), gen_random_uuid())",
+            ):
+                denied(connection, statement)
+            connection.execute("SET ROLE rowlock_worker")
+            (job,) = connection.execute("SELECT job_id, token FROM rowlock.claim('w', '{t}', 1)").fetchall()
+            denied(connection, "INSERT INTO rowlock.job_keys (scope, key) VALUES ('a', 'b')")
+            connection.execute("SET ROLE rowlock_read")
+            assert connection.execute("SELECT state, lease_token FROM rowlock.jobs").fetchall() == [("running", None)]
+            denied(connection, "SELECT lease_token FROM rowlock.jobs_live")
+            denied(connection, "SELECT settled_token FROM rowlock.jobs_finished")
+            denied(connection, "SELECT probe_token FROM rowlock.sources")
+            connection.execute("SET ROLE rowlock_worker")
+            assert connection.execute("SELECT rowlock.complete(%s, %s)", job).fetchone() == ("applied",)
+            connection.execute("SELECT * FROM rowlock.sweep()")
+        finally:
+            connection.execute(f"RESET ROLE; DROP OWNED BY {', '.join(roles.FUNCTIONS)}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from rowlock import Rowlock
 from rowlock.bridge.messages import REQUESTS
-from rowlock.bridge.streams import Entry, Streams
+from rowlock.bridge.streams import Entry, Streams, Unwritten
 from rowlock.bridge.writer import Judged, Writer
 from support.remote import with_tasks
 
@@ -31,10 +31,10 @@ async def add_many(self: Streams, name: str, messages: Sequence[Mapping[str, str
     return added
 
 
-async def acknowledge(self: Streams, *what: Any) -> None:
+async def acknowledge(self: Streams, *what: Any) -> Unwritten:
     if POINT == "before XACK":
         _die()
-    await _acknowledge(self, *what)
+    return await _acknowledge(self, *what)
 
 
 async def write(self: Writer, entries: Sequence[Entry]) -> list[Judged]:

@@ -223,6 +223,8 @@ class FunctionStore:
             return None
         if any(isinstance(one.end, Succeeded) and "\\u0000" in (one.end.result or "") for one in settlements):
             return None  # jsonb holds no NUL: the function refuses it
+        if any(isinstance(one.end, Released) and one.end.cause != "asked" for one in settlements):
+            return None  # the release of a caller is one that it asked for
 
         async def does() -> dict[str, str]:
             answers: dict[str, str] = {}

@@ -62,6 +62,15 @@ class Part:
         return done.stdout + done.stderr
 
 
+class OlderServer(Part):
+    """The system's PostgreSQL, which Debian keeps off PATH; the tests' own is newer."""
+
+    def find(self) -> str | None:
+        """Its path, if it is here: of the oldest version."""
+        found = [path for path in Path("/usr/lib/postgresql").glob("*/bin/postgres") if path.parts[-3].isdigit()]
+        return str(min(found, key=lambda path: int(path.parts[-3]))) if found else None
+
+
 class Tool(Part):
     """A program that make installs into a venv of its own, below ours: its `package` is the folder."""
 
@@ -81,6 +90,7 @@ class Tool(Part):
 
 _ALL = (
     Part("pgbouncer", "pgbouncer"),
+    OlderServer("postgres", "postgresql"),
     Part("redis-server", "redis-server"),
     Part("systemd-analyze", "systemd"),
     Tool("openapi-python-client", "client"),

@@ -19,6 +19,7 @@ import psutil
 from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
 from rowlock.client.context import loose_context
 from rowlock.core.job import Claimed
+from rowlock.core.policy import PROBATION
 from rowlock.store import claim as claims
 from rowlock.store.claim import Lane
 from rowlock.store.ids import new_id, new_token
@@ -60,8 +61,11 @@ def pid() -> int:
 
 
 @app.task(runs_in="process")
-async def pid_async(ctx: Context) -> list[int]:
-    await asyncio.sleep(0)
+async def meets(ctx: Context, folder: str, number: int) -> list[int]:
+    """Returns once so many jobs run at the same time."""
+    os.close(os.open(os.path.join(folder, ctx.job_id), os.O_CREAT))
+    while len(os.listdir(folder)) < number:
+        await asyncio.sleep(0.01)
     return [os.getpid(), ctx.resources["opened_in"]]
 
 
@@ -330,6 +334,10 @@ def keeps_lines(ctx: Context, last: str) -> None:
 
 
 # --- for the tests
+
+
+# The row of a job that was lost in its last attempt.
+LOST = {"losses": 1, "losses_in_row": 1, "probation": PROBATION}
 
 
 def claimed(task: str, args: str = "{}", **changes: Any) -> Running:

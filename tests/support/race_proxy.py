@@ -11,6 +11,7 @@ know and has process numbers of its own; and in transaction mode each transactio
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Self
@@ -29,6 +30,11 @@ SUCCEED = b"""WITH held AS MATERIALIZED (
     SELECT found.*"""  # the bridge's `succeed_remote` begins with `fenced`
 HISTORY = b"INSERT INTO rowlock.attempts"
 OTHER_PID = 1 << 30  # turns the number of a backend into the pooler's own, and back
+
+
+def stands_in(words: bytes, sql: bytes) -> bool:
+    """Whether these whole words stand in a statement: COMMIT is not in BEGIN ISOLATION LEVEL READ COMMITTED."""
+    return re.search(rb"(?<!\w)" + re.escape(words) + rb"(?!\w)", sql) is not None
 
 
 def fatal(code: str, text: str) -> bytes:
@@ -128,9 +134,9 @@ class Link:
         drop = self.proxy.drop
         if drop is None or not text:
             return
-        if drop.after in text:
+        if stands_in(drop.after, text):
             self._next_drop = drop
-        if drop.text in text and self._next_drop is drop:
+        if stands_in(drop.text, text) and self._next_drop is drop:
             self._drop, self.proxy.drop = drop, None
 
     async def _answer(self) -> None:

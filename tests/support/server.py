@@ -91,8 +91,9 @@ class PostgresDatabases:
 class PostgresServer(PostgresDatabases):
     """A server of our own. `stop` keeps its data for the next `start`; `close` removes everything."""
 
-    def __init__(self, **options: str | int) -> None:
-        """`options` are server settings, e.g. `max_prepared_transactions=10`."""
+    def __init__(self, programs: Path | None = None, **options: str | int) -> None:
+        """`options` are server settings, e.g. `max_prepared_transactions=10`. `programs` is the folder of initdb and
+        postgres, if they are to be of another version."""
         self._options = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
@@ -103,7 +104,7 @@ class PostgresServer(PostgresDatabases):
         self._owner = os.getpid()
         self._port = 0
         self._folder: Path | None = None
-        self._programs: Path | None = None
+        self._given, self._programs = programs, programs
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
 
@@ -190,7 +191,7 @@ class PostgresServer(PostgresDatabases):
 
     def _create(self) -> None:
         """Make the data directory and start on a port that is free."""
-        programs = find_programs()
+        programs = self._given or find_programs()
         self._folder = make_folder()
         atexit.register(self.close)
         self._watcher = start_watcher(self._folder)

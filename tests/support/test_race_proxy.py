@@ -2,10 +2,18 @@
 
 import pytest
 
+from rowlock.store.engines.postgres_session import BEGIN
 from rowlock.store.engines.queries import load
-from support.race_proxy import CLAIM, SUCCEED
+from support.race_proxy import CLAIM, SUCCEED, stands_in
 
 
 @pytest.mark.parametrize(("words", "name"), [(CLAIM, "claim"), (SUCCEED, "succeed")])
 def test_the_words_by_which_a_reply_is_dropped_stand_in_one_statement_only(words: bytes, name: str) -> None:
-    assert [query.name for query in load("postgres").values() if words.decode() in query.sql] == [name]
+    assert [query.name for query in load("postgres").values() if stands_in(words, query.sql.encode())] == [name]
+
+
+@pytest.mark.parametrize(
+    ("sql", "ends"), [("COMMIT\0", True), ("COMMIT;\0", True), (f"{BEGIN}; SET LOCAL x = 1", False)]
+)
+def test_a_begin_that_names_its_isolation_level_is_not_taken_for_a_commit(sql: str, ends: bool) -> None:
+    assert stands_in(b"COMMIT", sql.encode()) is ends

@@ -18,6 +18,7 @@ from rowlock.store.ids import new_id
 from rowlock.worker.running import Running
 from support import hostile
 from support.contract_tasks import attempts_of, count_jobs, execute, fetch, in_state, row_of, until, working
+from support.refusals import refused
 
 SLOTS = 4
 
@@ -262,7 +263,9 @@ async def reached(app: Rowlock, job_id: str, attempt: int) -> bool:
     return (found.attempt, found.state == "running") == (attempt, False)
 
 
-async def test_a_job_whose_follow_up_cannot_be_stored_ends_without_it(app: Rowlock) -> None:
+async def test_a_job_whose_stored_follow_up_cannot_be_understood_ends_as_it_did_without_it(
+    app: Rowlock, caplog: pytest.LogCaptureFixture
+) -> None:
     @app.task
     async def after(finished: dict[str, Any]) -> None: ...
 
@@ -275,8 +278,37 @@ async def test_a_job_whose_follow_up_cannot_be_stored_ends_without_it(app: Rowlo
         job = await work.using(delay=3600).enqueue()
         await execute(app, "UPDATE {t}jobs_live SET on_dead = $2, run_after = created_at WHERE id = $1", job.id, broken)
         await in_state(app, job.id, "dead")
+    assert (await row_of(app, job.id))["error_code"] == "ValueError"
+    assert await count_jobs(app, "after") == 0
+    assert any(job.id in text and "follow-up that cannot be understood" in text for text in caplog.messages)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_job_whose_follow_up_the_database_refuses_ends_dead_without_it_and_says_so(
+    app: Rowlock, database: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It must not stay running for ever. An operator sees it among the dead jobs and can retry it."""
+
+    @app.task
+    async def after(finished: dict[str, Any]) -> None: ...
+
+    @app.task(max_attempts=1, on_success=after, on_dead=after)
+    async def work() -> None:
+        if fails:
+            raise ValueError("no")
+
+    with refused(database, "jobs_live", "task", "after"):
+        async with working(app, pool_size=1):
+            job = await work.enqueue()
+            await in_state(app, job.id, "dead")
     assert (await row_of(app, job.id))["error_code"] == "UNSTORABLE"
     assert await count_jobs(app, "after") == 0
+    assert any(text == f"job {job.id} ends without its follow-up" for text in caplog.messages)
+    if not fails:
+        assert await app.retry(job.id)
+        async with working(app, pool_size=1):
+            await in_state(app, job.id, "succeeded")
+        assert await count_jobs(app, "after") == 1
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

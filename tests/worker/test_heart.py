@@ -15,9 +15,11 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.core.config import Settings, WorkerSettings
-from rowlock.core.job import NewJob
+from rowlock.core.job import NewJob, Settlement
+from rowlock.core.outcome import Succeeded
+from rowlock.core.policy import decide
 from rowlock.signals.logs import JobLog
-from rowlock.store import claim, jobs, leases
+from rowlock.store import claim, jobs, leases, transitions
 from rowlock.store.claim import Lane
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.outage import Outage
@@ -29,6 +31,7 @@ from rowlock.worker.registration import Registration
 from rowlock.worker.running import Running
 from rowlock.worker.slots import Slots
 from rowlock.worker.stopping import Stopping
+from support.rig import prefix
 
 only_where_rows_have_locks = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 LIMIT = 30.0
@@ -123,6 +126,18 @@ async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(LIMIT):
         while not true():
             await asyncio.sleep(0.01)
+
+
+async def test_a_job_that_its_own_transaction_has_just_settled_is_not_lost(database: str) -> None:
+    """Its attempt ends a moment later. It would be stopped, and counted as lost."""
+    async with Rowlock(database) as app, held(app, 2) as here:
+        first, second = here.all
+        done = [Settlement(first.job, decide(first.job, Succeeded(), 0.0))]
+        await here.store.run(transitions.apply(done, Keep()))
+        async with here.store.transaction() as tx:  # another worker has the second
+            await tx.execute(f"UPDATE {prefix(here.store)}jobs_live SET lease_token = '{new_token()}'")
+        await here.beat()
+        await until(lambda: here.lost == [second])
 
 
 @only_where_rows_have_locks

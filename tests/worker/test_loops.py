@@ -2,9 +2,11 @@
 
 import asyncio
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
+from rowlock.core.errors import StoreUnavailable
 from rowlock.store.engines.outage import Outage
 from rowlock.worker import loops as loops_module
 from rowlock.worker.loops import Loops, Round
@@ -104,3 +106,24 @@ async def test_only_a_vital_loop_ends_the_process_after_too_many_errors(monkeypa
             await asyncio.sleep(0)
     await loops.stop_all()
     assert rounds["vital"] == 3
+
+
+async def test_the_first_success_of_anybody_in_the_process_ends_the_delay_of_a_loop_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loops_module, "random", SimpleNamespace(uniform=lambda *_: LONG))  # no delay ends by itself
+    outage, rounds = Outage(), Rounds()
+
+    async def away() -> float:
+        await rounds.round()
+        raise StoreUnavailable("no server accepts connections")
+
+    loops = Loops(outage)
+    loops.start("one", away)
+    assert await rounds.next() == 1
+    async with asyncio.timeout(10):
+        while outage.began is None:
+            await asyncio.sleep(0)
+    await asyncio.to_thread(outage.worked)  # a heartbeat has a thread of its own
+    assert await rounds.next() == 2
+    await loops.stop_all()

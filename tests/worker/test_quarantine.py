@@ -14,13 +14,13 @@ import pytest_asyncio
 from rowlock import Rowlock
 from rowlock.core.config import Settings
 from rowlock.core.outcome import Failed, Lost, Released, Succeeded, TimedOut
-from rowlock.core.policy import decide
+from rowlock.core.policy import PROBATION, decide
 from rowlock.core.states import State
 from rowlock.worker.processes.spawned import Child
 from rowlock.worker.running import Running
 from support import process_tasks as tasks
 from support.executor_rig import ExecutorRig
-from support.process_tasks import app, claim, claimed, read_pids, until_gone
+from support.process_tasks import LOST, app, claim, claimed, read_pids, until_gone
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 class Rig(ExecutorRig):
     async def run(self, task: str, **args: Any) -> Any:
         """The outcome of a suspect."""
-        return await self.execute(claimed(task, json.dumps(args), losses=1))
+        return await self.execute(claimed(task, json.dumps(args), **LOST))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -51,8 +51,13 @@ async def test_a_job_without_losses_does_not_run_in_quarantine(rig: Rig) -> None
     assert await rig.execute(claimed("pid_anywhere")) == Succeeded(str(os.getpid()))
 
 
+async def test_a_job_that_came_back_after_its_losses_does_not_run_in_quarantine(rig: Rig) -> None:
+    back = claimed("pid_anywhere", losses=9, probation=PROBATION)
+    assert await rig.execute(back) == Succeeded(str(os.getpid()))
+
+
 async def test_suspects_run_one_at_a_time(rig: Rig) -> None:
-    first, second = await asyncio.gather(rig.execute(claimed("pid", losses=1)), rig.execute(claimed("pid", losses=2)))
+    first, second = await asyncio.gather(rig.execute(claimed("pid", **LOST)), rig.execute(claimed("pid", **LOST)))
     assert first == second
 
 
@@ -68,7 +73,7 @@ async def test_a_job_that_kills_the_quarantine_child_is_convicted(
 ) -> None:
     end = await rig.run(task, **args)
     assert end == Lost(worker="", convicted=True, detail=f"its quarantine process {how}")
-    job = claimed(task, losses=1).job
+    job = claimed(task, **LOST).job
     assert decide(job, end, 0.0).state == State.RETRYABLE
     assert decide(job._replace(convictions=1), end, 0.0).error_code == "POISON"
 
@@ -91,16 +96,18 @@ async def test_a_failure_in_the_child_is_an_ordinary_failure(rig: Rig) -> None:
 async def test_a_timeout_is_no_conviction(rig: Rig, tmp_path: Path) -> None:
     await rig.run("pid")
     args = json.dumps({"file": str(tmp_path / "pids")})
-    assert await rig.execute(claimed("hangs", args, losses=1, timeout_seconds=1.5)) == TimedOut(1.5)
+    assert await rig.execute(claimed("hangs", args, **LOST, timeout_seconds=1.5)) == TimedOut(1.5)
     await until_gone(read_pids(tmp_path / "pids"))
 
 
 async def test_a_shutdown_is_no_conviction(rig: Rig, tmp_path: Path) -> None:
-    running = claimed("hangs", json.dumps({"file": str(tmp_path / "pids")}), losses=1)
+    running = claimed("hangs", json.dumps({"file": str(tmp_path / "pids")}), **LOST)
     attempt = rig.start(running)
     pids = await asyncio.to_thread(read_pids, tmp_path / "pids")
     running.stop("shutdown")
-    assert isinstance(await attempt, Released)
+    end = await attempt
+    assert isinstance(end, Released)
+    assert end.cause == "stopped", "it has not come back"
     await until_gone(pids)
 
 
@@ -109,18 +116,26 @@ async def test_a_suspect_whose_quarantine_process_its_worker_closes_is_not_convi
 ) -> None:
     monkeypatch.setattr(Child, "KILL_SECONDS", 0.3)
     other = Rig(app)
-    running = claimed("hangs", json.dumps({"file": str(tmp_path / "pids"), "stubborn": True}), losses=1)
+    running = claimed("hangs", json.dumps({"file": str(tmp_path / "pids"), "stubborn": True}), **LOST)
     work = asyncio.create_task(other.execute(running))
     pids = await asyncio.to_thread(read_pids, tmp_path / "pids")
     await other.close()
-    assert isinstance(await work, Released)
+    end = await work
+    assert isinstance(end, Released)
+    assert end.cause == "stopped", "it has not come back"
     await until_gone(pids)
+
+
+async def test_a_suspect_whose_task_this_worker_does_not_know_stays_a_suspect(rig: Rig) -> None:
+    end = await rig.run("nobody_knows")
+    assert isinstance(end, Released)
+    assert end.cause == "stopped"
 
 
 async def test_a_transaction_in_quarantine_settles_its_job(rig: Rig) -> None:
     job = await tasks.in_transaction.enqueue()
     claimed_ = await claim("in_transaction")
-    running = Running(claimed_.job._replace(losses=1))
+    running = Running(claimed_.job._replace(**LOST))
     assert await rig.execute(running) is None
     assert rig.settled[-1] is running
     assert (await app.job(job.id)).state == State.SUCCEEDED

@@ -10,7 +10,7 @@ from rowlock.signals.watchers import Watcher
 from rowlock.store.ids import new_token
 from rowlock.worker.running import Running
 from rowlock.worker.slots import Slots
-from support.process_tasks import claimed
+from support.process_tasks import LOST, claimed
 from support.slots import new_planner, new_slots
 
 
@@ -30,7 +30,7 @@ async def test_a_job_that_finds_a_free_slot_counts_as_occupying_it_before_it_is_
 
 async def test_suspects_that_wait_for_quarantine_are_not_unsettled() -> None:
     slots = new_slots(1)
-    slots.add([claimed("pid", losses=1).job], 0.0)
+    slots.add([claimed("pid", **LOST).job], 0.0)
     slots.suspects.append(slots.unstarted.popleft())
     assert (slots.free, slots.waiting, slots.unsettled) == (1, 0, 0)
 

@@ -1,6 +1,7 @@
 """Jobs whose worker died, in the next worker: one runs in the quarantine child, and the others are in nobody's way."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from rowlock.worker import suspects
 from rowlock.worker.running import Running
 from rowlock.worker.suspects import Suspects
 from support import process_tasks as tasks
-from support.process_tasks import app, claimed
+from support.process_tasks import LOST, app, claimed
+from support.rig import prefix
 from support.slots import new_slots
 
 LIMIT = 60.0  # seconds; a child starts in less than one
@@ -58,6 +60,11 @@ async def states(ids: list[str]) -> list[str]:
 def processes(folder: Path) -> int:
     """In how many processes suspects have run."""
     return len(list(folder.glob("go.*")))
+
+
+def list_here(folder: Path) -> list[Path]:
+    """What jobs wrote that ran in this process."""
+    return list(folder.glob(f"go.{os.getpid()}"))
 
 
 def one_runs(folder: Path) -> Any:
@@ -103,6 +110,9 @@ async def test_a_suspect_that_has_waited_too_long_goes_back_to_the_queue_and_use
             return sum([(await app.job(job_id)).releases > 0 for job_id in held]) == 2
 
         await until(given_back, "the two that wait are given back")
+        store = await app.store()
+        left = await store.fetch(f"SELECT losses_in_row FROM {prefix(store)}jobs_live")
+        assert [row[0] for row in left] == [1, 1, 1], "one that waited in vain has not come back: it is a suspect still"
         (tmp_path / "go").touch()
 
         async def all_done() -> bool:
@@ -116,11 +126,37 @@ async def test_a_suspect_that_has_waited_too_long_goes_back_to_the_queue_and_use
 
 
 @pytest.mark.usefixtures("on_database")
+async def test_jobs_that_came_back_after_a_loss_run_side_by_side_and_where_their_task_says(
+    held: list[str], tmp_path: Path
+) -> None:
+    """One `kill -9` must not slow jobs down for the rest of their lives."""
+    store = await app.store()
+    async with store.transaction() as tx:
+        await tx.execute(f"UPDATE {prefix(store)}jobs_live SET losses_in_row = 0, probation = probation - 1")
+    async with app.worker(pool_size=3, poll_interval_seconds=0.2) as pool:
+
+        async def three_run() -> bool:
+            return pool.slots.occupied == 3 and processes(tmp_path) > 0
+
+        await until(three_run, "side by side")
+        assert processes(tmp_path) == len(list_here(tmp_path)) == 1, "one runs in quarantine"
+        (tmp_path / "go").touch()
+
+        async def all_done() -> bool:
+            return await states(held) == ["succeeded"] * 3
+
+        await until(all_done, "they return")
+
+
+@pytest.mark.usefixtures("on_database")
 async def test_a_worker_that_stops_gives_waiting_suspects_back(held: list[str], tmp_path: Path) -> None:
     async with app.worker(pool_size=2, shutdown_timeout_seconds=0.1):
         await until(one_runs(tmp_path), "the first suspect runs")
     assert await states(held) == ["queued"] * 3
     assert [(await app.job(job_id)).releases for job_id in held] == [1, 1, 1]
+    store = await app.store()
+    left = await store.fetch(f"SELECT losses_in_row FROM {prefix(store)}jobs_live")
+    assert [row[0] for row in left] == [1, 1, 1], "a suspect that was stopped has not come back: it is one still"
 
 
 @pytest.mark.usefixtures("on_database")
@@ -157,7 +193,7 @@ async def test_no_more_suspects_wait_than_a_worker_may_hold() -> None:
     settler = Settlements()
     slots = new_slots()
     waiting = Suspects(slots, settler)  # type: ignore[arg-type]
-    many = [claimed("pid", losses=1) for _ in range(suspects.MOST + 2)]
+    many = [claimed("pid", **LOST) for _ in range(suspects.MOST + 2)]
     for attempt in many:
         waiting.add(attempt)
     assert [attempt for attempt, _ in settler.put] == many[-2:]

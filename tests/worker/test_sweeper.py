@@ -1,6 +1,7 @@
 """The sweeper's own outage guard: no lease is ended before this process has been in touch for a whole one."""
 
 import math
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +9,13 @@ from typing import Any
 import pytest
 
 from rowlock.core.config import WorkerSettings
+from rowlock.core.errors import StorageFull
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.signals.watchers import Watcher
+from rowlock.store import leases
+from rowlock.store.engines.outage import Outage
+from rowlock.store.leases import ToSweep
 from rowlock.store.transitions import Keep
 from rowlock.worker import sweeper
 from support.rig import KEEP, Rig
@@ -70,6 +75,85 @@ def test_a_jump_of_the_wall_clock_counts_as_an_outage(times: Times) -> None:
     assert not sweeping._may_reclaim()
     times.move(60)
     assert sweeping._may_reclaim()
+
+
+class Swept:
+    """A store with a lease that looks expired, whose clock is moved by hand; it notes what it is asked."""
+
+    def __init__(self, times: Times) -> None:
+        self._times, self.ahead, self.slow, self.asked = times, 0.0, 0.0, list[str]()
+        self.outage = Outage(lambda: times.boot)
+
+    async def run(self, op: Any) -> Any:
+        self.asked.append(op.name)
+        if op.name != "to_sweep":
+            return []
+        read = self._times.wall + self.ahead
+        self._times.move(self.slow)
+        return ToSweep(True, False, False, read)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+async def test_a_jump_of_the_databases_clock_counts_as_an_outage(times: Times, jump: float) -> None:
+    store = Swept(times)
+    sweeping = made(SimpleNamespace(in_touch_since=times.boot), store)
+    times.move(100)
+    await sweeping.round()
+    assert store.asked == ["to_sweep", "reclaim"]
+    store.ahead, store.asked = jump, []
+    await sweeping.round()
+    times.move(59)
+    await sweeping.round()
+    assert store.asked == ["to_sweep", "to_sweep"]
+    times.move(1)
+    await sweeping.round()
+    assert store.asked[2:] == ["to_sweep", "reclaim"]
+
+
+async def test_while_the_disk_is_full_no_lease_is_ended_although_a_sweep_would_work(times: Times) -> None:
+    store = Swept(times)
+    sweeping = made(SimpleNamespace(in_touch_since=times.boot), store)
+    times.move(100)
+    for _ in range(20):  # for a hundred seconds
+        store.outage.failed("settler", StorageFull("the disk is full"))
+        store.outage.worked()  # a read
+        await sweeping.round()
+        times.move(5)
+    times.move(5)
+    store.outage.worked()
+    await sweeping.round()
+    assert store.asked == ["to_sweep"] * 21
+    times.move(60)
+    await sweeping.round()
+    assert store.asked[21:] == ["to_sweep", "reclaim"]
+
+
+async def test_a_sweep_that_waited_for_the_table_longer_than_leases_last_ends_none(times: Times) -> None:
+    """While a VACUUM FULL or an ALTER TABLE locks the table, no worker can renew a lease."""
+    store = Swept(times)
+    sweeping = made(SimpleNamespace(in_touch_since=times.boot), store)
+    times.move(100)
+    store.slow = 45.0
+    await sweeping.round()
+    assert store.asked == ["to_sweep"]
+    store.slow = 0.0
+    times.move(60)
+    await sweeping.round()
+    assert store.asked[1:] == ["to_sweep", "reclaim"]
+
+
+async def test_a_database_that_answers_late_has_no_clock_that_jumped(times: Times) -> None:
+    store = Swept(times)
+    sweeping = made(SimpleNamespace(in_touch_since=times.boot), store)
+    times.move(100)
+    for store.slow in (0.0, 40.0, 0.0):
+        await sweeping.round()
+    assert store.asked == ["to_sweep", "reclaim"] * 3
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
+async def test_a_sweep_reads_the_clock_of_the_database(rig: Rig) -> None:
+    assert abs((await rig.store.run(leases.to_sweep())).clock - time.time()) < 60
 
 
 async def test_partitions_of_days_ahead_are_not_made_in_the_first_round_of_tidying(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.util import find_spec
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
 
 from rowlock.api import health, jobs, live, new_jobs, operator, problems, results, session, sockets, webhooks
 from rowlock.api.auth import Authenticate, Authenticator
@@ -56,14 +59,17 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         generate_unique_id_function=operation_name,
     )
     app.state.service = service
+    ours = list(app.router.routes)
     for router in client.routers:  # first: on a path that both have, the app's own route is served
         app.include_router(router)
+    theirs = len(app.router.routes)
     add_routes(app, ROUTERS)
     pages = Pages(client.pages) if client.pages is not None else None
     if pages is None and authenticate is None:  # a host application that says who asks knows owners, and no operators
         pages = dashboard()
     if pages is not None:
         app.router.routes.extend(pages.routes())
+    ours += app.router.routes[theirs:]
     app.add_exception_handler(problems.Refusal, problems.on_refusal)
     app.add_exception_handler(RequestValidationError, problems.on_validation)
     app.add_exception_handler(HTTPException, problems.on_http)
@@ -71,7 +77,8 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         app.add_exception_handler(error, problems.on_unavailable)
     app.add_exception_handler(Exception, problems.on_fault)
     hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
-    app.add_middleware(Gate, service=service, hosts=hosts, prefix=prefix, pages=pages)
+    is_ours = partial(_is_ours, app.router.routes, frozenset(map(id, ours)))
+    app.add_middleware(Gate, service=service, is_ours=is_ours, hosts=hosts, prefix=prefix, pages=pages)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -81,6 +88,16 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
             expose_headers=["ETag", "Location", "Retry-After", "Preference-Applied", "Repr-Digest"],
         )
     return app
+
+
+def _is_ours(routes: list[BaseRoute], ours: frozenset[int], scope: Scope) -> bool:
+    """Whether the application has no route that would serve this request: neither one of `include_router` nor one that
+    was added to what `build` returns."""
+    matches = [(id(route) in ours, route.matches(scope)[0]) for route in routes]
+    for of_ours, match in matches:
+        if match is Match.FULL:
+            return of_ours
+    return all(of_ours or match is Match.NONE for of_ours, match in matches)
 
 
 def _check_webhooks(client: Client) -> None:

@@ -6,8 +6,8 @@ Only verified tokens and sessions identify a sender. Headers such as X-User-Id a
 
 from __future__ import annotations
 
-import asyncio
 import inspect
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -21,6 +21,7 @@ from rowlock.api.asker import Asker, Caller, asker_of
 from rowlock.api.problems import Refusal, unauthorized
 from rowlock.client.client import Client
 from rowlock.core.config import JwtSettings
+from rowlock.core.errors import InvalidArguments
 from rowlock.core.extras import needs
 from rowlock.core.option_checks import name
 from rowlock.store import tokens
@@ -33,6 +34,8 @@ Authenticate = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
 
 REMEMBERED_SECONDS = 2.0  # tokens are cached this long, so a revoked one is refused this late at most
 REMEMBERED = 10_000
+
+log = logging.getLogger("rowlock.api")
 
 
 class Authenticator:
@@ -85,7 +88,13 @@ class Authenticator:
             if refused.status_code in (401, 403):
                 return None
             raise
-        return None if owner is None else Asker(name(owner, "the owner that authenticate() answers"))
+        try:
+            return None if owner is None else Asker(name(owner, "the owner that authenticate() answers"))
+        except InvalidArguments as error:
+            if not isinstance(owner, str):
+                raise
+            log.warning("a request was refused: %s", error)  # a stranger may have chosen a name that nobody can have
+            return None
 
     async def _asker_of_cookie(self, connection: HTTPConnection) -> Asker | None:
         secret = cookies.session_in(connection)
@@ -108,10 +117,8 @@ class Authenticator:
         if secret.startswith(tokens.PREFIX):
             token = await self._token(secret, "token")
             return None if token is None else asker_of(token)
-        if self._verifier is None:
+        if self._verifier is None or not await self._verifier.has_key_for(secret):
             return None
-        if self._verifier.blocks:  # it may fetch keys from another server
-            return await asyncio.to_thread(self._verifier.asker_of, secret)
         return self._verifier.asker_of(secret)
 
     async def _token(self, secret: str, kind: Kind) -> Token | None:

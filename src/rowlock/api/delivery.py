@@ -23,6 +23,7 @@ from rowlock.core.errors import Permanent, Retry, SourceError
 from rowlock.core.states import State
 from rowlock.store import webhooks
 from rowlock.store.events import Event
+from rowlock.store.ids import valid_id
 from rowlock.worker.faults import retry_after
 from rowlock.worker.public_web import WebTarget
 from rowlock.worker.signed_post import Way, post, signed
@@ -32,6 +33,18 @@ TOLD = (
     *("job_id", "task", "attempt", "progress", "phase", "message"),
     *("result_uri", "result_checksum", "error_code", "error_message"),
 )
+
+LONGEST_PAUSE = 300.0  # seconds for which one answer pauses a host, as long as an open breaker does
+
+
+async def deliver_job(client: Client, delivery_id: str, event: Any) -> None:
+    """Carry out the job that a trigger has made for a webhook. URL and owner are those of the webhook: somebody who
+    inserts a job of this task must not have a message signed with an owner's secret."""
+    told = valid_id(str(event.get("job_id"))) if isinstance(event, dict) else None
+    found = None if told is None else await client.perform(webhooks.of_delivery(told, delivery_id))
+    if found is None:
+        raise Permanent("this job delivers no webhook: the end of a job did not make it", code="NO_WEBHOOK")
+    await deliver(client, delivery_id, *found, event)
 
 
 async def deliver(
@@ -80,10 +93,11 @@ def _target(url: str, settings: WebhookSettings) -> WebTarget:
 
 def _failure(host: str, answer: aiohttp.ClientResponse) -> Exception:
     """The exception for an answer that is no success. Its code must not begin with HTTP_: repeated HTTP_403
-    errors, say, would disable the source, and so the deliveries of other owners to this host."""
-    status = answer.status
+    errors, say, would disable the source, and so the deliveries of other owners to this host. For the same reason a
+    long Retry-After delays this delivery alone: an owner chooses the receiver, and may share the host with others."""
+    status, wait = answer.status, retry_after(answer)
     if status == 410:
         return Permanent(f"{host} answered 410: this address no longer exists", code="STATUS_410")
-    if status >= 500 or status in (408, 429):
-        return SourceError(f"{host} answered {status}", code=f"STATUS_{status}", retry_after=retry_after(answer))
-    return Retry(f"{host} answered {status}", code=f"STATUS_{status}")
+    if (status >= 500 or status in (408, 429)) and (wait or 0.0) <= LONGEST_PAUSE:
+        return SourceError(f"{host} answered {status}", code=f"STATUS_{status}", retry_after=wait)
+    return Retry(f"{host} answered {status}", code=f"STATUS_{status}", after=wait)

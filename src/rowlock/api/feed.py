@@ -27,6 +27,8 @@ POLL_SECONDS = 0.05  # on SQLite
 CHECK_SECONDS = 1.0  # on PostgreSQL, where a wake-up may be lost
 LISTEN_SECONDS = 30.0
 PENDING = 1000  # most events queued for a slow client; with more it must reload its jobs
+WRITER_LOOKS, WRITER_SECONDS = 10, 0.02  # how long a reader that begins waits for transactions that write events
+STALL_SECONDS = 1.0  # without progress of the mark, before it is asked which transactions write events
 RETRY_SECONDS = 1.0  # between attempts to reach a database that is away
 
 
@@ -86,6 +88,7 @@ class Feed:
         self.ended = False  # the server is about to stop: no more events are sent
         self._ready = asyncio.Event()
         self._woken = asyncio.Event()
+        self._mark, self._stalled_since = 0, 0.0  # the mark at the last look, and since when it does not move
 
     @contextlib.asynccontextmanager
     async def watching(self, owner: Owner, job_id: str | None = None) -> AsyncIterator[Watcher]:
@@ -116,18 +119,18 @@ class Feed:
             return None
         store = await self._store()
         found: list[tuple[Event, Position]] = []
+        # Before the pages: an event that the reader learns while they are read is queued for the client, but is not in
+        # them, and their positions must not pass it.
+        mark = max(since.mark, self._reader.mark if self._reader else 0)
         owner, at = None if watcher.owner is EVERYONE else str(watcher.owner), since.mark
         while page := await store.run(events.after(at, PAGE, owner)):
             at = page[-1].id
-            mark = max(since.mark, min(at, self._reader.mark if self._reader else 0))
             found += [(e, Position(min(mark, e.id), e.id)) for e in page if e.id != since.last and watcher.wants(e)]
             if len(found) > 10 * PENDING:
                 return None
         # Checked afterwards, because retention may have deleted events while the pages were read.
-        oldest, newest = await store.run(events.bounds())
-        if since.mark > newest or (oldest is not None and since.mark + 1 < oldest):
-            return None
-        return found
+        deleted, newest = await store.run(events.bounds())
+        return found if deleted <= since.mark <= newest else None
 
     def end(self) -> None:
         """Disconnect all clients; they reconnect to another server, or to this one after its restart."""
@@ -188,27 +191,45 @@ class Feed:
 
     async def _begin(self, store: Store) -> Reader:
         """A reader that starts after the newest event, and knows which smaller ids may still appear."""
-        _, newest = await store.run(events.bounds())
-        reader = Reader(max(0, newest - PAGE))
-        reader.learn(await store.run(events.news(reader.newest, [], 2 * PAGE)))
-        return reader
+        begun = await store.run(events.begin())
+        newest, deleted, running_to = begun
+        if not store.dialect.notifies:
+            return Reader(newest, deleted=deleted)
+        for _ in range(WRITER_LOOKS):
+            if running_to is not None and await store.run(events.writers_from(running_to)) == running_to:
+                return Reader(newest, deleted=deleted)
+            await asyncio.sleep(WRITER_SECONDS)
+        gaps = await store.run(events.gaps(newest, running_to))
+        return Reader(newest, gaps, deleted)
 
     async def _read(self, store: Store, reader: Reader) -> None:
         while True:
-            asked = sorted(reader.missing)[:PAGE]
-            news = await store.run(events.news(reader.newest, asked, PAGE))
-            for event in reader.learn(news, asked):
+            ended = await self._ended(store, reader)
+            news = await store.run(events.news(reader.newest, reader.gaps, PAGE))
+            news = news._replace(running_from=max(news.running_from, ended))
+            for event in reader.learn(news, PAGE):
                 # Not past this event: a client that disconnects after it must still get events that were read with it.
                 position = Position(min(reader.mark, event.id), event.id)
                 for watcher in list(self._watchers):
                     if watcher.wants(event):
                         watcher.put(event, position)
-            if reader.jumped:
-                reader.jumped = False
+            if reader.lost:
+                reader.lost = False
                 for watcher in self._watchers:
                     watcher.give_up()
             if len(news.events) < PAGE:
                 return
+
+    async def _ended(self, store: Store, reader: Reader) -> int:
+        """A number: every transaction below it that took an id of a gap has ended. 0 while the mark moves. A
+        transaction that writes no events may run for hours, also in another database, and must not hold the mark."""
+        now, until = time.monotonic(), reader.until if store.dialect.notifies else None
+        if until is None or reader.mark != self._mark:
+            self._mark, self._stalled_since = reader.mark, now
+        if until is None or now - self._stalled_since < STALL_SECONDS:
+            return 0
+        self._stalled_since = now
+        return await store.run(events.writers_from(until))
 
     def _on_wakeup(self, what: str) -> None:
         if what == "events":

@@ -11,9 +11,10 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
+from anyio import BrokenResourceError
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
@@ -36,17 +37,20 @@ HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"
 
 class Gate:
     """ASGI middleware around the routes. `hosts` are the names of this server; None: not checked here. `pages` are
-    files that anybody may read."""
+    files that anybody may read. `is_ours` says whether a route of Rowlock serves a request: a route of the application
+    is behind the token, whatever its path is."""
 
     def __init__(
         self,
         app: ASGIApp,
         service: Service,
+        is_ours: Callable[[Scope], bool],
         hosts: Collection[str] | None,
         prefix: str = "",
         pages: Pages | None = None,
     ) -> None:
-        self._app, self._service, self._hosts, self._prefix, self._pages = app, service, hosts, prefix, pages
+        self._app, self._service, self._is_ours = app, service, is_ours
+        self._hosts, self._prefix, self._pages = hosts, prefix, pages
         self._settings = service.settings
         self._askers = Buckets(service.settings.requests_per_minute)
         self._addresses = Buckets(service.settings.address_requests_per_minute)
@@ -73,9 +77,6 @@ class Gate:
                 await receive()
                 await refusal.response()(scope, receive, send)
             return
-        if self._prefix and scope["path"] == self._prefix:  # the addresses in the dashboard are relative to its folder
-            await RedirectResponse(f"{self._prefix}/", 307)(scope, receive, send)
-            return
         started, status = time.monotonic(), 500
 
         async def answer(message: Message) -> None:
@@ -88,12 +89,17 @@ class Gate:
             await send(message)
 
         try:
+            self._addresses.spend(_address(scope))
+            if self._prefix and scope["path"] == self._prefix:
+                # The addresses in the dashboard are relative to its folder.
+                await RedirectResponse(f"{self._prefix}/", 307)(scope, receive, answer)
+                return
             await self._check(scope)
             body = await read_body(scope, receive, self._settings)
             if body is None:
                 status = GONE
             else:
-                await self._app(scope, body, answer)
+                await self._serve(scope, body, answer)
         except Refusal as refusal:
             await refusal.response()(scope, receive, answer)
         except UNUSABLE:  # during authentication; errors of routes are handled by the application
@@ -104,19 +110,24 @@ class Gate:
                 # The path without its query, which may contain secrets.
                 access.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, milliseconds)
 
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except* BrokenResourceError:
+            # FastAPI raises it when the client of an event stream leaves while an event waits to be sent to it. That
+            # is no error, and the server would log a long traceback.
+            pass
+
     async def _check(self, scope: Scope) -> None:
         if not self._known_host(scope):
             raise Refusal("INVALID_HOST", "add this name to api.allowed_hosts if the server may be reached by it")
         connection = HTTPConnection(scope)
         check_origin(connection, self._settings)
         path = _route_path(scope)
-        if path in OPEN or (path == "/metrics" and self._settings.metrics_open):
-            return
-        self._addresses.spend(_address(scope))
-        if self._pages is not None and scope["method"] in READING and path in self._pages:
-            return
-        if (scope["method"], path) == LOGIN:
-            self._strangers.spend(_address(scope))
+        is_login = (scope["method"], path) == LOGIN
+        if (is_login or self._is_open(scope["method"], path)) and self._is_ours(scope):
+            if is_login:
+                self._strangers.spend(_address(scope))
             return
         asker = await self._service.authenticator.asker_of(connection)
         if asker is None:
@@ -125,6 +136,11 @@ class Gate:
         check_session(connection, asker)
         self._askers.spend(asker.key)
         scope["state"]["asker"] = asker
+
+    def _is_open(self, method: str, path: str) -> bool:
+        if path in OPEN or (path == "/metrics" and self._settings.metrics_open):
+            return True
+        return self._pages is not None and method in READING and path in self._pages
 
     def _known_host(self, scope: Scope) -> bool:
         """Whether the Host header names this server. Without this check, a web page could reach a server on the

@@ -9,7 +9,7 @@ from fastapi import Header, Query, Response
 
 from rowlock.api import shapes
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.service import JobId, Service, Serving, Who, api_router, must_change, no_job
+from rowlock.api.service import ActingOperator, JobId, Service, Serving, Who, api_router, must_change, no_job
 from rowlock.api.shapes import NO_NUL, AttemptShape, CancelShape, CreatedShape, ExplainShape, JobPage, JobShape, Status
 from rowlock.core.job import Job
 from rowlock.store import owned
@@ -67,10 +67,10 @@ async def get_job(
     response_model=CancelShape,
     responses=documented("JOB_NOT_FOUND", "NOT_ALLOWED", "FORBIDDEN"),
 )
-async def cancel_job(job_id: JobId, service: Serving, asker: Who) -> CancelShape:
+async def cancel_job(job_id: JobId, service: Serving, asker: Who, operator: ActingOperator) -> CancelShape:
     """Cancel a waiting job at once, or ask the worker of a running job to stop it."""
     must_change(asker)
-    answer = await service.run(owned.cancel(asker.owner, job_id, service.client.keep))
+    answer = await service.run(owned.cancel(asker.owner, job_id, service.client.keep, operator))
     if answer == "missing":
         raise no_job()
     if answer == "final":
@@ -84,10 +84,10 @@ async def cancel_job(job_id: JobId, service: Serving, asker: Who) -> CancelShape
     response_model=CreatedShape,
     responses=documented("JOB_NOT_FOUND", "NOT_ALLOWED", "FORBIDDEN"),
 )
-async def retry_job(job_id: JobId, service: Serving, asker: Who) -> CreatedShape:
+async def retry_job(job_id: JobId, service: Serving, asker: Who, operator: ActingOperator) -> CreatedShape:
     """Put a failed or cancelled job back in the queue, with one more try."""
     must_change(asker)
-    answer = await service.run(owned.retry(asker.owner, job_id))
+    answer = await service.run(owned.retry(asker.owner, job_id, operator))
     if answer == "missing":
         raise no_job()
     if answer == "refused":

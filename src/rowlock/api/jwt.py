@@ -14,6 +14,7 @@ from typing import Any
 import jwt
 
 from rowlock.api.asker import Asker
+from rowlock.api.published_keys import PublishedKeys
 from rowlock.core.config import JwtSettings
 from rowlock.core.errors import ConfigError
 from rowlock.core.option_checks import name
@@ -30,7 +31,7 @@ class JwtVerifier:
 
     def __init__(self, settings: JwtSettings) -> None:
         self._settings = settings
-        self._published: jwt.PyJWKClient | None = None
+        self._published: PublishedKeys | None = None
         self._keys: jwt.PyJWKSet | None = None
         if settings.jwks is not None:
             self._read_keys(settings.jwks)
@@ -38,20 +39,24 @@ class JwtVerifier:
     def _read_keys(self, where: str) -> None:
         try:
             if where.startswith("https://") or LOCAL.match(where):
-                # Single keys are not cached besides the key set: a withdrawn key must stop working.
-                self._published = jwt.PyJWKClient(where, cache_keys=False, lifespan=300, timeout=5)
+                self._published = PublishedKeys(where)
             else:
                 self._keys = jwt.PyJWKSet.from_json(Path(where).read_text("utf-8"))
         except (OSError, ValueError, jwt.PyJWTError) as error:
             raise ConfigError(f"api.jwt.jwks = {where!r}: cannot be read as a key set: {error}") from None
 
-    @property
-    def blocks(self) -> bool:
-        """Whether a check may have to fetch keys first."""
-        return self._published is not None
+    async def has_key_for(self, token: str) -> bool:
+        """Whether there is the key that a token names. If the keys are published, they may be fetched first."""
+        if self._published is None:
+            return True
+        try:
+            kid = jwt.get_unverified_header(token).get("kid")
+        except Exception:  # as in `asker_of`
+            return False
+        return isinstance(kid, str) and await self._published.has(kid)
 
     def asker_of(self, token: str) -> Asker | None:
-        """The user of this token; None if it is not valid."""
+        """The user of this token; None if it is not valid, or its key is not known yet: see `has_key_for`."""
         settings = self._settings
         required = ["exp", settings.owner_claim]
         try:
@@ -76,8 +81,8 @@ class JwtVerifier:
     def _key_of(self, token: str) -> Any:
         if self._settings.secret is not None:
             return self._settings.secret
+        wanted: Any = jwt.get_unverified_header(token).get("kid")
         if self._published is not None:
-            return self._published.get_signing_key_from_jwt(token).key
+            return self._published[wanted].key
         assert self._keys is not None  # the settings have a secret or a key set
-        wanted = jwt.get_unverified_header(token).get("kid")
         return (self._keys.keys[0] if wanted is None else self._keys[wanted]).key

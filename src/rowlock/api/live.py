@@ -5,6 +5,10 @@ An event is committed with its change (store/events.py), read by the one reader 
 each client that may see it, and sent from here. Operators also get the state of queues and jobs (changes.py).
 Each message has the position from which a client can resume. A client that was disconnected for too long, or reads too
 slowly, gets `resync`: it must reload its jobs.
+
+After `resync` a socket is closed, and comes back without a position. A browser comes back to a stream of server-sent
+events by itself, with the position of the `resync`. Where a transaction has kept an id open for longer than events are
+kept, no position is good, and it would get nothing but `resync` for ever: so the stream goes on instead.
 """
 
 from __future__ import annotations
@@ -32,11 +36,14 @@ async def messages(
     asker: Asker,
     job_id: str | None,
     since: str | None,
+    *,
+    goes_on: bool = False,
     end: Callable[[], Awaitable[dict[str, Any] | None]] | None = None,
 ) -> Messages:
-    """The messages for a client: `ready`, then events while the token is valid; `resync` if events would be missing.
-    `end` returns how the watched job ended, if it ended before the watching began and no missed event shows it. An
-    operator also gets the state of all queues and jobs, and its changes, with the position of the last event."""
+    """The messages for a client: `ready`, then events while the token is valid; `resync` if events would be missing,
+    and after that no more, or with `goes_on` those of a client that comes for the first time. `end` returns how the
+    watched job ended, if it ended before the watching began and no missed event shows it. An operator also gets the
+    state of all queues and jobs, and its changes, with the position of the last event."""
     feed, zone = service.feed, service.zone
     sees_all = asker.is_operator and job_id is None
     async with (
@@ -47,7 +54,9 @@ async def messages(
         missed = [] if since is None else await feed.missed(watcher, since)
         if missed is None:
             yield {"type": "resync", "eventId": at}
-            return
+            if not goes_on:
+                return
+            missed, since = [], None
         at = at if since is None else since
         yield {"type": "ready", "eventId": at}
         for event, position in missed:
@@ -83,7 +92,7 @@ async def _of_all_jobs(
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
     with service.connection(asker):
-        async with aclosing(messages(service, asker, None, last_event_id)) as stream:
+        async with aclosing(messages(service, asker, None, last_event_id, goes_on=True)) as stream:
             yield stream
 
 
@@ -101,7 +110,7 @@ async def _of_one_job(
         return end_data(now, service.zone) if now.final else None
 
     with service.connection(asker):
-        async with aclosing(messages(service, asker, job.id, last_event_id, end)) as stream:
+        async with aclosing(messages(service, asker, job.id, last_event_id, goes_on=True, end=end)) as stream:
             yield stream
 
 

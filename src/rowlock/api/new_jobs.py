@@ -13,12 +13,13 @@ from fastapi.responses import JSONResponse
 from rowlock.api.asker import Asker
 from rowlock.api.jobs import shown
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.service import Service, Serving, Who, api_router, must_change
+from rowlock.api.service import ActingOperator, Service, Serving, Who, api_router, must_change
 from rowlock.api.shapes import CreatedShape, JobShape, NewJobShape
 from rowlock.api.webhooks import accepted
 from rowlock.core.errors import InvalidArguments, JobNotFound, StoreError
 from rowlock.core.job import Job
-from rowlock.store import requests, tokens, webhooks
+from rowlock.store import audit, requests, tokens, webhooks
+from rowlock.store.audit import Actor
 from rowlock.store.ids import new_id
 from rowlock.store.webhooks import Webhook
 
@@ -47,6 +48,7 @@ async def create_job(
     body: NewJobShape,
     service: Serving,
     asker: Who,
+    operator: ActingOperator,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
     prefer: Annotated[str | None, Header(max_length=200, examples=["wait=10"])] = None,
 ) -> Response:
@@ -59,7 +61,7 @@ async def create_job(
     with service.creating(asker.owner) as others:
         crowded = owner is not None and await _is_crowded(service, owner, others)
         webhook = None if body.webhook is None else await accepted(service, owner, body.webhook)
-        new = _New(task, body, owner, webhook, crowded)
+        new = _New(task, body, owner, webhook, crowded, operator)
         job_id = await _create_once(service, new, idempotency_key)
     wait = _wait_of(prefer)
     if wait is not None:
@@ -89,6 +91,7 @@ class _New(NamedTuple):
     owner: str | None
     webhook: Webhook | None
     crowded: bool  # whether its owner's jobs must be counted again in the transaction that creates it
+    operator: Actor | None  # who creates it, if that is not an owner: for the audit
 
 
 async def _is_crowded(service: Service, owner: str, others: int) -> bool:
@@ -130,8 +133,9 @@ async def _create_once(service: Service, new: _New, key: str | None) -> str:
 
 
 async def _create(service: Service, new: _New, request: requests.Begun | None = None) -> str:
-    """Create the job, its webhook and the record of its Idempotency-Key in one transaction."""
-    if new.webhook is None and request is None and not new.crowded:
+    """Create the job, its webhook, the record of its Idempotency-Key and an operator's audit entry in one
+    transaction."""
+    if new.webhook is None and request is None and not new.crowded and new.operator is None:
         return await _enqueue(new)
     most = service.settings.jobs_per_owner
     async with service.client.transaction() as transaction:
@@ -140,6 +144,8 @@ async def _create(service: Service, new: _New, request: requests.Begun | None = 
         job_id = await _enqueue(new)
         if new.webhook is not None and new.owner is not None:
             await transaction.run(webhooks.add(job_id, new.owner, new.webhook))
+        if new.operator is not None:
+            await transaction.run(audit.write_alone(new.operator, "jobs.create", job_id, {"task": new.task.name}))
         if request is not None and not await transaction.run(requests.end(request, job_id)):
             # This request was paused for so long that another one has taken its key.
             raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})

@@ -1,5 +1,6 @@
-"""Files for browsers: one page at the root of the API, and what it loads below /static/. Without a page of the app's
-own it is the operators' dashboard, built from ui/src/dashboard into the folder `static` beside this module.
+"""Files for browsers: one page at the root of the API, what it loads below /static/, and the files of the folder
+.well-known (RFC 8615). Without a page of the app's own it is the operators' dashboard, built from ui/src/dashboard into
+the folder `static` beside this module.
 
 Anybody may read them, because they tell nothing: what a page shows it asks of the API, as the user who is logged in.
 The headers let a page load from this server alone and run no code but its files, whatever text it is made to show. The
@@ -9,8 +10,10 @@ addresses in a page are relative, so that it works under any prefix.
 from __future__ import annotations
 
 import hashlib
+import logging
 import mimetypes
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -25,7 +28,10 @@ from rowlock.core.errors import ConfigError
 
 PAGE = "/"
 FOLDER = "/static/"
+WELL_KNOWN = "/.well-known/"
 INDEX = "index.html"
+
+log = logging.getLogger("rowlock.api")
 
 # The page runs its own files and nothing else: no inline code, nothing of another origin, no text that becomes code.
 POLICY = (
@@ -67,32 +73,49 @@ class File(NamedTuple):
 
 
 class Pages:
-    """The files of one folder. They are read once: they are few and small, and a path of a request never reaches the
-    file system. Without index.html, the page is the text `missing`."""
+    """The files of one folder, by the paths under which they are sent. They are read once: they are few and small, and
+    a path of a request never reaches the file system. Without index.html, the page is the text `missing`."""
 
     def __init__(self, folder: Traversable | Path, missing: str | None = None) -> None:
-        here = [file for file in folder.iterdir() if file.is_file()] if folder.is_dir() else []
-        self._files = {file.name: _read(file) for file in here}
-        if INDEX not in self._files and missing is None:
+        self._files = {FOLDER + file.name: _read(file) for file in _files_of(folder, folder)}
+        if FOLDER + INDEX in self._files:
+            self._files[PAGE] = self._files[FOLDER + INDEX]
+        elif missing is None:
             raise ConfigError(f"serve_pages({str(folder)!r}): there is no {INDEX} in this folder")
+        well_known = _files_of(folder / WELL_KNOWN.strip("/"), folder)
+        self._files |= {WELL_KNOWN + file.name: _read(file) for file in well_known}
         self._missing = missing
 
     def __contains__(self, path: str) -> bool:
-        return path == PAGE or path.startswith(FOLDER)
+        return path == PAGE or path.startswith((FOLDER, WELL_KNOWN))
 
     def routes(self) -> list[Route]:
         """The page and its files."""
-        return [Route(path, self._send, include_in_schema=False) for path in (PAGE, FOLDER + "{name}")]
+        paths = (PAGE, FOLDER + "{name}", WELL_KNOWN + "{name}")
+        return [Route(path, partial(self._send, path), include_in_schema=False) for path in paths]
 
-    async def _send(self, request: Request) -> Response:
-        name = request.path_params.get("name")
-        file = self._files.get(name or INDEX)
+    async def _send(self, route: str, request: Request) -> Response:
+        file = self._files.get(route.format(**request.path_params))
         if file is None:
-            return HTMLResponse(self._missing, 503, HEADERS) if name is None else Refusal("NOT_FOUND").response()
+            return HTMLResponse(self._missing, 503, HEADERS) if route == PAGE else Refusal("NOT_FOUND").response()
         headers = HEADERS | {"ETag": file.tag}
         if file.tag in request.headers.get("if-none-match", ""):
             return Response(None, 304, headers)
         return Response(file.content, media_type=file.kind, headers=headers)
+
+
+def _files_of(part: Traversable | Path, whole: Traversable | Path) -> Iterator[Traversable | Path]:
+    """The files of a folder that anybody may read. A file such as .env or .htpasswd is seldom meant for them, nor is
+    one that lies elsewhere and is reached by a link."""
+    if not part.is_dir():
+        return
+    for file in part.iterdir():
+        if file.name.startswith(".") or not file.is_file():
+            continue
+        if isinstance(file, Path) and isinstance(whole, Path) and not file.resolve().is_relative_to(whole.resolve()):
+            log.warning("%s is not served: it is a link that leads out of %s", file, whole)
+            continue
+        yield file
 
 
 def _read(file: Traversable | Path) -> File:

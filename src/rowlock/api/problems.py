@@ -11,9 +11,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable
+from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable, TransactionConflict
 
-UNUSABLE = (StoreUnavailable, StorageFull, SchemaError)  # errors of a database that cannot be used now
+# Errors of a database that cannot be used now: the same request may work later.
+UNUSABLE = (StoreUnavailable, StorageFull, SchemaError, TransactionConflict)
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
 

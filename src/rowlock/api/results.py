@@ -3,7 +3,6 @@ short-lived signed URL of the object storage."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 import mimetypes
@@ -18,7 +17,7 @@ from fastapi.responses import StreamingResponse
 
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.service import JobId, Serving, Who, api_router
-from rowlock.client.results import Content, OutsideOfFolder
+from rowlock.client.results import Content, OutsideOfFolder, Results
 from rowlock.core.errors import ResultsUnavailable
 from rowlock.core.job import Job
 from rowlock.core.states import State
@@ -62,11 +61,11 @@ async def download_result(
 
 
 async def _download(service: Serving, job: Job, uri: str, wanted: str | None) -> Response:
-    held = ExitStack()
+    held, results = ExitStack(), service.results
     try:
-        content = await asyncio.to_thread(held.enter_context, service.results.content(uri))
+        content = await results.run(held.enter_context, results.content(uri))
         headers = _headers(job, name := uri.rpartition("/")[2])
-        if (address := await asyncio.to_thread(service.results.signed_url, uri)) is not None:
+        if (address := await results.run(results.signed_url, uri)) is not None:
             held.close()
             return Response(None, 307, headers | {"Location": address, "Cache-Control": "no-store"})
         first, last = _range(wanted, content.size)
@@ -88,7 +87,7 @@ async def _download(service: Serving, job: Job, uri: str, wanted: str | None) ->
         headers["Content-Range"] = f"bytes {first}-{last}/{content.size}"
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     return StreamingResponse(
-        _stream(held, content, first, last + 1 - first), 206 if partly else 200, headers, media_type=kind
+        _stream(results, held, content, first, last + 1 - first), 206 if partly else 200, headers, media_type=kind
     )
 
 
@@ -103,9 +102,9 @@ def _headers(job: Job, name: str) -> dict[str, str]:
     return headers
 
 
-async def _stream(held: ExitStack, content: Content, at: int, left: int) -> AsyncIterator[bytes]:
+async def _stream(results: Results, held: ExitStack, content: Content, at: int, left: int) -> AsyncIterator[bytes]:
     with held:
-        while left > 0 and (part := await asyncio.to_thread(content.read, at, min(content.chunk, left))):
+        while left > 0 and (part := await results.run(content.read, at, min(content.chunk, left))):
             at, left = at + len(part), left - len(part)
             yield part
 

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import uvicorn
 
@@ -80,7 +81,7 @@ def _config(client: Client) -> uvicorn.Config:
         timeout_keep_alive=settings.idle_seconds,  # type: ignore[arg-type]  # it is only a delay
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=32_768,
-        http=StrictProtocol,
+        http=partial(StrictProtocol, body_seconds=settings.body_seconds),  # type: ignore[arg-type]  # it is only called
         ws="websockets-sansio",
         ws_max_size=65_536,
         ws_ping_interval=min(20.0, settings.idle_seconds),

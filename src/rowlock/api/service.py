@@ -24,6 +24,7 @@ from rowlock.core.errors import TooSlow
 from rowlock.core.job import Job
 from rowlock.signals.server_meter import DatabaseMeter
 from rowlock.store import owned, tokens
+from rowlock.store.audit import Actor
 from rowlock.store.engines.operation import Operation
 from rowlock.store.owned import Owner
 
@@ -145,6 +146,27 @@ async def asker_of(connection: HTTPConnection) -> Asker:
 
 Serving = Annotated[Service, Depends(service_of)]
 Who = Annotated[Asker, Depends(asker_of)]
+
+
+async def actor_of(connection: HTTPConnection, asker: Who) -> Actor:
+    """Who acts, for the audit."""
+    who = f"token {asker.token_id}" if asker.token_id is not None else asker.key
+    return Actor(who, "api", address_of(connection))
+
+
+async def operator_of(asker: Who, actor: Annotated[Actor, Depends(actor_of)]) -> Actor | None:
+    """The operator who acts on a route that owners use as well. None for an owner: what people do with their own jobs
+    is not in the audit."""
+    return actor if asker.is_operator else None
+
+
+def address_of(connection: HTTPConnection) -> str | None:
+    """The address that a request came from."""
+    return str(connection.client.host) if connection.client else None
+
+
+Acting = Annotated[Actor, Depends(actor_of)]
+ActingOperator = Annotated[Actor | None, Depends(operator_of)]
 JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The job's id, as returned when it was created")]
 
 

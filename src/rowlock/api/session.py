@@ -14,9 +14,9 @@ from pydantic import Field
 from rowlock.api import cookies
 from rowlock.api.asker import Asker, asker_of
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.service import Service, Serving, Who, api_router
+from rowlock.api.service import ActingOperator, Service, Serving, Who, address_of, api_router
 from rowlock.api.shapes import Shape
-from rowlock.store import tokens
+from rowlock.store import audit, tokens
 from rowlock.store.tokens import Scope
 
 router = api_router(prefix="/api/session", tags=["session"])
@@ -54,11 +54,13 @@ async def log_in(body: LoginShape, request: Request, response: Response, service
         raise Refusal("INVALID_ORIGIN", "only a page of this server can log in")
     if not service.authenticator.has_sessions:
         raise Refusal("FORBIDDEN", "the application in which this API is mounted says who asks; log in there")
-    secret, seconds = tokens.new_secret(), service.settings.session_seconds
+    secret, seconds, address = tokens.new_secret(), service.settings.session_seconds, address_of(request)
     if body.once is not None and body.token is None:
-        opened, wrong = tokens.open_session(body.once, secret, seconds), "this login link is unknown, used or too old"
+        opened = tokens.open_session(body.once, secret, seconds, address)
+        wrong = "this login link is unknown, used or too old"
     elif body.token is not None and body.once is None:
-        opened, wrong = tokens.open_session_from(body.token, secret, seconds), "this token is not valid"
+        opened = tokens.open_session_from(body.token, secret, seconds, address)
+        wrong = "this token is not valid"
     else:
         raise Refusal("INVALID_REQUEST", "send either `once` or `token`")
     session = await service.run(opened)
@@ -75,11 +77,14 @@ async def get_session(service: Serving, asker: Who) -> SessionShape:
 
 
 @router.delete("", status_code=204, response_class=Response, responses=documented("FORBIDDEN"))
-async def log_out(request: Request, service: Serving, asker: Who) -> Response:
+async def log_out(request: Request, service: Serving, asker: Who, operator: ActingOperator) -> Response:
     """End this session. Its open connections are closed within five seconds."""
     if asker.csrf is None or asker.token_id is None:
         raise Refusal("FORBIDDEN", "this is no session; a token is ended by rowlock tokens revoke")
-    await service.run(tokens.revoke(asker.token_id))
+    revoked = tokens.revoke(asker.token_id)
+    if operator is not None:
+        revoked = audit.audited(revoked, operator, "sessions.end", asker.token_id)
+    await service.run(revoked)
     service.authenticator.forget(asker.token_id)
     response = Response(status_code=204)
     cookies.clear_cookie(request, response)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -50,16 +51,25 @@ async def create_ticket(service: Serving, asker: Who) -> TicketShape:
 async def watch_by_socket(socket: WebSocket, service: Serving) -> None:
     """Serve one WebSocket: authenticate it, then send events until it disconnects or its token becomes invalid."""
     await socket.accept()
+    hello: dict[str, Any] = {"lastEventId": socket.query_params.get("lastEventId")}
     try:
-        asker, since = await _hello(socket, service)
+        asker = await _asker(socket, service, hello)
+        since = hello.get("lastEventId")
         with service.connection(asker):
-            await _serve(socket, service, asker, since)
+            await _serve(socket, service, asker, since if isinstance(since, str) else None)
     except Refusal as refusal:
-        await _farewell(socket, REFUSED if refusal.status == 401 else OVERLOADED, {"type": "error", **refusal.body()})
+        await _farewell(socket, REFUSED if refusal.status == 401 else OVERLOADED, _error(refusal, hello))
     except (WebSocketDisconnect, TimeoutError):
         await _farewell(socket, REFUSED)
     except UNUSABLE:
-        await _farewell(socket, TRY_LATER, {"type": "error", **unavailable().body()})
+        await _farewell(socket, TRY_LATER, _error(unavailable(), hello))
+
+
+def _error(refusal: Refusal, hello: Mapping[str, Any]) -> dict[str, Any]:
+    """The message to a client that is not served. It returns the position that the client sent: a client takes its
+    position from every message, and without one it would come back as a new client and miss events."""
+    since = hello.get("lastEventId")
+    return {**refusal.body(), "type": "error", "eventId": since if isinstance(since, str) else None}
 
 
 async def _serve(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:
@@ -73,25 +83,24 @@ async def _serve(socket: WebSocket, service: Service, asker: Asker, since: str |
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _hello(socket: WebSocket, service: Service) -> tuple[Asker, str | None]:
-    """Who opened this socket, and the event to resume after: from the ticket in its URL, a header, or its first
-    message `{"token": …, "lastEventId": …}`."""
-    since = socket.query_params.get("lastEventId")
+async def _asker(socket: WebSocket, service: Service, hello: dict[str, Any]) -> Asker:
+    """Who opened this socket: from the ticket in its URL, a header, or its first message
+    `{"token": …, "lastEventId": …}`, which is added to `hello`."""
     if (secret := socket.query_params.get("ticket")) is not None:
         ticket = await service.run(tokens.use_ticket(secret))
         if ticket is None:
             raise unauthorized()
         owner = EVERYONE if ticket.owner is None else ticket.owner
-        return Asker(owner, ticket.scope, ticket.token_id, ticket.job_id, ticket.good_until), since
+        return Asker(owner, ticket.scope, ticket.token_id, ticket.job_id, ticket.good_until)
     if (known := await service.authenticator.asker_of(socket)) is not None:
-        return known, since
+        return known
     async with asyncio.timeout(HELLO_SECONDS):
-        hello = _read_hello(await socket.receive_text())
-    token, since = hello.get("token"), hello.get("lastEventId")
+        hello |= {"lastEventId": None} | _read_hello(await socket.receive_text())
+    token = hello.get("token")
     asker = await service.authenticator.asker_of_token(token) if isinstance(token, str) else None
     if asker is None:
         raise unauthorized()
-    return asker, since if isinstance(since, str) else None
+    return asker
 
 
 def _read_hello(text: str) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """Refuses requests that a proxy and this server could read differently (request smuggling), and closes connections of
-clients that neither send nor take anything.
+clients that are slow on purpose: to send a request, or to take its answer.
 
 A proxy and this server must agree where each request ends. h11 is generous where RFC 9112 lets a server be: it takes
 lines that end without a carriage return, folded header lines, a length beside chunks, and one length given twice. A
@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 BARE_LF = re.compile(rb"(?<!\r)\n")
 FOLDED = re.compile(rb"\r\n[ \t]")
@@ -37,10 +37,12 @@ class StrictConnection(h11.Connection):
 class StrictProtocol(H11Protocol):
     """uvicorn's protocol over such a connection."""
 
-    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, config: Any, *args: Any, body_seconds: float, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         self.conn = StrictConnection(h11.SERVER, config.h11_max_incomplete_event_size)
-        self._timers: dict[str, asyncio.TimerHandle] = {}  # for a head that is late, and for a client that has stalled
+        self._body_seconds = body_seconds
+        # For a head that is late, a client that has stalled, and the rest of a body that nobody waits for.
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # uvicorn only limits the time between two requests. A client that connects and sends nothing, or half of a head,
     # could keep its connection for ever. This timer, which received data does not extend, closes it.
@@ -60,9 +62,34 @@ class StrictProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
-        self._forget("head")
-        self._forget("stall")
+        for timer in tuple(self._timers):
+            self._forget(timer)
         super().connection_lost(exc)
+
+    # A request that is refused is answered before its body has come. uvicorn then throws away what comes of the body,
+    # and a client that sends a byte now and then could keep its connection for ever. So the rest of a body gets the
+    # time that a body has; a client that sends it in that time may go on with its next request.
+
+    def on_response_complete(self) -> None:
+        """A request is answered."""
+        if self.conn.their_state is h11.SEND_BODY:
+            self._forget("rest")
+            self._timers["rest"] = self.loop.call_later(self._body_seconds, self._end_body_of, self.cycle)
+        super().on_response_complete()
+
+    def _end_body_of(self, cycle: RequestResponseCycle) -> None:
+        if self.cycle is cycle and self.conn.their_state is h11.SEND_BODY:
+            self.transport.close()
+
+    # The WebSocket library takes fewer requests than h11: none with a body, with another method than GET, or with more
+    # than 128 headers. It neither answers the others nor closes their connections.
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """A request asks for a WebSocket: another protocol takes the connection over."""
+        super().handle_websocket_upgrade(event)
+        taken_over: Any = self.transport.get_protocol()
+        if not taken_over.handshake_initiated:
+            self.send_400_response("Invalid WebSocket request.")
 
     # Without this timer, the server would wait for ever for a client that does not read its answer, such as an event
     # stream.

@@ -47,7 +47,7 @@ async def accepted(service: Service, owner: str | None, url: str) -> Webhook:
     if not await service.run(webhooks.signing(owner)):
         raise Refusal("NO_WEBHOOK_SECRET", "ask the operator for one: rowlock webhooks secret rotate --owner NAME")
     backoff = exponential(settings.retry_seconds, max(settings.retry_seconds, LONGEST_WAIT)).to_json()
-    source = f"webhook:{target.host}"
+    source = f"{webhooks.CLASS}:{target.host}"
     return Webhook(target.url, source, settings.queue, settings.max_attempts, backoff, settings.timeout_seconds)
 
 

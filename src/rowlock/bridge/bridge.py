@@ -25,7 +25,7 @@ from rowlock.core.errors import ConfigError, StoreError
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.signals.watchers import Watcher
-from rowlock.store import cancels, outbox, partitions, workers
+from rowlock.store import bulk, outbox, partitions, workers
 from rowlock.store import tasks as stored_tasks
 from rowlock.store.engines.engine import Store, Wakeups
 from rowlock.worker.heartbeat import boottime
@@ -179,7 +179,7 @@ class Bridge:
     async def _cancel(self) -> float:
         """Carry out cancels that only set the flag on the job: workers behind Redis do not see that flag."""
         if asked := await self._store.run(outbox.cancel_asked(BATCH)):
-            await self._store.run(cancels.cancel(asked, self.app.keep))
+            await bulk.cancel_each(self._store, asked, self.app.keep)
         return CANCEL_SECONDS
 
     async def _trim(self) -> float:

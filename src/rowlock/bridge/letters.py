@@ -15,6 +15,8 @@ from rowlock.core.states import State
 from rowlock.store import audit, outbox, reads
 from rowlock.store.audit import Actor
 
+PAGE = 100  # letters of one reply: all of them together are kept (replies.py)
+
 
 @dataclass(frozen=True, slots=True)
 class Letter:
@@ -26,13 +28,23 @@ class Letter:
     text: str
     stream: str
     job_id: str | None
+    type: str | None  # the task of the job, if there is such a job
+    size: int | None  # bytes of the message, of which `message` may be a part; None: by an older bridge
     message: dict[str, Any]
 
 
 async def letters(streams: Streams, n: int) -> list[Letter]:
     """The newest `n` dead letters, newest first."""
-    rows = await streams.redis.xrevrange(streams.key(DEAD_LETTERS), count=n)
-    return [_letter(entry.decode(), fields) for entry, fields in rows]
+    found: list[Letter] = []
+    below = "+"
+    while len(found) < n:
+        wanted = min(PAGE, n - len(found))
+        rows = await streams.redis.xrevrange(streams.key(DEAD_LETTERS), max=below, count=wanted)
+        found += [_letter(entry.decode(), fields) for entry, fields in rows]
+        if len(rows) < wanted:
+            break
+        below = f"({found[-1].id}"
+    return found
 
 
 async def letter(streams: Streams, entry: str) -> Letter | None:
@@ -94,5 +106,7 @@ def _letter(entry: str, fields: dict[bytes, bytes]) -> Letter:
         text=text.get("text", ""),
         stream=text.get("stream", ""),
         job_id=text.get("jobId"),
+        type=text.get("type"),
+        size=int(text["size"]) if text.get("size", "").isdecimal() else None,
         message=message if isinstance(message, dict) else {"": message},
     )

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from rowlock.bridge.messages import PROGRESS, RESULTS, dead_letter
+from rowlock.bridge.messages import PROGRESS, RESULTS, dead_letter, letter_job
 from rowlock.bridge.streams import TROUBLE, Entry, Streams, missing_group
 from rowlock.bridge.trouble import Trouble
 from rowlock.bridge.verdicts import Ignored, Refused, Unchecked
@@ -49,6 +49,7 @@ class Listener:
         self._again: Mapping[str, str] | None = BEGINNING
         self._ahead: asyncio.Task[list[Entry]] | None = None  # a read that was begun while a batch is written
         self._reads_ahead = True
+        self._count = BATCH  # entries to ask for; fewer while messages are so large that a reply had to be cut
         self._take_over_at = self._began = time.monotonic()
         self._hand: Sequence[Entry] = ()  # what this round is about
 
@@ -97,11 +98,20 @@ class Listener:
         return random.uniform(0.1, 0.3)  # not at once: if Redis loses it again, this must not become a busy loop
 
     async def _read(self) -> list[Entry]:
+        entries = await self._read_some()
+        if self._streams.cut:
+            self._streams.cut, self._again = False, self._again or BEGINNING
+            self._count = max(1, len(entries) // 2)
+        else:
+            self._count = min(BATCH, 2 * self._count)
+        return entries
+
+    async def _read_some(self) -> list[Entry]:
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             return await ahead
         if self._again is not None:
-            if entries := await self._streams.read(BATCH, self._again):
+            if entries := await self._streams.read(self._count, self._again):
                 self._again = {**self._again, **{entry.stream: entry.id for entry in entries}}
                 return entries
             self._again = None
@@ -109,13 +119,13 @@ class Listener:
             if entries := await self._take_over():
                 return entries
             self._take_over_at = time.monotonic() + self._takeover_seconds / 2 * random.uniform(0.8, 1.0)
-        return await self._streams.read(BATCH)
+        return await self._streams.read(self._count)
 
     async def _take_over(self) -> list[Entry]:
         """Take over entries of bridges that died. Entries that were delivered often are handled here, each alone."""
         taken: list[Entry] = []
         for name in (PROGRESS, RESULTS):
-            found = await self._streams.take_over(name, self._takeover_seconds, BATCH)
+            found = await self._streams.take_over(name, self._takeover_seconds, self._count)
             if not found:
                 continue
             self._hand = [*taken, *found]
@@ -195,15 +205,22 @@ class Listener:
         judged = [each for each in judged if not isinstance(each.verdict, Unchecked)]
         if not judged:
             return
+        refused = [entry for entry, one in judged if isinstance(one, Refused)]
+        tasks = await self._writer.tasks_of({letter_job(entry.fields) for entry in refused}) if refused else {}
         counts: Counter[str] = Counter()
         letters: dict[tuple[str, str], dict[str, str]] = {}  # by stream and id
         for entry, one in judged:
             if isinstance(one, Refused):
+                task = tasks.get(letter_job(entry.fields) or "")
                 letters[entry.stream, entry.id] = dead_letter(
-                    entry.stream, entry.id, entry.fields, one.reason, one.text
+                    entry.stream, entry.id, entry.fields, one.reason, one.text, task
                 )
                 log.warning("message %s of %s is a dead letter: %s", entry.id, entry.stream, one.reason)
                 counts["dead_letters"] += 1
             elif isinstance(one, Ignored):
                 counts[one.counter] += 1
-        await self._streams.acknowledge([entry for entry, _ in judged], letters, counts)
+        unwritten = await self._streams.acknowledge([entry for entry, _ in judged], letters, counts)
+        if unwritten.waiting:
+            log.warning("Redis has no memory for %d dead letters, which are tried again later", len(unwritten.waiting))
+        for letter in unwritten.lost:
+            log.error("Redis has no memory for a dead letter; its message was deleted: %s", dict(letter))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from rowlock.bridge.replies import size_of
 from rowlock.core.error_text import clean
 from rowlock.core.job import Claimed
 from rowlock.core.remote import OUTPUT, REPLAYS, Request, sources_of
@@ -21,8 +22,12 @@ from rowlock.store.ids import valid_id
 REQUESTS, PROGRESS, RESULTS = "job.requests", "job.progress", "job.results"
 CANCELS, DEAD_LETTERS = "job.cancels", "job.deadletter"
 MAX_BYTES = 64 * 1024  # of one message
+LETTER_BYTES = 64 * 1024  # of one dead letter
+LETTER_REST = 4 * 1024  # of its fields beside `message`
+NAME_BYTES = 200  # of a field's name in a dead letter
 TEXT_BYTES = 1024  # of `phase` and `message`, as they are stored
 MAX_ATTEMPT = 2_000_000_000
+CONTRACT = {b"jobId", b"attempt", b"progress", b"phase", b"message", b"status", b"resultUri", b"checksum", b"errorCode"}
 STATUSES = ("SUCCEEDED", "FAILED", "CANCELLED")
 CHECKSUM = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 
@@ -144,7 +149,7 @@ def checksum(text: str) -> str | None:
 
 def _texts(fields: Fields) -> dict[str, str]:
     """The fields that are not empty, as text."""
-    size = sum(len(name) + len(value) for name, value in fields.items())
+    size = message_size(fields)
     if size > MAX_BYTES:
         raise BadMessage("TOO_LARGE", f"the message has {size:,} bytes; the limit is {MAX_BYTES:,}")
     try:
@@ -177,13 +182,60 @@ def _short(text: dict[str, str], name: str) -> str | None:
 # --- dead letters
 
 
-def dead_letter(stream: str, entry: str, fields: Fields, reason: str, text: str) -> dict[str, str]:
-    """The fields of an entry of job.deadletter: the original message, its stream and id, and why it was refused."""
-    shown = {_readable(name): _readable(value) for name, value in fields.items()}
-    job_id = valid_id(shown.get("jobId", ""))
+def message_size(fields: Fields) -> int:
+    """The bytes of a message: its fields with their names."""
+    return sum(size_of(name) + size_of(value) for name, value in fields.items())
+
+
+def letter_job(fields: Fields) -> str | None:
+    """The job that a refused message names; None if it names none."""
+    return valid_id(fields.get(b"jobId", b"")[:100].decode("utf-8", "replace"))
+
+
+def dead_letter(
+    stream: str, entry: str, fields: Fields, reason: str, text: str, task: str | None = None
+) -> dict[str, str]:
+    """The fields of an entry of job.deadletter: the stream, id, job, type of job and size of the refused message, why
+    it was refused, and its fields, cut so that the letter has at most LETTER_BYTES."""
+    job_id = letter_job(fields)
     letter = {"stream": stream, "entry": entry, "reason": reason, "text": clean(text, 1024)}
-    return letter | ({"jobId": job_id} if job_id else {}) | {"message": json.dumps(shown, ensure_ascii=False)}
+    letter |= {"jobId": job_id} if job_id else {}
+    letter |= {"type": clean(task, NAME_BYTES)} if task else {}
+    return letter | {"size": str(message_size(fields)), "message": _shown(fields, LETTER_BYTES - LETTER_REST)}
 
 
-def _readable(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
+def without_copy(letter: Mapping[str, str]) -> dict[str, str]:
+    """A dead letter without its message, where Redis has no memory for it."""
+    said = f"{letter['text']} (Redis had no memory for a copy of the message)"
+    return {name: value for name, value in letter.items() if name != "message"} | {"text": said}
+
+
+def _shown(fields: Fields, room: int) -> str:
+    """The fields as JSON text of at most `room` bytes. Short fields are kept whole; long ones are cut, and if there are
+    too many fields, some are left out, but short ones of the contract only after all others."""
+    kept: dict[bytes, tuple[str, str]] = {}
+
+    def order(field: tuple[bytes, bytes]) -> tuple[bool, bool, int]:
+        length = len(field[0]) + len(field[1])
+        return length > TEXT_BYTES, field[0] not in CONTRACT, length
+
+    for name, value in sorted(fields.items(), key=order):
+        shown = _readable(name, NAME_BYTES)
+        left = room - _json_bytes(shown) - 8
+        if left < 2:
+            break
+        kept[name] = (shown, _readable(value, left))
+        room = left - _json_bytes(kept[name][1])
+    return json.dumps(dict(kept[name] for name in fields if name in kept), ensure_ascii=False)
+
+
+def _readable(data: bytes, room: int) -> str:
+    """Bytes as text that takes at most `room` bytes as JSON."""
+    text = data[:room].decode("utf-8", "backslashreplace")
+    while (size := _json_bytes(text)) > room:
+        text = text[: min(len(text) - 1, len(text) * room // size)]
+    return text
+
+
+def _json_bytes(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode())

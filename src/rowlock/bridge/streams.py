@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from rowlock.bridge.messages import DEAD_LETTERS, PROGRESS, RESULTS, Fields
+from rowlock.bridge.messages import DEAD_LETTERS, MAX_BYTES, PROGRESS, RESULTS, Fields, message_size, without_copy
+from rowlock.bridge.replies import UNREAD, BoundedParser
 from rowlock.bridge.trouble import without_secrets
 from rowlock.core.config import RedisSettings
 from rowlock.core.errors import ConfigError
@@ -34,9 +35,12 @@ except ImportError as error:
 GROUP = "rowlock"
 COUNTERS = "job.bridge"  # a hash: how many messages were accepted, ignored, …
 ALONE = "job.alone"  # a hash: how many bridges began to handle a suspect message alone and did not live to its end
+MOST_LETTERS = 10_000  # dead letters that are kept: a worker that writes nonsense must not fill Redis
 MOST_PENDING = 10_000  # more than a bridge reads before it acknowledges
 BLOCK_MS = 250  # a stopping bridge waits up to this long for a read
 TIMEOUT = 10.0
+REPLY_SECONDS = 300.0  # until a whole reply is read; BoundedParser limits the wait for its next bytes
+LOOKED_UP = 100  # requests that are looked up in one round trip: each comes with its arguments
 TROUBLE = (RedisError, OSError)
 REFUSED = (AuthenticationError, NoPermissionError)
 
@@ -47,6 +51,13 @@ class Entry(NamedTuple):
     stream: str
     id: str
     fields: Fields
+
+
+class Unwritten(NamedTuple):
+    """What a Redis without memory did not take."""
+
+    waiting: Sequence[Entry]  # refused messages that stay unacknowledged until there is memory for their letters
+    lost: Sequence[Mapping[str, str]]  # letters of large messages, which were acknowledged and deleted to make room
 
 
 class Group(NamedTuple):
@@ -65,12 +76,14 @@ class Streams:
         if settings.url is None:
             raise ConfigError("no Redis is configured: set redis.url in the config file or ROWLOCK_REDIS__URL")
         self.place, self.consumer, self._prefix = redact(settings.url), consumer, settings.prefix
+        self.cut = False  # a reply was too large: entries behind those that were returned are pending, unread
         try:
             # Any: redis-py annotates its methods for the sync and the async client at once.
             self.redis: Any = client.Redis.from_url(
                 settings.url,
                 protocol=2,
-                socket_timeout=TIMEOUT,
+                parser_class=BoundedParser,
+                socket_timeout=REPLY_SECONDS,
                 socket_connect_timeout=TIMEOUT,
                 client_name="rowlock",
                 # After a failover the old primary refuses writes: close the connection, so that the next one is made to
@@ -107,7 +120,7 @@ class Streams:
         streams = {self.key(name): again[name] if again is not None else ">" for name in (PROGRESS, RESULTS)}
         block = None if again is not None else BLOCK_MS
         answer = await self.redis.xreadgroup(GROUP, self.consumer, streams, count=count, block=block)
-        return [entry for name, entries in answer or () for entry in self._entries(name.decode(), entries)]
+        return [entry for name, entries in answer or () for entry in self._entries(name, entries)]
 
     async def take_over(self, name: str, idle: float, count: int) -> list[Entry]:
         """Take over entries that another consumer was given and has not acknowledged or kept for `idle` seconds."""
@@ -118,7 +131,7 @@ class Streams:
                 self.key(name), GROUP, self.consumer, min_idle_time=int(idle * 1000), start_id=start, count=count
             )
             if entries or start == b"0-0":
-                return self._entries(self.key(name), entries)
+                return self._entries(self.key(name).encode(), entries)
 
     async def deliveries(self, name: str, entries: Sequence[Entry]) -> dict[str, int]:
         """How often these entries, in their order and pending of this consumer, were delivered, to any consumer."""
@@ -148,31 +161,58 @@ class Streams:
         """Note that a bridge has lived through an entry that it handled alone."""
         await self.redis.hdel(self.key(ALONE), f"{entry.stream} {entry.id}")
 
-    def _entries(self, key: str, entries: Iterable[Any]) -> list[Entry]:
+    def _entries(self, key: bytes, entries: Sequence[Any]) -> list[Entry]:
+        """The entries of one stream, up to the first one that was not read whole because the reply was too large."""
+        if entries and _unread(*entries[-1]):  # once a reply is too large, all of its rest is unread
+            self.cut = True
+            entries = entries[: next(n for n, one in enumerate(entries) if _unread(*one))]
         # An entry that was trimmed while it was pending has no fields; Redis before 7 does not even tell its id.
-        name = key.removeprefix(self._prefix)
+        name = key.decode().removeprefix(self._prefix)
         return [Entry(name, entry_id.decode(), fields or {}) for entry_id, fields in entries if entry_id is not None]
 
     async def acknowledge(
         self, entries: Sequence[Entry], letters: Mapping[tuple[str, str], Mapping[str, str]], counts: Mapping[str, int]
-    ) -> None:
+    ) -> Unwritten:
         """In one Redis transaction: add the dead letters (by stream and id of their entries), increase the counters,
-        and acknowledge these entries. If Redis has no memory for the rest, acknowledge entries without a letter: only
-        what is acknowledged is trimmed, and nothing else would make room."""
+        and acknowledge these entries. If Redis has no memory for the copies of messages, the letters have none. If it
+        has no memory at all, entries without a letter are acknowledged and deleted, because nothing else would make
+        room, and so are messages that are larger than their letters; the rest stays unacknowledged."""
+        small = {place: without_copy(letter) for place, letter in letters.items()}
+        for tried in (letters, small) if letters else (letters,):
+            try:
+                await self._write(entries, tried.values(), counts)
+                return Unwritten((), ())
+            except OutOfMemoryError:
+                continue
+        refused = [entry for entry in entries if (entry.stream, entry.id) in letters]
+        large = [entry for entry in refused if message_size(entry.fields) > MAX_BYTES]
+        waiting = [entry for entry in refused if message_size(entry.fields) <= MAX_BYTES]
+        await self._make_room([entry for entry in entries if entry not in waiting])
+        try:
+            await self._write((), [small[entry.stream, entry.id] for entry in large], {})
+        except OutOfMemoryError:
+            return Unwritten(waiting, [small[entry.stream, entry.id] for entry in large])
+        return Unwritten(waiting, ())
+
+    async def _write(
+        self, entries: Sequence[Entry], letters: Iterable[Mapping[str, str]], counts: Mapping[str, int]
+    ) -> None:
         pipe = self.redis.pipeline(transaction=True)
-        for letter in letters.values():
-            pipe.xadd(self.key(DEAD_LETTERS), letter)
+        for letter in letters:
+            pipe.xadd(self.key(DEAD_LETTERS), letter, maxlen=MOST_LETTERS, approximate=True)
         for name, number in counts.items():
             pipe.hincrby(self.key(COUNTERS), name, number)
         self._add_acknowledgements(pipe, entries)
-        try:
-            await pipe.execute()
-        except OutOfMemoryError:
-            pipe = self.redis.pipeline(transaction=True)
-            self._add_acknowledgements(pipe, [entry for entry in entries if (entry.stream, entry.id) not in letters])
-            await pipe.execute()
-            if letters:
-                raise
+        await pipe.execute()
+
+    async def _make_room(self, entries: Sequence[Entry]) -> None:
+        """Acknowledge these entries, and delete those that no other group may still have to read."""
+        pipe = self.redis.pipeline(transaction=True)
+        self._add_acknowledgements(pipe, entries)
+        for name in sorted({entry.stream for entry in entries}):
+            if [group.name for group in await self.groups(name)] == [GROUP]:
+                pipe.xdel(self.key(name), *[entry.id for entry in entries if entry.stream == name])
+        await pipe.execute()
 
     def _add_acknowledgements(self, pipe: Any, entries: Sequence[Entry]) -> None:
         for name in sorted({entry.stream for entry in entries}):
@@ -189,10 +229,13 @@ class Streams:
 
     async def has_entries(self, name: str, ids: Sequence[str]) -> list[bool]:
         """Whether each of these entries is in the stream."""
-        pipe = self.redis.pipeline(transaction=False)
-        for entry in ids:
-            pipe.xrange(self.key(name), min=entry, max=entry, count=1)
-        return [bool(found) for found in await pipe.execute()]
+        there: list[bool] = []
+        for start in range(0, len(ids), LOOKED_UP):
+            pipe = self.redis.pipeline(transaction=False)
+            for entry in ids[start : start + LOOKED_UP]:
+                pipe.xrange(self.key(name), min=entry, max=entry, count=1)
+            there += [bool(found) for found in await pipe.execute()]
+        return there
 
     async def last_id(self, name: str) -> str:
         """The last id that a stream has generated; "0-0" if the stream does not exist."""
@@ -241,6 +284,10 @@ async def opened_streams(settings: RedisSettings) -> AsyncIterator[Streams]:
         raise ConfigError(f"Redis at {streams.place}: {without_secrets(str(error))}") from None
     finally:
         await streams.close()
+
+
+def _unread(entry_id: bytes | None, fields: Mapping[bytes, bytes] | None) -> bool:
+    return entry_id is UNREAD or (fields is not None and any(value is UNREAD for value in fields.values()))
 
 
 def place_of(entry: str) -> tuple[int, int]:

@@ -8,10 +8,10 @@ import hashlib
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from rowlock.bridge.messages import PROGRESS, RESULTS, BadMessage, Message, checksum, progress, result
+from rowlock.bridge.messages import PROGRESS, RESULTS, BadMessage, Message, checksum, letter_job, progress, result
 from rowlock.bridge.streams import Entry
 from rowlock.bridge.verdicts import ACCEPTED, LATE, STALE, Ended, Heard, Ignored, Refused, Unchecked, Verdict, verdict
 from rowlock.client.client import Client
@@ -24,7 +24,6 @@ from rowlock.core.remote import REPLAYS, output_name
 from rowlock.core.states import FINAL
 from rowlock.store import batches, remote
 from rowlock.store.engines.engine import Store
-from rowlock.store.ids import valid_id
 
 log = logging.getLogger("rowlock.bridge")
 
@@ -137,10 +136,16 @@ class Writer:
             except OSError as error:
                 return Unchecked(f"{file}: {error.strerror or type(error).__name__}")
 
+    async def tasks_of(self, ids: Set[str | None]) -> dict[str, str]:
+        """The tasks of those of these jobs that exist."""
+        known = await self._store.run(remote.known(sorted(job_id for job_id in ids if job_id is not None)))
+        held = {job_id: job.task for job_id, job in known.held.items()}
+        return held | {job_id: standing.task for job_id, standing in known.others.items()}
+
     async def poison(self, entry: Entry) -> Verdict:
         """The verdict on an entry that bridges die of: a dead letter, or late if its job has ended, as it then has
         nothing new to say. Of the message only the job's id is read."""
-        job_id = valid_id(entry.fields.get(b"jobId", b"").decode("utf-8", "replace"))
+        job_id = letter_job(entry.fields)
         if job_id is not None:
             standing = (await self._store.run(remote.known([job_id]))).others.get(job_id)
             if standing is not None and standing.state in FINAL:

@@ -8,7 +8,7 @@ import typer
 
 from rowlock.cli.failures import FAILED, complain
 from rowlock.cli.options import Verbs
-from rowlock.cli.output import printable, record, show, show_json
+from rowlock.cli.output import counted, printable, record, show, show_json
 from rowlock.cli.target import DataTarget
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def list_alerts(target: DataTarget) -> None:
     show(rows, COLUMNS, as_json=False, empty="no alerts")
     for message in unsent:
         error = f": {printable(message.last_error)}" if message.last_error else ""
-        print(f"not delivered after {message.attempts} attempts: {message.type} {message.body.get('rule')}{error}")
+        tried, rule = counted(message.attempts, "attempt"), message.body.get("rule")
+        print(f"not delivered after {tried}: {message.type} {rule}{error}")
 
 
 @verbs.verb("test")
@@ -82,7 +83,8 @@ def _show(rules: list[Any], seen: list[dict[str, Any]], message: str | None, err
     if not rules:
         print("no rules: add some under alerts.rules in the config")
     else:
-        print(f"{len(rules)} rules; {len(seen)} conditions hold now")
+        holds = "1 condition holds" if len(seen) == 1 else f"{len(seen)} conditions hold"
+        print(f"{counted(len(rules), 'rule')}; {holds} now")
     for one in seen:
         print(f"  {one['rule']}: {printable(one['text'])}")
     if error is not None:

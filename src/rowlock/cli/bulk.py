@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,12 +68,13 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
     rows = {job_id: await store.run(reads.get(job_id)) for job_id in request.ids}
     fitting = [row.id for row in rows.values() if row is not None and row.state in verb.possible]
     done: dict[str, str] = {}
+    failed: bulk.Failed = {}
     if fitting and not request.caution.dry_run:
-        done = await store.run(bulk.change_some(verb.name, fitting, app.keep, actor(), request.tries))
-    _say(request, matched=len(fitting), done=Counter(done.values()))
-    code = 0
+        done, failed = await bulk.change_some(store, verb.name, fitting, app.keep, actor(), request.tries)
+    _say(request, len(fitting), Counter(done.values()), failed)
+    code = _complain_of(request, failed)
     for job_id, row in rows.items():
-        if row is not None and row.id in (fitting if request.caution.dry_run else done):
+        if row is not None and row.id in (fitting if request.caution.dry_run else {**done, **failed}):
             continue
         if row is not None and row.id in fitting:
             row = await store.run(reads.get(job_id))  # as the change has met it
@@ -101,6 +102,7 @@ async def _by_filter(app: Rowlock, request: Request) -> int:
     store, me, key = await app.store(), actor(), tokens.hash_of(token_urlsafe())
     prepared = await store.run(bulk.prepare(request.action, request.wanted, limit=sys.maxsize, looks=sys.maxsize))
     matched, done = sum(one.count for one in prepared.states.values()), Counter[str]()
+    failed: dict[str, str] = {}
     if not request.caution.dry_run and matched:
         from rich.progress import Progress
 
@@ -108,12 +110,13 @@ async def _by_filter(app: Rowlock, request: Request) -> int:
         await store.run(bulk.remember(key, request.action, prepared, me))
         with Progress(disable=request.as_json or not on_terminal() or matched <= bulk.AT_ONCE) as bar:
             task, over = bar.add_task(request.action, total=matched), False
-            while not over and (step := await store.run(bulk.act(key, me, app.keep, request.tries))) is not None:
+            while not over and (step := await bulk.carry_on(store, key, me, app.keep, request.tries)) is not None:
                 done.update(step.answers)
+                failed |= step.failed
                 bar.update(task, completed=step.looked)
                 over = step.done
-    _say(request, matched, done)
-    return 0
+    _say(request, matched, done, failed)
+    return _complain_of(request, failed)
 
 
 def _make_sure(request: Request, matched: int) -> None:
@@ -129,10 +132,18 @@ def _make_sure(request: Request, matched: int) -> None:
 # --- the summary
 
 
-def _say(request: Request, matched: int, done: Counter[str]) -> None:
+def _complain_of(request: Request, failed: Mapping[str, str]) -> int:
+    """Name the jobs that could not be changed; returns the exit code."""
+    for job_id, error in failed.items():
+        complain(f"job {job_id} stays as it is: {request.action} failed for its row: {error}")
+    return REFUSED if failed else 0
+
+
+def _say(request: Request, matched: int, done: Counter[str], failed: Mapping[str, str]) -> None:
     changed = sum(done.values())
     if request.as_json:
-        show_json({"matched": matched, "changed": changed, "dry_run": request.caution.dry_run})
+        named = {"failed": dict(failed)} if failed else {}
+        show_json({"matched": matched, "changed": changed, **named, "dry_run": request.caution.dry_run})
     elif request.caution.dry_run:
         print(f"would {request.action} {_jobs(matched)}; nothing was changed")
     else:

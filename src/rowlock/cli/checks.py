@@ -10,7 +10,10 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rowlock.cli.doctor import Finding
+from rowlock.cli.doctor import MAKE_ROOM, Finding
+from rowlock.cli.failures import first_line
+from rowlock.cli.output import counted
+from rowlock.core.errors import StorageFull, StoreError
 from rowlock.core.states import State
 from rowlock.store import aside, clocks, reads, workers
 from rowlock.store.engines.engine import Store
@@ -27,6 +30,8 @@ OLDEST = {"PostgreSQL": (14,), "SQLite": (3, 51, 3)}
 WAKEUP_SECONDS = 5.0
 AGAIN_SECONDS = 0.2
 SKEW_WARN, SKEW_FAIL = 1.0, 30.0
+ROOM_WARN, ROOM_FAIL = 256 << 20, 8 << 20  # bytes
+FORBIDDEN = "42501"  # the role lacks a right
 RUNNING_LOOKED_AT = 10_000
 ROWS_SHOWN = 20
 
@@ -46,6 +51,25 @@ def schema(store: Store) -> Finding:
     """Name the newest migration. The schema fits this version, else the store would have refused to open."""
     newest = migrations(store.engine)[-1]
     return Finding("ok", "schema", f"migration {newest.title}, the newest this version knows")
+
+
+async def disk(store: Store) -> Finding:
+    """Does the database take a write now, and is there room for more? Reads work while its disk is full."""
+    try:
+        free = await store.try_write()
+    except StorageFull as error:
+        return Finding("fail", "disk", first_line(str(error)), MAKE_ROOM)
+    except StoreError as error:
+        if getattr(error.__cause__, "sqlstate", None) == FORBIDDEN:
+            do = "to have it tried: GRANT TEMPORARY ON DATABASE … TO the role that runs doctor"
+            return Finding("warn", "disk", f"no write was tried: {first_line(str(error))}", do)
+        do = "correct that: until writes work, no job is accepted, started or ended"
+        return Finding("fail", "disk", first_line(str(error)), do)
+    if free is None:
+        return Finding("ok", "disk", "a trial write worked")
+    level = "fail" if free < ROOM_FAIL else "warn" if free < ROOM_WARN else "ok"
+    text = f"a trial write worked, {free / (1 << 20):,.0f} MiB are free"
+    return Finding(level, "disk", text, "" if level == "ok" else MAKE_ROOM)
 
 
 def pooler(about: dict[str, str], settings: Settings) -> Finding:
@@ -106,7 +130,8 @@ async def work(store: Store) -> list[Finding]:
     alive = [worker for worker in await store.run(workers.workers()) if worker.alive]
     served = {queue for worker in alive for queue in worker.queues}
     waiting = await store.run(unknown_tasks())
-    found = [Finding("ok", "workers", f"{len(alive)} alive, {sum(worker.pool_size for worker in alive)} slots")]
+    slots = sum(worker.pool_size for worker in alive)
+    found = [Finding("ok", "workers", f"{len(alive)} alive, {counted(slots, 'slot')}")]
     for queue in sorted({queue for queue, _, _ in waiting} - served):
         number = sum(count for other, _, count in waiting if other == queue)
         do = f"start one: rowlock worker --queues {queue}"
@@ -152,6 +177,6 @@ async def leases(store: Store, now: datetime, sweep: float) -> Finding:
     horizon = now - timedelta(seconds=2 * sweep)
     stuck = [job for job in running if job.lease_expires_at is not None and job.lease_expires_at < horizon]
     if stuck:
-        text = f"{len(stuck):,} expired at least two sweeps ago, and no worker has reclaimed them"
-        return Finding("fail", "leases", text, "start a worker: any worker takes them back")
+        text = f"{counted(len(stuck), 'lease')} expired at least two sweeps ago, and no worker has reclaimed the jobs"
+        return Finding("fail", "leases", text, "start a worker: any worker takes such jobs back")
     return Finding("ok", "leases", f"{len(running):,} held, none expired")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from rowlock.cli.doctor import Finding
+from rowlock.cli.output import counted
 from rowlock.client.version import VERSION
 from rowlock.core.alert_rules import parse_rules
 from rowlock.core.durations import spell
@@ -85,7 +86,7 @@ async def redis(app: Rowlock) -> list[Finding]:
 
         async with opened_streams(app.settings.redis) as streams:
             seen = await numbers(app, streams)
-        text = f"reachable; {seen.unread} requests not answered, {seen.dead_letters} dead letters"
+        text = f"reachable; {counted(seen.unread, 'request')} not answered, {counted(seen.dead_letters, 'dead letter')}"
         level, do = ("warn", "look at them: rowlock deadletters list") if seen.dead_letters else ("ok", "")
         reached = Finding(level, "redis", text, do)
     except ConfigError as error:
@@ -93,7 +94,9 @@ async def redis(app: Rowlock) -> list[Finding]:
     number = await app.perform(outbox.overdue(OVERDUE_SECONDS, COUNT_LIMIT))
     if not number:
         return [reached, Finding("ok", "outbox", "no message waits to be sent to Redis")]
-    text = f"{number:,} messages wait to be sent to Redis for more than {OVERDUE_SECONDS:g} s; no bridge sends them"
+    text = (
+        f"{counted(number, 'message')} to Redis waiting for more than {OVERDUE_SECONDS:g} s; no bridge sends messages"
+    )
     return [reached, Finding("fail", "outbox", text, "start one: rowlock bridge, or rowlock up")]
 
 
@@ -102,12 +105,15 @@ async def schedules_and_sources(store: Store) -> list[Finding]:
     facts = await store.run(alerts.facts(LOOKED_AT))
     found = []
     if facts.late:
-        what = f"ticks are due and not fired: {_names(facts.late)}, the first for {spell(max(facts.late.values()))}"
+        schedules = "a schedule has a tick that is" if len(facts.late) == 1 else "schedules have ticks that are"
+        longest = spell(max(facts.late.values()))
+        what = f"{schedules} due and not fired: {_names(facts.late)}, for {longest} by now"
         found.append(Finding("fail", "schedules", what, "start a dispatcher: rowlock dispatch, or rowlock up"))
     if facts.broken:
         first, (_, error) = next(iter(facts.broken.items()))
         because = f"; {first} failed last with: {error}" if error else ""
-        what = f"breakers are open, jobs of these sources wait: {_names(facts.broken)}{because}"
+        which = "a breaker is" if len(facts.broken) == 1 else "breakers are"
+        what = f"{which} open, and jobs wait for: {_names(facts.broken)}{because}"
         found.append(Finding("warn", "sources", what, f"if it works again: rowlock sources resume {first}"))
     return found
 
@@ -126,10 +132,10 @@ async def alert_messages(app: Rowlock) -> list[Finding]:
     unsent = await app.perform(alerts.unsent(COUNT_LIMIT))
     late = [message for message in unsent if message.attempts]
     if late:
-        what = f"{len(late):,} messages did not arrive: {late[0].last_error}"
+        what = f"{counted(len(late), 'message')} did not arrive: {late[0].last_error}"
         return [Finding("fail", "alerts", what, "check alerts.webhook_url; to try it: rowlock alerts test")]
     where = "log and webhook" if settings.webhook_url else "log"
-    return [Finding("ok", "alerts", f"{len(settings.rules)} rules, told by {where}")]
+    return [Finding("ok", "alerts", f"{counted(len(settings.rules), 'rule')}, told by {where}")]
 
 
 def _names(found: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 verbs = Verbs(help="Look at messages from behind Redis that were refused.")
-COLUMNS = ("id", "at", "reason", "stream", "job_id", "text")
+COLUMNS = ("id", "at", "reason", "stream", "job_id", "type", "size", "text")
 Entry = Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id, from rowlock deadletters list")]
 
 

@@ -10,11 +10,12 @@ import typer
 from rowlock.cli.failures import FAILED, first_line
 from rowlock.cli.output import on_terminal, printable, show_json
 from rowlock.cli.target import DataTarget
-from rowlock.core.errors import ConfigError, SchemaError, StoreError
+from rowlock.core.errors import ConfigError, SchemaError, StorageFull, StoreError
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
+MAKE_ROOM = "make room on the disk of the database, or enlarge it: writes then work again by themselves"
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -45,6 +46,8 @@ def _examine(target: DataTarget) -> list[Finding]:
         raise
     except SchemaError as error:
         return [Finding("fail", "schema", first_line(str(error)), "run: rowlock migrate")]
+    except StorageFull as error:
+        return [Finding("fail", "disk", first_line(str(error)), MAKE_ROOM)]
     except StoreError as error:
         do = "check the address in --database or ROWLOCK_DATABASE_URL, and that the server runs"
         return [Finding("fail", "database", first_line(str(error)), do)]
@@ -59,6 +62,7 @@ async def _findings(app: Rowlock) -> list[Finding]:
     return [
         checks.engine(about),
         checks.schema(store),
+        await checks.disk(store),
         checks.pooler(about, settings),
         await checks.wakeups(store, settings),
         skew,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rowlock.cli import times
+from rowlock.cli.acting import audited
 from rowlock.cli.target import DataTarget
 from rowlock.cli.tasks import DefaultsOption, NewJobOptions, Pairs, TaskName, task_named
 from rowlock.core.errors import InvalidArguments, JobNotFound, RowlockError
@@ -70,7 +71,8 @@ def enqueue(
 
     async def work(app: Rowlock) -> JobHandle[Any]:
         found = await task_named(app, target, task, options, defaults=defaults)
-        job = await found.using(**given).enqueue(**arguments | read_values(texts, found))
+        new = found.using(**given).enqueue(**arguments | read_values(texts, found))
+        job = await audited(app, new, "jobs.create", lambda job: job.id if job.created else "", task=task)
         return await _ended(job, limit) if wait else job
 
     job = target.run(work)

@@ -99,3 +99,8 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return record(value)
     return str(value)
+
+
+def counted(number: int, thing: str) -> str:
+    """A number and what it counts: "1 job", "2,000 jobs"."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

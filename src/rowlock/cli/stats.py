@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -11,7 +11,7 @@ import typer
 
 from rowlock.cli import queues
 from rowlock.cli.failures import FAILED, complain
-from rowlock.cli.output import cell, record, show, show_json, words
+from rowlock.cli.output import cell, counted, record, show, show_json, words
 from rowlock.cli.target import DataTarget
 from rowlock.cli.times import duration
 from rowlock.core.errors import ConfigError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TIMES_SECONDS = 3600.0
 _P95 = {"wait_p95": None, "run_p95": None}
 UNKNOWN = ("queue", "task", "waiting")
+Held = Mapping[str, tuple[str, ...]]  # closed sources that ready jobs need, by queue
 
 
 def stats(
@@ -38,22 +39,23 @@ def stats(
 ) -> None:
     """Show workers, queues and jobs that finished lately. Exit 1 if a given limit is exceeded."""
     from rowlock.store.explain import unknown_tasks
-    from rowlock.store.stats import LATELY_SECONDS, read_stats
+    from rowlock.store.stats import LATELY_SECONDS, read_held_queues, read_stats
 
     longest = None if max_running is None else duration(max_running, "--max-running")
 
-    async def read(app: Rowlock) -> tuple[Stats, Counts, list[tuple[str, str, int]], BridgeNumbers | None]:
+    async def read(app: Rowlock) -> tuple[Stats, Held, Counts, list[tuple[str, str, int]], BridgeNumbers | None]:
         store = await app.store()
         return (
             await store.run(read_stats()),
+            {} if max_queued is None else await store.run(read_held_queues()),
             await _counts(store),
             await store.run(unknown_tasks()),
             await _bridge(app),
         )
 
-    found, counts, waiting, bridge = target.look(read)
+    found, held, counts, waiting, bridge = target.look(read)
     unknown = [dict(zip(UNKNOWN, row, strict=True)) for row in waiting]
-    alerts = list(_alerts(found, max_queued, longest))
+    alerts = list(_alerts(found, held, max_queued, longest))
     if target.as_json:
         redis = {} if bridge is None else {"redis": record(bridge)}
         show_json({**record(found), **counts._asdict(), "unknown_tasks": unknown, "alerts": alerts, **redis})
@@ -111,16 +113,24 @@ async def _bridge(app: Rowlock) -> BridgeNumbers | None:
 
 
 def _show_bridge(found: BridgeNumbers) -> None:
-    counted = "".join(f", {number} {name.replace('_', ' ')}" for name, number in found.counters.items())
-    print(f"\nredis      {found.unread} requests not answered, {found.dead_letters} dead letters{counted}")
+    numbers = "".join(f", {number} {name.replace('_', ' ')}" for name, number in found.counters.items())
+    requests = counted(found.unread, "request")
+    print(f"\nredis      {requests} not answered, {counted(found.dead_letters, 'dead letter')}{numbers}")
     show(found.streams, ("stream", "group", "lag", "pending"), as_json=False, empty="no consumer groups")
 
 
-def _alerts(found: Stats, max_queued: int | None, longest: float | None) -> Iterator[str]:
+def _alerts(found: Stats, held: Held, max_queued: int | None, longest: float | None) -> Iterator[str]:
     for queue in found.queues:
         waiting = queue.queued + queue.retryable - queue.waiting
         if max_queued is not None and waiting > max_queued:
-            yield f"alert: {waiting} jobs wait in the queue {queue.name}, more than {max_queued}: start more workers"
+            jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
+            if queue.paused:
+                do = f"it is paused: rowlock queues resume {queue.name}"
+            elif queue.name in held:
+                do = f"some wait for sources that are paused or failing ({', '.join(held[queue.name])})"
+            else:
+                do = "start more workers"
+            yield f"alert: {jobs} in the queue {queue.name}, more than {max_queued}: {do}"
         running = queue.longest_running_seconds
         if longest is not None and running is not None and running > longest:
             yield (
@@ -130,7 +140,7 @@ def _alerts(found: Stats, max_queued: int | None, longest: float | None) -> Iter
 
 
 def _show(found: Stats, counts: Counts, lately: float) -> None:
-    print(f"workers    {found.workers} alive, {found.slots} slots")
+    print(f"workers    {found.workers} alive, {counted(found.slots, 'slot')}")
     if counts.totals:
         ever = [f"{number} {what.removeprefix('attempt.')}" for what, number in sorted(counts.totals.items())]
         print(f"ever       {', '.join(ever)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -10,7 +11,15 @@ from typing import Any, Protocol, TypeVar
 
 from rowlock.client.transactions import JoinableTransaction, LeaseKey, entered, nearest
 from rowlock.core.error_text import clean, describe
-from rowlock.core.errors import InvalidArguments, NotAllowed, StoreError, StoreUnavailable
+from rowlock.core.errors import (
+    InvalidArguments,
+    KeyConflict,
+    NotAllowed,
+    StorageFull,
+    StoreError,
+    StoreUnavailable,
+    TransactionConflict,
+)
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Released
 from rowlock.store.engines.engine import Session, Store
@@ -18,7 +27,11 @@ from rowlock.store.engines.operation import Operation, UserRow
 from rowlock.store.engines.session import Block, take_turn
 
 T = TypeVar("T")
-MOST_GIVEN_BACK = 10  # releases of one job after which a lost database uses up tries, too
+log = logging.getLogger("rowlock.worker")
+
+# After these nothing of the transaction has happened, and the job is not to blame: it is given back.
+UNDONE = (StoreUnavailable, StorageFull, TransactionConflict, KeyConflict)
+MOST_GIVEN_BACK = 10  # times in a row that one job is given back for one of these; the next one uses up a try
 
 
 class Opens(Protocol):
@@ -38,7 +51,7 @@ class AttemptTransaction(JoinableTransaction):
     _manager: AbstractAsyncContextManager[Block] | None = None
     _turn: asyncio.Lock | None = None
     _holds_work = _over = False
-    _unavailable = False  # the database could not be reached, or the connection broke
+    _unavailable = False  # one of UNDONE has happened to it
 
     def __init__(self, app: Opens | None, job: Claimed) -> None:
         self.app, self._job = app, job
@@ -94,7 +107,7 @@ class AttemptTransaction(JoinableTransaction):
         manager = (await self.app.store()).transaction()
         try:
             session: Block = await manager.__aenter__()
-        except StoreUnavailable:
+        except UNDONE:
             self._unavailable = True
             raise
         self._manager, self.session, self._unavailable = manager, session, False
@@ -172,7 +185,7 @@ class AttemptTransaction(JoinableTransaction):
         """Wait for a block that is still open in another task, and raise if what is in it cannot be kept."""
         async with self._own_turn():
             session = self._opened()
-            if isinstance(session.failed, StoreUnavailable):
+            if isinstance(session.failed, UNDONE):
                 raise session.failed
             if session.failed is not None:
                 raise session.undone()
@@ -190,7 +203,8 @@ class AttemptTransaction(JoinableTransaction):
 
     async def roll_back(self, error: BaseException) -> None:
         """Undo it, if it was begun; `error` is why."""
-        if self.session is not None and isinstance(self.session.failed, StoreUnavailable):
+        session = self.session
+        if session is not None and (isinstance(session.failed, UNDONE) or session.hindered):
             self._unavailable = True
         manager = self._detach()
         if manager is None:
@@ -206,20 +220,27 @@ class AttemptTransaction(JoinableTransaction):
         return manager
 
     def was_lost(self, error: BaseException) -> bool:
-        """Whether the handler failed only because the connection of this transaction was lost."""
+        """Whether the handler failed only because this transaction was undone: by a broken connection, a full disk or
+        another transaction."""
         return self._unavailable and _is_unavailable(error)
 
 
 def _is_unavailable(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_unavailable, error.exceptions))
-    return isinstance(error, StoreUnavailable)
+    return isinstance(error, UNDONE)
 
 
 def given_back(job: Claimed, error: BaseException) -> Released:
-    """The end of an attempt whose transaction was rolled back because the database went away: nothing of it happened,
-    so no try is used up. Not for ever: it may be the job's own SQL that takes the server down."""
-    if job.releases >= MOST_GIVEN_BACK:
+    """The end of an attempt whose transaction was rolled back because the database went away or its disk was full, or
+    because of a conflict with another transaction: nothing of it happened, so no try is used up. Not for ever: it may
+    be the job's own SQL that takes the server down, fills the disk or conflicts with itself."""
+    if job.disconnects_in_row >= MOST_GIVEN_BACK:
         raise error
-    after = random.uniform(0.5, 1.0) * (1 + job.releases)
-    return Released(after, clean(f"its transaction was rolled back: {describe(error)}"))
+    after = random.uniform(0.5, 1.0) * (1 + job.disconnects_in_row)
+    cause = error
+    while isinstance(cause, BaseExceptionGroup):  # all of its members say that the transaction was undone
+        cause = cause.exceptions[0]
+    reason = clean(f"its transaction was rolled back: {describe(cause)}")
+    log.warning("Job %s (%s) starts again in %.1f s, without using a try: %s", job.id, job.task, after, reason)
+    return Released(after, reason, "disconnect")

@@ -9,10 +9,10 @@ from typing import Any
 
 from rowlock.client.database import Database
 from rowlock.client.transactions import parent_in
-from rowlock.core.errors import BatchNotFound, NotAllowed
+from rowlock.core.errors import BatchNotFound, NotAllowed, StoreError
 from rowlock.core.option_checks import name as checked_name
 from rowlock.core.option_checks import name_or_none
-from rowlock.store import audit, batches, cancels
+from rowlock.store import audit, batches, bulk, cancels
 from rowlock.store.audit import Actor
 from rowlock.store.batches import BatchRow
 from rowlock.store.ids import new_id
@@ -76,14 +76,24 @@ class Batch:
         await self._app.perform(batches.end([self.id]))
 
     async def cancel(self) -> None:
-        """Take no more jobs, and cancel the unfinished ones; running jobs are asked to stop."""
-        write = self._app.perform
+        """Take no more jobs, and cancel the unfinished ones; running jobs are asked to stop. A job whose row makes that
+        fail stays as it is, and is named in the StoreError after the others are cancelled."""
+        write, failed = self._app.perform, dict[str, str]()
         if not await write(batches.mark_cancelled(self.id)):
             row = (await self.refresh()).record
             raise NotAllowed(f"batch {self.name!r} ({self.id}) is already {row.state}")
-        while left := await write(batches.left(self.id, CHUNK)):
-            await write(cancels.cancel(left, self._app.keep))
+        in_transaction = await self._app.place() is not await self._app.store()
+        while left := [job for job in await write(batches.left(self.id, CHUNK + len(failed))) if job not in failed]:
+            if in_transaction:  # it is undone as a whole if this fails
+                await write(cancels.cancel(left, self._app.keep))
+            else:
+                failed |= await bulk.cancel_each(await self._app.store(), left, self._app.keep)
         await write(batches.end([self.id]))
+        for job_id, error in failed.items():
+            raise StoreError(
+                f"batch {self.name!r} ({self.id}): {len(failed)} of its jobs cannot be cancelled and stay as they are;"
+                f" one is {job_id}: {error}"
+            )
 
 
 async def cancel_audited(batch: Batch, actor: Actor) -> BatchRow:

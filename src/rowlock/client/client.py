@@ -21,7 +21,7 @@ from rowlock.client.tasks import AsyncTask, C, Task
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
 from rowlock.core.errors import BatchNotFound, InvalidArguments
-from rowlock.core.option_checks import name
+from rowlock.core.option_checks import name, task_name
 from rowlock.core.options import FOLLOW_UPS, FailureRule, task_options
 from rowlock.core.policy import Backoff
 from rowlock.store import batches
@@ -129,12 +129,19 @@ class Client(Jobs):
             return self._register(getattr(wanted, "__name__", repr(wanted)), wanted, {})
         return lambda function: self._register(str(wanted or getattr(function, "__name__", "")), function, options)
 
-    def _register(self, wanted: str, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any, Any]:
+    def _register(
+        self, wanted: str, function: Callable[..., Any], options: dict[str, Any], own: bool = False
+    ) -> Task[..., Any, Any]:
+        """`own`: a task of Rowlock itself, which programs cannot enqueue."""
         for option in FOLLOW_UPS:
             if not isinstance(options.get(option), (str, Task, NoneType)):
                 raise InvalidArguments(f"{option} must be a task or its name, not {options[option]!r}")
         task: Task[..., Any, Any] = Task(
-            self, self.registry.packed, name(wanted, "a task's name"), function, task_options(**options)
+            self,
+            self.registry.packed,
+            (name if own else task_name)(wanted, "a task's name"),
+            function,
+            task_options(**options),
         )
         task.shared()  # mistakes in follow-ups that are known by now are told here
         self.registry.add(task)

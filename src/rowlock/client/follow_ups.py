@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.options import FOLLOW_UPS, JobOptions, TaskOptions, to_json
+from rowlock.core.option_checks import task_name
+from rowlock.core.options import FOLLOW_UPS, NOT_OF_FOLLOW_UPS, OPTIONS, JobOptions, TaskOptions, to_json
 
 MAX_BYTES = 16 * 1024  # stored with every job
 
@@ -40,6 +41,7 @@ def packed(find: Find, task: FollowUp | str, argument: str) -> str:
 
 def _packed(find: Find, task: FollowUp | str, argument: str, before: tuple[str, ...]) -> dict[str, Any]:
     known = find(task) if isinstance(task, str) else task
+    task_name(task if isinstance(task, str) else task.name, "the task of a follow-up")
     if known is None:  # a task of another program
         return {"task": task}
     path = (*before, known.name)
@@ -55,6 +57,9 @@ def _packed(find: Find, task: FollowUp | str, argument: str, before: tuple[str, 
             f"task {known.name!r} is a follow-up: its source must be a name, because a function of its arguments"
             " cannot be stored with the job before it"
         )
+    for option in NOT_OF_FOLLOW_UPS:
+        if values[option] != OPTIONS[option].default:
+            raise InvalidArguments(f"task {known.name!r} is a follow-up, which cannot have {OPTIONS[option].given}=")
     after = {option: values.pop(option) for option in FOLLOW_UPS}
     return {
         "task": known.name,

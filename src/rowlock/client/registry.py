@@ -15,6 +15,7 @@ from rowlock.client.database import Database
 from rowlock.client.follow_ups import packed
 from rowlock.client.tasks import Task
 from rowlock.core.errors import InvalidArguments, TaskNotFound
+from rowlock.core.option_checks import task_name
 from rowlock.core.options import Packed, task_options, to_json
 from rowlock.store.tasks import StoredTask
 
@@ -57,7 +58,8 @@ class Registry:
             instance._context = ctx
             return await instance.execute(params)
 
-        return Task(self.app, self.packed, wanted, execute, task_options(**options), raw=True)
+        checked = task_name(wanted, "a handler's name")
+        return Task(self.app, self.packed, checked, execute, task_options(**options), raw=True)
 
     def here(self) -> dict[str, Task[..., Any, Any]]:
         """The tasks that a worker of this app runs, by name."""

@@ -10,6 +10,7 @@ An attempt that lost its lease never gets to the second path of another attempt,
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import os
@@ -17,15 +18,22 @@ import shutil
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from rowlock.core.errors import InvalidArguments, Permanent
 
 PARTIAL = ".partial"
+NAME_BYTES = 255  # most that file systems take
+THREADS = 16
 INVALID_PATH = "INVALID_OUTPUT_PATH"
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Published(NamedTuple):
@@ -58,15 +66,26 @@ class Content(Protocol):
 
 
 class Results(ABC):
-    """Where results are kept. Everything here may wait for a disk or a network: call it in a thread."""
+    """Where results are kept. Everything here may wait for a disk or a network: call it with `run`."""
 
     def __init__(self, path: str | Path, most_bytes: int) -> None:
         self.path, self._most_bytes = Path(path), most_bytes  # the folder of files that are still written
+        self._threads: tuple[int, ThreadPoolExecutor] | None = None  # and the process that they belong to
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call something here in a thread of the results. They are not asyncio's threads, in which host names are
+        resolved and handlers may work: those must not wait while the storage hangs."""
+        if self._threads is None or self._threads[0] != os.getpid():
+            self._threads = os.getpid(), ThreadPoolExecutor(THREADS, "rowlock-results")
+        return await asyncio.get_running_loop().run_in_executor(self._threads[1], partial(work, *args, **kwargs))
 
     def partial(self, job_id: str, attempt: int, token: str, name: str) -> Path:
         """Where an attempt may write its file."""
-        if not name or name in (".", "..") or "/" in name or "\\" in name or not name.isprintable() or len(name) > 200:
-            raise InvalidArguments(f"result_file takes a plain file name of up to 200 characters, not {name!r:.250}")
+        if not _can_be_downloaded(name):
+            raise InvalidArguments(
+                f"result_file takes a plain file name of up to 200 characters and {NAME_BYTES} bytes of UTF-8,"
+                f" and not {PARTIAL!r}: {name!r:.250}"
+            )
         folder = self.path / PARTIAL / _attempt(job_id, attempt, token)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder / name
@@ -153,6 +172,12 @@ def plain_parts(uri: str) -> list[str]:
     if any(part in ("", ".", "..", PARTIAL) or "\x00" in part or "\\" in part for part in parts):
         raise OutsideOfFolder(uri)
     return parts
+
+
+def _can_be_downloaded(name: str) -> bool:
+    """Whether this is one part of a path that `plain_parts` lets through, and that a file can have."""
+    plain = name not in ("", ".", "..", PARTIAL) and "/" not in name and "\\" not in name and name.isprintable()
+    return plain and len(name) <= 200 and len(name.encode()) <= NAME_BYTES
 
 
 def _attempt(job_id: str, attempt: int, token: str) -> str:

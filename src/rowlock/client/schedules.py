@@ -11,7 +11,7 @@ from rowlock.client.handle import JobHandle
 from rowlock.client.jobs import Jobs
 from rowlock.client.tasks import Task
 from rowlock.core.errors import InvalidArguments, ScheduleNotFound, TaskNotFound, at_most
-from rowlock.core.option_checks import name
+from rowlock.core.option_checks import name, task_name
 from rowlock.core.options import FOLLOW_UPS, OPTIONS, TaskOptions
 from rowlock.core.schedule import Schedule, checked_options, life, naming, rule_of, span
 from rowlock.store import schedules
@@ -31,7 +31,7 @@ def schedule_of(app: Jobs, wanted: str, task: Task[..., Any, Any] | str, given: 
         starts_at, ends_at = life(given)
         return Schedule(
             id=name(wanted, "a schedule's name"),
-            task=known.name if known is not None else name(task, "a task's name"),
+            task=task_name(known.name if known is not None else task, "a task's name"),
             rule=rule,
             args=text,
             missed=missed,

@@ -8,7 +8,7 @@ from typing import Any
 from rowlock.client.client import Client
 from rowlock.client.tasks import Task
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.option_checks import name as checked
+from rowlock.core.option_checks import task_name as checked
 from rowlock.core.options import TaskOptions, from_json
 from rowlock.store import tasks
 

@@ -20,7 +20,7 @@ from rowlock.client.signatures import place_to_run, result_type, takes_context
 from rowlock.client.transactions import LeaseKey, parent_in
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import NewJob
-from rowlock.core.option_checks import key_text
+from rowlock.core.option_checks import OWN, key_text, task_name
 from rowlock.core.options import FOLLOW_UPS, TaskOptions, Unique
 from rowlock.core.remote import check_arguments
 from rowlock.store.adding import NewRow
@@ -57,6 +57,7 @@ class Task(Generic[P, R, C]):
         self.result_type: ResultType = None if raw else result_type(function)
         if options.request is not None and not raw:
             check_arguments(name, options.request, self.arguments.names)
+        self._is_own = name.startswith(OWN)  # a task of Rowlock itself, which programs cannot enqueue
         self._given: Mapping[str, Any] = {}  # options given with `using`
         self._shared: NewJob | None = None
 
@@ -118,6 +119,8 @@ class Task(Generic[P, R, C]):
         """Create many jobs in one statement: all of them, or none if there is an error."""
         if self._given.get("job_id"):
             raise InvalidArguments("job_id= is the id of a single job; enqueue_many cannot use it")
+        if self._is_own:
+            task_name(self.name, "the task to enqueue")
         if self.options.runs_on is not None:
             check_redis(self.name, self.app.settings.redis.url, self._given)
         new, source = _child(self.shared(), parent_in(self.app)), self._source
@@ -143,6 +146,8 @@ class Task(Generic[P, R, C]):
     ) -> tuple[NewRow, NewJob]:
         """A new job in two parts: what is its own (arguments, key, source, and an id if `using` gave one), and the
         options that it shares with all jobs of the task."""
+        if self._is_own:
+            task_name(self.name, "the task to enqueue")
         if self.options.runs_on is not None:
             check_redis(self.name, self.app.settings.redis.url, self._given)
         text, given = self.arguments.pack(args, kwargs), self._given

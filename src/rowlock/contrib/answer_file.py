@@ -152,6 +152,7 @@ class AnswerFile:
             if kind := network_filesystem(self._path.parent):
                 raise OSError(f"the file is on a {kind} filesystem, where SQLite's locks do not work; use a local disk")
             with self._alone():
+                _create_private(self._path)
                 self._opened = _identity(self._path)
                 self._connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
                 self._prepare(self._connection)
@@ -188,6 +189,7 @@ class AnswerFile:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold a lock while opening or replacing the file, so that no process moves away the new file of another."""
+        _create_private(Path(f"{self._path}.lock"))
         lock = sqlite3.connect(f"{self._path}.lock", timeout=BUSY_SECONDS, isolation_level=None)
         with contextlib.closing(lock):
             lock.execute("BEGIN EXCLUSIVE")
@@ -205,6 +207,13 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         yield
+
+
+def _create_private(path: Path) -> None:
+    """Create an empty file that only its owner can read, unless there is a file already. SQLite would leave the mode to
+    the umask. If the file cannot be created, SQLite's own attempt says why."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

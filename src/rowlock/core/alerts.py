@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from rowlock.core.alert_rules import AlertRule
 from rowlock.core.durations import spell
 
+SOURCES_NAMED = 5
 MOST_SUBJECTS = 20  # of one rule, the worst first: a thousand open breakers must not send a thousand messages
 
 Told = Literal["alert.firing", "alert.repeated", "alert.resolved"]
@@ -38,6 +39,8 @@ class Facts:
     """What the rules look at, read from the database. Only what some rule needs is read."""
 
     ready: Mapping[str, int] = field(default_factory=dict)  # jobs that wait for a slot, by queue
+    paused: frozenset[str] = frozenset()  # queues
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # closed sources that ready jobs need, by queue
     oldest: Mapping[str, float] = field(default_factory=dict)  # seconds that the first of them has waited, by queue
     running: tuple[RunningJob, ...] = ()  # the longest first
     dead: Mapping[float, Mapping[str, int]] = field(default_factory=dict)  # jobs by task, for each `within`
@@ -74,7 +77,8 @@ def _running(rule: AlertRule, facts: Facts) -> _Looks:
     for queue, jobs in queues.items():
         first = max(jobs, key=lambda job: job.seconds)
         text = (
-            f"{_jobs(len(jobs))} of queue {queue!r} running for longer than {spell(rule.above)}: {first.job_id}"
+            f"{_jobs(len(jobs))} of queue {queue!r} {'has' if len(jobs) == 1 else 'have'} been running for longer than"
+            f" {spell(rule.above)}: {first.job_id}"
             f" ({first.task}) for {spell(first.seconds)} on worker {first.worker}; the worker may hang"
         )
         yield queue, Seen(first.seconds, text)
@@ -83,17 +87,18 @@ def _running(rule: AlertRule, facts: Facts) -> _Looks:
 def _queued(rule: AlertRule, facts: Facts) -> _Looks:
     for queue, number in facts.ready.items():
         if number > rule.above:
-            text = f"{_jobs(number)} ready in queue {queue!r}, more than {rule.above:g}; more workers are needed"
+            verb = "is" if number == 1 else "are"
+            text = f"{_jobs(number)} {verb} ready in queue {queue!r}, more than {rule.above:g}; {_remedy(queue, facts)}"
             yield queue, Seen(number, text)
 
 
 def _oldest(rule: AlertRule, facts: Facts) -> _Looks:
     for queue, age in facts.oldest.items():
         if age > rule.above:
-            text = (
-                f"the oldest ready job of queue {queue!r} has waited for {spell(age)}, longer than {spell(rule.above)}"
-            )
-            yield queue, Seen(age, text)
+            what = f"the oldest ready job of queue {queue!r} has waited for {spell(age)}"
+            text = f"{what}, longer than {spell(rule.above)}"
+            hindrance = _hindrance(queue, facts)
+            yield queue, Seen(age, f"{text}; {hindrance}" if hindrance else text)
 
 
 def _dead(rule: AlertRule, facts: Facts) -> _Looks:
@@ -141,7 +146,23 @@ def _one_line(text: str) -> str:
 
 
 def _jobs(number: int) -> str:
-    return f"{number:,} job is" if number == 1 else f"{number:,} jobs are"
+    return f"{number:,} job" if number == 1 else f"{number:,} jobs"
+
+
+def _remedy(queue: str, facts: Facts) -> str:
+    return _hindrance(queue, facts) or "more workers are needed"
+
+
+def _hindrance(queue: str, facts: Facts) -> str | None:
+    """Why ready jobs of a queue would not start if there were more workers."""
+    if queue in facts.paused:
+        return f"the queue is paused; to go on: rowlock queues resume {queue}"
+    if not (held := facts.held.get(queue)):
+        return None
+    named = ", ".join(held[:SOURCES_NAMED])
+    more = f" and {len(held) - SOURCES_NAMED} more" if len(held) > SOURCES_NAMED else ""
+    which = "a source that is" if len(held) == 1 else "sources that are"
+    return f"jobs wait for {which} paused or failing ({named}{more}), and more workers would not start these"
 
 
 # --- what follows

@@ -14,6 +14,7 @@ from rowlock.core.errors import Permanent, Retry, Snooze, SourceError
 from rowlock.core.scrubbing import scrub
 
 LIMIT = 8 * 1024  # bytes of a stored error message
+READ = 4 * LIMIT  # characters of a message that are read: secrets are removed before it is cut, or half of one remains
 CODE_LIMIT = 100  # bytes of an error code
 OTHERS, OTHERS_LIMIT = 5, 1024  # the other exceptions of a group: how many are named, in how many bytes
 FRAMES, FRAMES_LIMIT = 6, 2048  # the innermost frames in a stored message: how many, in how many bytes
@@ -42,9 +43,17 @@ def kind(error: BaseException) -> str:
 def said(error: BaseException) -> str:
     """The exception's message without secrets; if it has none, the name of its class."""
     try:
-        return clean(scrub(clean(str(error)))) or kind(error)
+        return clean(scrub(whole_words(str(error)))) or kind(error)
     except BaseException as broken:
         return f"<its message cannot be shown: {kind(broken)}>"
+
+
+def whole_words(text: str) -> str:
+    """The part of a text that is read. A word that the end of it would cut is left out, unless it is the only one."""
+    text = str.__str__(text)
+    if len(text) <= READ:
+        return text
+    return text[:READ].rsplit(None, 1)[0] + " …(cut)"
 
 
 def describe(error: BaseException, others: Sequence[BaseException] = ()) -> str:

@@ -16,6 +16,7 @@ RowlockError
 ├── ResultsUnavailable          the object storage of results cannot be reached, or refuses
 └── StoreError                  the database refused or failed
     ├── StoreUnavailable        the database cannot be reached now; nothing is known to be lost
+    ├── TransactionConflict     a serialization failure or a deadlock; the transaction was rolled back
     ├── TooSlow                 a read took longer than its time limit, and was ended
     ├── StorageFull             the disk is full; reads still work
     ├── SchemaError             migrations are missing, or newer than this code can use
@@ -135,6 +136,11 @@ class StoreUnavailable(StoreError):
     """The database cannot be reached now."""
 
     may_have_happened = False  # True: the connection broke after the request was sent, so it may have been carried out
+
+
+class TransactionConflict(StoreError):
+    """Another transaction changed or locked rows that this one needs (a serialization failure or a deadlock). All of
+    this one was rolled back. Run it again."""
 
 
 class TooSlow(StoreError):

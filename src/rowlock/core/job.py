@@ -51,6 +51,10 @@ class Claimed(NamedTuple):
     releases: int = 0
     losses: int = 0
     convictions: int = 0
+    losses_in_row: int = 0  # these four: see core.policy.Streaks
+    probation: int = 0
+    sigterms_in_row: int = 0
+    disconnects_in_row: int = 0
     backoff: str | None = None
     timeout_seconds: float | None = None
     on_success: str | None = None

@@ -28,6 +28,18 @@ def name(value: Any, what: str) -> str:
     return value
 
 
+OWN = "rowlock."  # how the names of Rowlock's own tasks begin
+
+
+def task_name(value: Any, what: str) -> str:
+    """The name of a task that programs may register, enqueue or schedule. Rowlock enqueues its own tasks itself: their
+    handlers trust their arguments."""
+    found = name(value, what)
+    if found.startswith(OWN):
+        raise InvalidArguments(f"{what} must not begin with {OWN!r}, which is for Rowlock's own tasks: {found!r:.250}")
+    return found
+
+
 def name_or_none(value: Any, what: str) -> str | None:
     """A name, where there may be none."""
     return None if value is None else name(value, what)

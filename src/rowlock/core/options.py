@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from rowlock.core import option_checks as check
 from rowlock.core.errors import InvalidArguments, seconds
-from rowlock.core.policy import Backoff
+from rowlock.core.policy import Backoff, checked_backoff
 from rowlock.core.remote import Request, checked_request
 
 Unique = Literal["until_done", "while_queued", "forever"]
@@ -106,6 +106,10 @@ OPTIONS: dict[str, Option] = {
     for each in dataclasses.fields(JobOptions)
 }
 FOLLOW_UPS = ("on_success", "on_dead")
+# What a follow-up may be given; SQL has this list as rowlock._follow_up_options(). Not a batch, in which its job would
+# be counted without having joined; nothing about keys, because it has none; and its parent is the job before it.
+NOT_OF_FOLLOW_UPS = ("batch_id", "unique", "window", "parent_id")
+FOLLOW_UP_OPTIONS = tuple(name for name in OPTIONS if name not in NOT_OF_FOLLOW_UPS)
 RENEWED = ("max_attempts", "expires_at")  # an operator's retry does not keep these, but all other options
 
 
@@ -269,3 +273,42 @@ def from_json(found: Mapping[str, Any]) -> dict[str, Any]:
         elif option.name == "tags":
             values[option.name] = tuple(value)
     return values
+
+
+def of_follow_up(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a follow-up, by field, from the JSON form that a job carries. Any program may have written it, so
+    every value is checked here: an insert that fails would keep the job before it from ending. Options that no
+    follow-up has are left out, because older versions of the SQL functions stored them."""
+    if unknown := sorted(set(found) - set(OPTIONS)):
+        raise InvalidArguments(f"no option {unknown[0]!r}; there are {', '.join(FOLLOW_UP_OPTIONS)}")
+    return {
+        name: _stored(OPTIONS[name], value)
+        for name, value in found.items()
+        if name in FOLLOW_UP_OPTIONS and value is not None
+    }
+
+
+def _stored(option: Option, value: Any) -> Any:
+    """The value of an option from its JSON form, checked."""
+    if option.name in FOLLOW_UPS:
+        return Packed(json.dumps(checked_follow_up(value)))
+    if option.name == "backoff":
+        return checked_backoff(value).to_json()
+    if option.kind == "time":
+        if not isinstance(value, str):
+            raise InvalidArguments(f"{option.name} must be a time as text, not {value!r:.100}")
+        return option.check(datetime.fromisoformat(value), option.name)
+    if option.kind == "int" and isinstance(value, float) and value.is_integer():
+        value = int(value)  # SQL and other languages write 3.0
+    return option.check(value, option.name)
+
+
+def checked_follow_up(found: Any) -> dict[str, Any]:
+    """The stored form of a follow-up (the name of its task, and its options), without what no follow-up has, also in
+    the follow-ups that it names itself; rowlock._without_foreign does the same. Raises if it is no such form."""
+    if not isinstance(found, dict):
+        raise InvalidArguments(f"a follow-up is stored as an object, not as {found!r:.100}")
+    check.task_name(found.get("task"), "the task of a follow-up")
+    options = of_follow_up({name: value for name, value in found.items() if name not in ("task", "bare")})
+    kept = {name: json.loads(options[name]) if name in FOLLOW_UPS else found[name] for name in options}
+    return {"task": found["task"], **({"bare": True} if found.get("bare") is True else {}), **kept}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from rowlock.core.source import Fault
 from rowlock.core.tracebacks import Trace
@@ -19,7 +21,8 @@ class Succeeded:
 class Failed:
     """The handler raised. `after` (seconds) or `backoff` (JSON) overrides the job's own backoff; `permanent` means no
     further try. `fault` is set when the failure counts against the job's source; `retry_after` is for how long that
-    source asked to get no requests."""
+    source asked to get no requests. `told` are the messages for an error tracker, without values of arguments: of each
+    exception of the trace, or of the one that has no trace."""
 
     code: str
     message: str
@@ -29,6 +32,7 @@ class Failed:
     fault: Fault | None = None
     retry_after: float | None = None
     trace: Trace | None = field(default=None, compare=False, repr=False)
+    told: Sequence[str] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,20 @@ class Cancelled:
     """The attempt was stopped because the job's cancel was requested."""
 
 
+# Why an attempt was given back. `asked`: the handler, or the program that holds the lease, asked for it (a snooze), so
+# the attempt came back. `stopped`: its worker stopped it, or never started it. `sigterm`: a SIGTERM from outside ended
+# its child process. `disconnect`: its transaction was rolled back, because the connection broke, the disk was full or
+# it met another transaction.
+ReleaseCause = Literal["asked", "stopped", "sigterm", "disconnect"]
+
+
 @dataclass(frozen=True, slots=True)
 class Released:
     """Given back to the queue: shutdown, snooze, or a lease that may have run out. Uses up no try."""
 
     after: float
     reason: str = "released"
+    cause: ReleaseCause = "asked"
 
 
 @dataclass(frozen=True, slots=True)

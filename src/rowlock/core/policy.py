@@ -4,19 +4,21 @@ It allows only the state changes of the table in `core.states`."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Protocol, assert_never
+from typing import Any, NamedTuple, Protocol, assert_never
 
 from rowlock.core.errors import InvalidArguments, NotAllowed, seconds
-from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
+from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, ReleaseCause, Released, Succeeded, TimedOut
 from rowlock.core.source import Fault
 from rowlock.core.states import Outcome, State, allowed
 from rowlock.core.tracebacks import Trace
 
 DAY = 86_400.0
 POISON_CONVICTIONS = 2  # after these, a job is dead with the code POISON
-MAX_LOSSES = 10  # after these, a job is dead also without a conviction: it must not be started again for ever
+MAX_LOSSES = 10  # in a row; after these, a job is dead also without a conviction: it must not be started again for ever
+PROBATION = 100  # attempts that must come back after a loss before the next loss counts as a first one again
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,16 @@ class Backoff:
         if not text:
             return DEFAULT_BACKOFF
         try:
-            given = json.loads(text)
-            cap = given["base"] if given["kind"] == "fixed" else DAY
-            return Backoff(**({"cap": cap} | given))
+            return checked_backoff(text)
         except (TypeError, ValueError, LookupError, RecursionError):
             return DEFAULT_BACKOFF
+
+
+def checked_backoff(stored: Any) -> Backoff:
+    """A backoff from its stored form, an object or the text of one; raises if it cannot be used."""
+    given = json.loads(stored) if isinstance(stored, str) else stored
+    cap = given["base"] if given["kind"] == "fixed" else DAY
+    return Backoff(**({"cap": cap} | given))
 
 
 def fixed(seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> Backoff:
@@ -100,11 +107,47 @@ class Decidable(Protocol):
     @property
     def convictions(self) -> int: ...
     @property
+    def losses_in_row(self) -> int: ...
+    @property
+    def probation(self) -> int: ...
+    @property
+    def sigterms_in_row(self) -> int: ...
+    @property
+    def disconnects_in_row(self) -> int: ...
+    @property
     def backoff(self) -> str | None: ...
     @property
     def on_lost(self) -> str | None: ...
     @property
     def cancel_requested(self) -> bool: ...
+
+
+class Streaks(NamedTuple):
+    """Counts since the last attempt that came back (succeeded, failed, timed out or snoozed), or since an operator's
+    retry; columns of jobs_live. `losses` and `releases` are sums over the job's whole life, from which tries are
+    computed; no limit may read those, because a job that snoozes for months would reach every limit.
+
+    `losses_in_row` above 0 makes the job a suspect, which runs in quarantine. Quarantine ends with the first attempt
+    that comes back, so that one `kill -9` does not slow a job for the rest of its life. That alone would let a job
+    through that kills its worker every second time: it would come back whenever it is in quarantine, kill the next
+    worker, and go on for ever if it snoozes in between, because neither uses up a try. So each loss also begins a
+    probation of PROBATION attempts that come back. A job that is lost again during its probation stays in quarantine
+    for another PROBATION attempts (`probation` is above PROBATION then), where the next deaths convict it. Losses in a
+    row begin one probation: they say no more about the job than the first of them. Convictions stay until an
+    operator's retry."""
+
+    losses_in_row: int = 0
+    probation: int = 0
+    sigterms_in_row: int = 0
+    disconnects_in_row: int = 0
+
+
+NO_STREAKS = Streaks()
+
+
+def suspect(job: Decidable) -> bool:
+    """Whether the job's next attempt runs in quarantine. Never true of a job whose `probation` is 0."""
+    return job.losses_in_row > 0 or job.probation > PROBATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +164,11 @@ class Transition:
     released: int = 0
     lost: int = 0
     convicted: int = 0
+    streaks: Streaks = NO_STREAKS  # of a job that goes back to waiting
     fault: Fault | None = None  # what the attempt says about its source
     retry_after: float | None = None
     trace: Trace | None = field(default=None, compare=False, repr=False)  # what the attempt raised
+    told: Sequence[str] = field(default=(), compare=False, repr=False)  # its messages for an error tracker
 
     def __post_init__(self) -> None:
         if self.state not in allowed(State.RUNNING, self.outcome):
@@ -146,10 +191,13 @@ def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
         case TimedOut(timeout):
             overran = Failed("TIMEOUT", f"timed out after {timeout:g} s", fault="source")
             return _after_failure(job, Outcome.TIMED_OUT, overran, draw)
-        case Released(after, reason):
+        case Released(after, reason, cause):
             if job.cancel_requested:
                 return CANCELLED
-            return Transition(State.QUEUED, Outcome.RELEASED, delay=after, error_message=reason, released=1)
+            streaks = _after_release(job, cause)
+            return Transition(
+                State.QUEUED, Outcome.RELEASED, delay=after, error_message=reason, released=1, streaks=streaks
+            )
         case Lost():
             return _after_loss(job, end, draw)
     assert_never(end)
@@ -158,6 +206,22 @@ def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
 def tries_used(job: Decidable) -> int:
     """Attempts that count against `max_attempts`: all but those that were released (deploy, snooze) or lost."""
     return job.attempt - job.releases - job.losses
+
+
+def _came_back(job: Decidable) -> Streaks:
+    return Streaks(probation=max(job.probation - 1, 0)) if job.probation else NO_STREAKS
+
+
+def _after_release(job: Decidable, cause: ReleaseCause) -> Streaks:
+    if cause == "asked":
+        return _came_back(job)
+    # The attempt was stopped, or did not even start: that says nothing about what it would have done to its worker.
+    return Streaks(
+        job.losses_in_row,
+        job.probation,
+        job.sigterms_in_row + (cause == "sigterm"),
+        job.disconnects_in_row + (cause == "disconnect"),
+    )
 
 
 def _after_failure(job: Decidable, outcome: Outcome, end: Failed, draw: float) -> Transition:
@@ -170,6 +234,7 @@ def _after_failure(job: Decidable, outcome: Outcome, end: Failed, draw: float) -
         fault=end.fault,
         retry_after=end.retry_after,
         trace=end.trace,
+        told=end.told,
     )
     if end.permanent or used >= job.max_attempts:
         return failed
@@ -179,11 +244,12 @@ def _after_failure(job: Decidable, outcome: Outcome, end: Failed, draw: float) -
         delay = Backoff.from_json(end.backoff or job.backoff).delay(used, draw)
     if end.retry_after is not None:
         delay = max(delay, end.retry_after * (1 + 0.2 * draw))
-    return replace(failed, state=State.RETRYABLE, delay=delay)
+    return replace(failed, state=State.RETRYABLE, delay=delay, streaks=_came_back(job))
 
 
 def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:
-    losses, convictions = job.losses + 1, job.convictions + int(end.convicted)
+    in_row, convictions = job.losses_in_row + 1, job.convictions + int(end.convicted)
+    probation = job.probation if in_row > 1 else 2 * PROBATION if job.probation else PROBATION
     worker = end.worker or "its worker"
     code, message = "WORKER_LOST", f"{worker} stopped beating during attempt {job.attempt}"
     if end.convicted:
@@ -195,12 +261,12 @@ def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:
         state, code = State.CANCELLED, "CANCELLED"
     elif end.convicted and convictions >= POISON_CONVICTIONS:
         state, code = State.DEAD, "POISON"
-    elif job.on_lost == "dead" or losses >= MAX_LOSSES:
+    elif job.on_lost == "dead" or in_row >= MAX_LOSSES:
         state = State.DEAD
     else:
         state = State.RETRYABLE
     # Jitter: the jobs of one dead worker must not all start again at the same moment.
-    delay = draw * 2.0 ** min(job.losses, 6) if state is State.RETRYABLE else 0.0
+    delay = draw * 2.0 ** min(job.losses_in_row, 6) if state is State.RETRYABLE else 0.0
     return Transition(
         state,
         Outcome.LOST,
@@ -209,4 +275,5 @@ def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:
         error_message=message,
         lost=1,
         convicted=int(end.convicted),
+        streaks=Streaks(in_row, probation, job.sigterms_in_row, job.disconnects_in_row),
     )

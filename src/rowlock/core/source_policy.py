@@ -11,7 +11,7 @@ from rowlock.core.source import UNLIMITED, class_of
 
 HIGHEST_RATE = 1e9  # per minute
 UNITS = {"s": 60.0, "sec": 60.0, "second": 60.0, "min": 1.0, "minute": 1.0, "h": 1 / 60, "hour": 1 / 60}
-NAME = re.compile(r"[^\s:\x00-\x1f\x7f\ud800-\udfff][^\x00-\x1f\x7f\ud800-\udfff]{0,198}(?<!:)")
+NAME = re.compile(r"[^\s:\x00-\x1f\x7f\ud800-\udfff][^\x00-\x1f\x7f\ud800-\udfff]{0,199}(?<!:)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*([a-z]+)")
 
 
@@ -50,9 +50,11 @@ class Policy:
     block_after: int | None = None
 
 
-# Limits that a migration writes. They hold until a config or an operator gives the setting another value: somebody who
-# sets a class's total does not mean to lift its concurrency. The value `unlimited` lifts one.
-SHIPPED = {"domain": Policy(concurrency=2)}
+# Limits that a migration writes (`domain`), or a worker that delivers webhooks. They hold until a config or an operator
+# gives the setting another value: somebody who sets a class's total does not mean to lift its concurrency. The value
+# `unlimited` lifts one. Clients of the API choose the receivers of webhooks: without a total, receivers that hang, each
+# under another host name, would take all slots of all workers.
+SHIPPED = {"domain": Policy(concurrency=2), "webhook": Policy(total=5)}
 
 
 def check_name(name: object) -> str:

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from rowlock.core.error_text import clean, kind, said
-from rowlock.core.scrubbing import scrub
+from rowlock.core.argument_values import ArgumentValues
+from rowlock.core.error_text import clean, kind, said, whole_words
+from rowlock.core.scrubbing import HIDDEN, scrub
 from rowlock.core.tracebacks import Frame, Raised, Trace
 
 CHAIN = 20  # exceptions of one chain of causes; the last ones raised are kept
@@ -39,19 +40,42 @@ _PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-
 def trace_of(error: BaseException) -> Trace | None:
     """The exception with its causes, the members of its groups, their notes and frames; None if it cannot be read."""
     try:
-        found: list[Raised] = []
-        _add(error, 0, found, set())
-        return tuple(found)
+        return tuple(
+            Raised(_class(one), _message(one), _frames(one), _notes(one), leads, depth)
+            for one, leads, depth in _exceptions(error)
+        )
     except BaseException:  # a hostile class; without a trace the attempt fails all the same
         return None
 
 
-def _add(error: BaseException, depth: int, found: list[Raised], seen: set[int]) -> None:
+def told_of(error: BaseException, args: str) -> tuple[str, ...]:
+    """The messages of the exceptions in `trace_of`, with their notes, for an error tracker: without secrets, addresses
+    of people and values of the job's arguments. Values are removed first, while each is still whole."""
+    values = ArgumentValues(args)
+    return tuple(_told(one, values) for one, _, _ in _exceptions(error))
+
+
+def _told(error: BaseException, values: ArgumentValues) -> str:
+    try:
+        texts = [str(error), *_raw_notes(error)]
+        return clean(scrub(values.hide("\n".join(whole_words(text) for text in texts if text)), people=True))
+    except BaseException:  # a hostile class
+        return HIDDEN
+
+
+def _exceptions(error: BaseException) -> list[tuple[BaseException, str, int]]:
+    """Each exception, how it leads to the next one, and how many groups it stands in."""
+    found: list[tuple[BaseException, str, int]] = []
+    _add(error, 0, found, set())
+    return found
+
+
+def _add(error: BaseException, depth: int, found: list[tuple[BaseException, str, int]], seen: set[int]) -> None:
     """The chain that ends with this exception, the first cause first, each group followed by its members."""
     for one, leads in reversed(_chain(error, seen)):
         if len(found) >= EXCEPTIONS:
             return
-        found.append(Raised(_class(one), _message(one), _frames(one), _notes(one), leads, depth))
+        found.append((one, leads, depth))
         if isinstance(one, BaseExceptionGroup):
             for member in BaseExceptionGroup.exceptions.__get__(one)[:MEMBERS]:
                 _add(member, depth + 1, found, seen)
@@ -88,11 +112,15 @@ def _message(error: BaseException) -> str:
 
 
 def _notes(error: BaseException) -> tuple[str, ...]:
+    return tuple(clean(scrub(whole_words(note)), NOTE_BYTES) for note in _raw_notes(error))
+
+
+def _raw_notes(error: BaseException) -> list[str]:
     with suppress(Exception):
         notes = BaseException.__getattribute__(error, "__notes__")
         if isinstance(notes, (list, tuple)):
-            return tuple(scrub(clean(note, NOTE_BYTES)) for note in notes[:NOTES] if isinstance(note, str))
-    return ()
+            return [note for note in notes[:NOTES] if isinstance(note, str)]
+    return []
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:

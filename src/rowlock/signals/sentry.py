@@ -7,20 +7,20 @@ program can add a request, a command line or local variables to it. Events are g
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import sentry_sdk
 from sentry_sdk.integrations.logging import ignore_logger
 
+from rowlock.core.argument_values import ArgumentValues
 from rowlock.core.config import SentrySettings
 from rowlock.core.errors import ConfigError
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
-from rowlock.core.scrubbing import HIDDEN, scrub
+from rowlock.core.scrubbing import scrub
 from rowlock.core.states import Outcome, State
 from rowlock.core.tracebacks import Frame, Raised, exceptions_of
 from rowlock.signals.watchers import Watcher
@@ -28,8 +28,6 @@ from rowlock.signals.watchers import Watcher
 FAILURES = (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST)
 FLUSH_SECONDS = 2.0
 BREADCRUMBS = 20  # an event carries the last jobs that became dead, at most this many
-SHORTEST_SECRET = 4  # shorter values of arguments are not removed from messages
-MOST_VALUES = 1_000  # values of one job's arguments that are removed from messages
 
 
 class Sentry(Watcher):
@@ -56,7 +54,7 @@ class Sentry(Watcher):
         self._client.flush(timeout=FLUSH_SECONDS)
 
     def _tell(self, job: Claimed, transition: Transition) -> None:
-        code = transition.error_code or str(transition.outcome)
+        code = _code(job, transition)
         if transition.state is State.DEAD:
             self._crumbs.append(_breadcrumb(job, code))
         event = event_of(job, transition, code)
@@ -95,11 +93,10 @@ def _client(settings: SentrySettings) -> sentry_sdk.Client:
 
 
 def event_of(job: Claimed, transition: Transition, code: str) -> Any:
-    """The event of one failed attempt."""
-    hidden = list(_values(job.args))
+    """The event of one failed attempt. `code` quotes no argument."""
     raised = exceptions_of(transition.trace) if transition.trace else []
-    message = (transition.error_message or "").partition("\n")[0]
-    values = [_exception(one, hidden) for one in raised] or [{"type": code, "value": _safe(message, hidden)}]
+    told = list(transition.told) or [_message(job, transition)] * max(1, len(raised))
+    values = [_exception(one, text) for one, text in zip(raised, told, strict=False)]
     tags = {"task": job.task, "queue": job.queue, "outcome": str(transition.outcome), "state": str(transition.state)}
     tags |= {"error_code": code} | ({"source": job.source} if job.source else {})
     return {
@@ -107,16 +104,31 @@ def event_of(job: Claimed, transition: Transition, code: str) -> Any:
         "logger": "rowlock.worker",
         "transaction": job.task,
         "fingerprint": ["rowlock", job.task, code],
-        "exception": {"values": values},
+        "exception": {"values": values or [{"type": code, "value": told[-1]}]},
         "tags": tags,
         "contexts": {"job": {"id": job.id, "attempt": job.attempt, "worker": job.worker, "batch_id": job.batch_id}},
     }
 
 
-def _exception(one: Raised, hidden: Sequence[str]) -> dict[str, Any]:
+def _code(job: Claimed, transition: Transition) -> str:
+    """The error code. One that the handler chose, and that is not the name of a class, may quote an argument."""
+    code = transition.error_code or str(transition.outcome)
+    classes = {one.kind.rpartition(".")[2] for one in exceptions_of(transition.trace or ())}
+    chosen = transition.outcome is Outcome.FAILED and code not in classes
+    return ArgumentValues(job.args).hide(code) if chosen else code
+
+
+def _message(job: Claimed, transition: Transition) -> str:
+    """The message of an attempt that ended without an exception of its own: a child process died, for example."""
+    message = (transition.error_message or "").partition("\n")[0]
+    if transition.outcome is Outcome.FAILED:  # the messages of other outcomes are Rowlock's, and quote nothing
+        message = ArgumentValues(job.args).hide(message)
+    return scrub(message, people=True)
+
+
+def _exception(one: Raised, told: str) -> dict[str, Any]:
     module, _, kind = one.kind.rpartition(".")
-    told = "\n".join([one.said, *one.notes])
-    found: dict[str, Any] = {"type": kind, "value": _safe(told, hidden), "module": module or None}
+    found: dict[str, Any] = {"type": kind, "value": told, "module": module or None}
     if one.frames:
         found["stacktrace"] = {"frames": [_frame(Frame(*fields)) for fields in one.frames]}
     return found
@@ -131,29 +143,3 @@ def _frame(frame: Frame) -> dict[str, Any]:
         "context_line": frame.code,
         "in_app": frame.own,
     }
-
-
-def _safe(text: str, hidden: Sequence[str]) -> str:
-    """A message without secrets, addresses of people and values of the job's arguments."""
-    for value in hidden:
-        text = text.replace(value, HIDDEN)
-    return scrub(text, people=True)
-
-
-def _values(args: str) -> Iterator[str]:
-    """The values of the arguments as a message may quote them, the longest first."""
-    try:
-        waiting, found = [json.loads(args)], set[str]()
-    except ValueError:
-        return
-    while waiting and len(found) < MOST_VALUES:
-        match waiting.pop():
-            case dict() as inner:
-                waiting += inner.values()
-            case list() as inner:
-                waiting += inner
-            case None | bool():
-                pass
-            case value:
-                found.add(str(value))
-    yield from sorted((text for text in found if len(text) >= SHORTEST_SECRET), key=len, reverse=True)

@@ -20,7 +20,7 @@ from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.ids import new_id
 from rowlock.store.reads import COUNT_LIMIT
 from rowlock.store.records import names, parsed, record
-from rowlock.store.stats import ready_queues
+from rowlock.store.stats import held_queues, ready_queues
 
 MOST_FOUND = 1_000  # running jobs, sources and schedules that one look reads
 
@@ -63,6 +63,8 @@ def facts(rules: Sequence[AlertRule]) -> Steps[Facts]:
     if kinds & {"queued", "oldest_seconds"}:
         counts = yield from ready_queues()
         found["ready"], found["oldest"] = counts.ready, counts.oldest
+        found["paused"] = frozenset(row.name for row in (yield Call("paused_queues")))
+        found["held"] = yield from held_queues()
     if "running_seconds" in kinds:
         least = min(rule.above for rule in rules if rule.when == "running_seconds")
         rows = yield Call("long_running", ago=-least, n=MOST_FOUND)

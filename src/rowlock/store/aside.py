@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable
+from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable, TransactionConflict
 from rowlock.store.claim import Undone, ready_ids, try_claim
 from rowlock.store.engines.engine import Store
 from rowlock.store.engines.operation import Call, Operation, Steps, operation
@@ -26,7 +26,7 @@ log = logging.getLogger("rowlock.store")
 
 AGAIN_SECONDS = 3600.0
 ERROR_LIMIT = 500
-OUTAGE = (StoreUnavailable, StorageFull, SchemaError)  # no row is to blame for these
+OUTAGE = (StoreUnavailable, StorageFull, SchemaError, TransactionConflict)  # no row is to blame for these
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """Change many jobs: those with given ids, or all that fit a filter.
 
 First a preview counts them and is remembered; what is confirmed is what was previewed. A small preview remembers the
-ids of its jobs, a large one its filter and moment: jobs that have changed since are left alone. Each call of `act`
-changes a bounded number of jobs, in one transaction with what it says in the audit.
+ids of its jobs, a large one its filter and moment: jobs that have changed since are left alone. Each call of
+`carry_on` changes a bounded number of jobs, in one transaction with what it says in the audit. A job whose row makes
+that transaction fail is found, named in the answer and left as it is.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,15 +19,20 @@ from typing import Any, NamedTuple
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.states import FINAL, State
 from rowlock.store import audit, cancels, clocks, look, reads, retries
+from rowlock.store.aside import ERROR_LIMIT, OUTAGE
 from rowlock.store.audit import Actor
-from rowlock.store.engines.operation import Call, Steps, operation
+from rowlock.store.claim import Undone
+from rowlock.store.engines.engine import Runs
+from rowlock.store.engines.operation import Call, Row, Steps, operation
 from rowlock.store.look import Counted, Ids
 from rowlock.store.reads import JobFilter
 from rowlock.store.records import moment
 from rowlock.store.transitions import Keep
 from rowlock.store.wake import wake_idle
 
-AT_ONCE = 500  # jobs that one call of `act` changes
+log = logging.getLogger("rowlock.store")
+
+AT_ONCE = 500  # jobs that one call of `carry_on` changes
 REMEMBERED = 1_000  # ids that a preview remembers
 PREVIEW_SECONDS = 900.0
 WAITING = (State.QUEUED, State.RETRYABLE)
@@ -63,6 +70,9 @@ class Prepared(NamedTuple):
     sample: list[str]
 
 
+Failed = Mapping[str, str]  # jobs that could not be changed, with the error of each
+
+
 class Done(NamedTuple):
     """How far a change was carried out."""
 
@@ -71,6 +81,7 @@ class Done(NamedTuple):
     changed: int
     done: bool
     answers: Mapping[str, int] = {}  # what became of the jobs that this call changed
+    failed: Failed = {}
 
 
 def with_states(action: str, wanted: JobFilter) -> JobFilter:
@@ -119,27 +130,121 @@ def remember(token_hash: str, action: str, prepared: Prepared, actor: Actor, wit
     )
 
 
-@operation()
-def act(token_hash: str, actor: Actor, keep: Keep, tries: int = 1) -> Steps[Done | None]:
+async def carry_on(store: Runs, token_hash: str, actor: Actor, keep: Keep, tries: int = 1) -> Done | None:
     """Carry out a change for the next jobs; None when there is none of that token. Call it until it is done. A job that
     is retried gets `tries` more tries."""
-    rows = yield Call("lock_preview", token_hash=token_hash)
-    if not rows:
-        return None
-    (row,) = rows
+    try:
+        return await store.run(_act(token_hash, actor, keep, tries))
+    except OUTAGE:
+        raise
+    except Exception as error:
+        log.warning("a change of many jobs failed (%s); looking for the job that it failed for", error)
+    action, ids = await store.run(_next(token_hash))
+    failed = await _failing(store, action, ids, keep, tries)
+    return await store.run(_act(token_hash, actor, keep, tries, failed))
+
+
+async def change_some(
+    store: Runs, action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries: int = 1
+) -> tuple[dict[str, str], Failed]:
+    """Change the jobs with these ids, and write down who did; returns what became of each that was changed, and the
+    jobs for which that failed."""
+    try:
+        return await store.run(_change_some(action, ids, keep, actor, tries)), {}
+    except OUTAGE:
+        raise
+    except Exception as error:
+        log.warning("%s of %d jobs failed (%s); looking for the job that it failed for", action, len(ids), error)
+    failed = await _failing(store, action, ids, keep, tries)
+    rest = [job_id for job_id in ids if job_id not in failed]
+    return (await store.run(_change_some(action, rest, keep, actor, tries)) if rest else {}), failed
+
+
+async def cancel_each(store: Runs, ids: Sequence[str], keep: Keep) -> Failed:
+    """Cancel these jobs; returns those for which that failed, which stay as they are."""
+    try:
+        await store.run(cancels.cancel(ids, keep))
+        return {}
+    except OUTAGE:
+        raise
+    except Exception as error:
+        log.warning("cancel of %d jobs failed (%s); looking for the job that it failed for", len(ids), error)
+    failed = await _failing(store, "cancel", ids, keep, 1)
+    if rest := [job_id for job_id in ids if job_id not in failed]:
+        await store.run(cancels.cancel(rest, keep))
+    return failed
+
+
+async def _failing(store: Runs, action: str, ids: Sequence[str], keep: Keep, tries: int) -> dict[str, str]:
+    """The jobs that cannot be changed, with the error of each: halves of `ids` are tried, and halves of these."""
+    try:
+        await store.run(_try(action, ids, keep, tries))
+    except Undone:
+        return {}
+    except OUTAGE:
+        raise
+    except Exception as error:
+        if len(ids) > 1:
+            middle = len(ids) // 2
+            first = await _failing(store, action, ids[:middle], keep, tries)
+            return first | await _failing(store, action, ids[middle:], keep, tries)
+        log.error("%s cannot be done for job %s, which stays as it is: %s", action, ids[0], error)
+        return {ids[0]: f"{type(error).__name__}: {error}"[:ERROR_LIMIT]}
+    raise AssertionError("unreachable")
+
+
+@operation()
+def _try(action: str, ids: Sequence[str], keep: Keep, tries: int) -> Steps[None]:
+    """Raise Undone, which rolls back, if these jobs can be changed."""
+    if ids:
+        yield from change(action, ids, keep, tries)
+    raise Undone
+
+
+@operation(read=True)
+def _next(token_hash: str) -> Steps[tuple[str, list[str]]]:
+    """The action of a change, and the jobs that are next."""
+    for row in (yield Call("read_preview", token_hash=token_hash)):
+        part = yield from _part(row)
+        return row.action, part.ids
+    return "", []
+
+
+class _Part(NamedTuple):
+    """The next jobs of a change."""
+
+    wanted: JobFilter
+    chosen: list[str] | None  # all ids, if the preview remembers them
+    ids: list[str]
+    looked: int
+    next_id: str | None  # where the part after this one begins
+
+
+def _part(row: Row) -> Steps[_Part]:
     wanted, within = _from_json(row.filter)
     chosen = None if row.ids is None else json.loads(row.ids)
     made_at = moment(row.made_at) + timedelta(milliseconds=1)  # SQLite tells whole milliseconds
     if chosen is None:
         fitting = replace(wanted, unchanged_since=made_at)
         page = yield from look.page(fitting, AT_ONCE, row.next_id, within).start()
-        ids, next_id, looked = page.ids, page.next, len(page.ids)
-    else:
-        part = chosen[int(row.looked) : int(row.looked) + AT_ONCE]
-        asked = [(job_id,) for job_id in part]
-        same = (yield Call("still_unchanged", asked=asked, unchanged_since=made_at)) if part else []
-        ids, looked = [job.id for job in same], len(part)
-        next_id = part[-1] if int(row.looked) + looked < len(chosen) else None
+        return _Part(wanted, chosen, page.ids, len(page.ids), page.next)
+    part = chosen[int(row.looked) : int(row.looked) + AT_ONCE]
+    asked = [(job_id,) for job_id in part]
+    same = (yield Call("still_unchanged", asked=asked, unchanged_since=made_at)) if part else []
+    more = int(row.looked) + len(part) < len(chosen)
+    return _Part(wanted, chosen, [job.id for job in same], len(part), part[-1] if more else None)
+
+
+@operation()
+def _act(token_hash: str, actor: Actor, keep: Keep, tries: int, failed: Failed | None = None) -> Steps[Done | None]:
+    """Change the next jobs, apart from those that `failed`."""
+    failed = failed or {}
+    rows = yield Call("lock_preview", token_hash=token_hash)
+    if not rows:
+        return None
+    (row,) = rows
+    wanted, chosen, ids, looked, next_id = yield from _part(row)
+    ids = [job_id for job_id in ids if job_id not in failed]
     answers = Counter(((yield from change(row.action, ids, keep, tries)) if ids else {}).values())
     changed = answers.total()
     audit_id = row.audit_id
@@ -160,12 +265,11 @@ def act(token_hash: str, actor: Actor, keep: Keep, tries: int = 1) -> Steps[Done
             changed=changed,
             audit_id=audit_id,
         )
-    return Done(row.action, int(row.looked) + looked, int(row.changed) + changed, next_id is None, answers)
+    return Done(row.action, int(row.looked) + looked, int(row.changed) + changed, next_id is None, answers, failed)
 
 
 @operation()
-def change_some(action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries: int = 1) -> Steps[dict[str, str]]:
-    """Change the jobs with these ids, and write down who did; returns what became of each that was changed."""
+def _change_some(action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries: int) -> Steps[dict[str, str]]:
     changed = yield from change(action, ids, keep, tries)
     if changed:
         target = ids[0] if len(ids) == 1 else None
@@ -179,7 +283,7 @@ def change(action: str, ids: Sequence[str], keep: Keep, tries: int = 1) -> Steps
         return dict.fromkeys((yield from retries.retry(ids, tries).start()), "retried")
     asked = [(job_id,) for job_id in sorted(set(ids))]
     if action == "cancel":
-        # A job that is already cancelled is answered as cancelled, too, but somebody else did that.
+        # A job that is already cancelled is answered as cancelled as well, but somebody else did that.
         live = [row.id for row in (yield Call("lock_jobs", asked=asked))]
         answers = (yield from cancels.cancel(live, keep).start()) if live else {}
         return {job_id: answer for job_id, answer in answers.items() if answer in ("cancelled", "cancelling")}

@@ -40,27 +40,72 @@ class Event:
     at: datetime
 
 
+class Gap(NamedTuple):
+    """Ids from `first` to `last` without an event. Every transaction that could bring one has a number below `until`,
+    which is None where the database could not give a number."""
+
+    first: int
+    last: int
+    until: int | None
+
+
+class Beginning(NamedTuple):
+    """Where a reader begins."""
+
+    newest: int  # the id of the newest event
+    deleted: int  # the largest id of an event that was deleted
+    running_to: int | None  # above the number of every transaction that took an id up to the newest
+
+
 class News(NamedTuple):
     """Events that were not there before, and which transactions had begun and not ended when they were read."""
 
     events: list[Event]
     running_from: int  # every transaction before this number has ended
-    running_to: int  # no transaction from this number on has begun
+    running_to: int | None  # above the number of every transaction that took an id below one of the events
+    deleted: int = 0  # the largest id of an event that was deleted
 
 
 @operation(read=True)
-def bounds() -> Steps[tuple[int | None, int]]:
-    """The ids of the oldest and of the newest event; none and 0 where there are no events."""
+def bounds() -> Steps[tuple[int, int]]:
+    """The largest id of an event that was deleted, and the id of the newest event; 0 where there is none."""
     (row,) = yield Call("event_bounds")
-    return row.oldest, row.newest or 0
+    return row.deleted or 0, row.newest or 0
 
 
 @operation(read=True)
-def news(newest: int, missing: Sequence[int], limit: int) -> Steps[News]:
-    """Events after the id `newest`, and those of the missing ids that are there by now; in one snapshot with the
-    numbers of the transactions that run."""
-    rows = yield Call("new_events", id=newest, n=limit, missing=[(str(event_id),) for event_id in missing])
-    return News([record(Event, row) for row in rows if row.id is not None], rows[0].running_from, rows[0].running_to)
+def begin() -> Steps[Beginning]:
+    """Where a reader begins that wants the events from now on."""
+    (row,) = yield Call("events_begin")
+    return Beginning(row.newest or 0, row.deleted or 0, row.running_to)
+
+
+@operation(read=True)
+def writers_from(running_to: int) -> Steps[int]:
+    """A number up to `running_to`: no transaction below it runs that may have written events. On PostgreSQL only."""
+    (row,) = yield Call("event_writers", running_to=running_to)
+    return int(row.oldest)
+
+
+@operation(read=True)
+def gaps(newest: int, running_to: int | None) -> Steps[list[Gap]]:
+    """The ids up to `newest` that have no event, in order. On PostgreSQL only. It reads all ids."""
+    return [Gap(row.first, row.last, running_to) for row in (yield Call("event_gaps", id=newest))]
+
+
+@operation(read=True)
+def news(newest: int, gaps: Sequence[Gap], limit: int) -> Steps[News]:
+    """At most `limit` events after the id `newest`, and at most `limit` that are in the gaps by now; in one snapshot
+    with the numbers of the transactions that run."""
+    rows = yield Call(
+        "new_events",
+        id=newest,
+        n=limit,
+        gaps=[(str(gap.first), str(gap.last)) for gap in gaps],
+        numbered=any(gap.until is None for gap in gaps),
+    )
+    found, now = [record(Event, row) for row in rows if row.id is not None], rows[0]
+    return News(found, now.running_from, now.running_to, now.deleted or 0)
 
 
 @operation(read=True)

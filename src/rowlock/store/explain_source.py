@@ -25,7 +25,7 @@ class HeldUp(NamedTuple):
 
 def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
     """What keeps jobs of a source from starting now; None when nothing does."""
-    rows = yield Call("gates", named=[(source,)])
+    rows = yield Call("read_gates", named=[(source,)])
     gate = gate_of(rows[0][2:])
     admission = admit(gate)
     if admission.room > 0:

@@ -11,8 +11,9 @@ import json
 import logging
 from typing import Any
 
-from rowlock.core.job import Claimed, Finished, NewJob
-from rowlock.core.options import from_json
+from rowlock.core.job import Claimed, NewJob
+from rowlock.core.option_checks import task_name
+from rowlock.core.options import of_follow_up
 from rowlock.core.policy import Transition
 from rowlock.core.states import State
 from rowlock.store.engines.operation import Call, Steps
@@ -30,11 +31,11 @@ def follow_ups(job: Claimed, transition: Transition, known: Stored) -> Steps[lis
     stored = {State.SUCCEEDED: job.on_success, State.DEAD: job.on_dead}.get(transition.state)
     if stored is None:
         return []
+    inherited = {"owner": job.owner, "traceparent": job.traceparent, "parent_id": job.id}
+    found = yield from _with_task_options(stored, known)
     try:
-        options = yield from _options(stored, known)
-        return [_follow_up(options, job.owner, {"finished": _finished(job, transition)}, job.id, job.traceparent)]
+        return [_follow_up(found, inherited, _finished(job, transition))]
     except Exception as error:
-        # Another program wrote the row. The job must end nevertheless.
         log.error("job %s has a follow-up that cannot be understood, and gets none: %r", job.id, error)
         return []
 
@@ -43,49 +44,56 @@ def on_end(
     stored: str, batch_id: str, owner: str | None, args: dict[str, Any], parent_id: str | None
 ) -> Steps[list[New]]:
     """The job to be written at the end of a batch, which the job `parent_id` made."""
+    found = yield from _with_task_options(stored, {})
     try:
-        return [_follow_up((yield from _options(stored, {})), owner, args, parent_id)]
+        return [_follow_up(found, {"owner": owner, "parent_id": parent_id}, json.dumps(args))]
     except Exception as error:
         log.error("batch %s has an on_end that cannot be understood, and gets none: %r", batch_id, error)
         return []
 
 
-def _options(stored: str, known: Stored) -> Steps[dict[str, Any]]:
-    """A follow-up as it is stored, with the options of its task."""
-    found: dict[str, Any] = json.loads(stored)
-    if found.keys() - {"task", "bare"}:
+# Another program may have written the row, and the job or batch must end nevertheless: what cannot be understood is
+# logged. That is about the text alone. A statement that fails, of the look-up below or of the insert, fails the whole
+# settlement, which is repeated: a follow-up that is left out would be lost work.
+
+
+def _with_task_options(stored: str, known: Stored) -> Steps[Any]:
+    """What is stored as a follow-up; without options of its own, with those of its task. None if it is not JSON."""
+    try:
+        found = json.loads(stored)
+    except (ValueError, RecursionError):
+        return None
+    task = found.get("task") if isinstance(found, dict) else None
+    if not isinstance(task, str) or "\0" in task or found.keys() - {"task", "bare"}:
         return found
-    if (task := found["task"]) not in known:
+    if task not in known:
         rows = yield Call("find_task", name=task)
         known[task] = rows[0].options if rows else "{}"
     return {**json.loads(known[task]), **found}
 
 
-def _finished(job: Claimed, transition: Transition) -> Finished:
-    return {
+def _finished(job: Claimed, transition: Transition) -> str:
+    """The argument of a follow-up, a core.job.Finished, as JSON. The job's arguments and result are taken as they are
+    stored: numbers that Python would change stay the same."""
+    json.loads(job.args)  # a text that no worker could read is refused
+    told = {
         "job_id": job.id,
         "task": job.task,
         "owner": job.owner,
         "state": str(transition.state),
         "attempt": job.attempt,
-        "args": json.loads(job.args),
-        "result": json.loads(transition.result) if transition.result is not None else None,
         "error_code": transition.error_code,
         "error_message": transition.error_message,
     }
+    texts = {name: json.dumps(value) for name, value in told.items()}
+    texts |= {"args": job.args, "result": "null" if transition.result is None else transition.result}
+    return f'{{"finished": {{{", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())}}}}}'
 
 
-def _follow_up(
-    found: dict[str, Any],
-    owner: str | None,
-    args: dict[str, Any],
-    parent_id: str | None,
-    traceparent: str | None = None,
-) -> New:
+def _follow_up(found: Any, inherited: dict[str, Any], args: str) -> New:
     """The follow-up job; it may have follow-ups itself. It is a child of the job that it follows, and belongs to its
     trace."""
-    task = found.pop("task")
-    if found.pop("bare", False):  # the task takes no argument
-        args = {}
-    given = {"owner": owner, "traceparent": traceparent} | from_json(found) | {"parent_id": parent_id}
-    return new_id(), json.dumps(args), NewJob(task, **given)
+    task = task_name(found["task"], "the task of a follow-up")
+    given = of_follow_up({name: value for name, value in found.items() if name not in ("task", "bare")})
+    # `bare`: the task takes no argument.
+    return new_id(), "{}" if found.get("bare") is True else args, NewJob(task, **inherited | given)

@@ -78,7 +78,7 @@ def enqueue_once(
     """Insert a job under an id that the client chose, unless a job has or had that id; else as `enqueue_rows`."""
     if must_hold and lease is not None:
         yield from _check_held(lease)
-    taken = yield Call("take_id", key=job_id, job_id=job_id)
+    taken = yield Call("take_id", job_id=job_id)
     if not taken or (yield Call("known_id", job_id=job_id)):
         return [(job_id, False)]
     ((found, created),) = yield from _insert([NewRow(job_id, args, key, new.source)], new, lease)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed, Settlement
@@ -10,6 +11,15 @@ from rowlock.core.outcome import Lost
 from rowlock.core.policy import decide
 from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.transitions import Keep, settle_under_fence
+
+
+class ToSweep(NamedTuple):
+    """What a sweep would find, and when that was."""
+
+    lapsed: bool  # there are leases that ran out
+    overdue: bool  # there are waiting jobs that are past their latest start
+    batched: bool  # there are open batches
+    clock: float  # of the database itself, in seconds since 1970
 
 
 @operation(single=True, repeatable=True)
@@ -74,7 +84,7 @@ def settled_by(job_id: str, token: str) -> Steps[bool]:
 
 
 @operation(read=True)
-def to_sweep() -> Steps[tuple[bool, bool, bool]]:
-    """Whether there are leases that ran out, waiting jobs that are past their latest start, and open batches."""
+def to_sweep() -> Steps[ToSweep]:
+    """What the next sweep has to do."""
     (found,) = yield Call("to_sweep")
-    return bool(found.expired), bool(found.overdue), bool(found.batched)
+    return ToSweep(bool(found.expired), bool(found.overdue), bool(found.batched), float(found.clock))

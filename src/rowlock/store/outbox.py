@@ -142,7 +142,7 @@ def give_up(job_id: str, keep: Keep) -> Steps[bool]:
     False when there is no such attempt."""
     rows = yield Call("remote_jobs", asked=[(job_id,)])
     for job in map(Claimed._make, rows):
-        transition = decide(job, Released(0.0, "published again by an operator"), 0.0)
+        transition = decide(job, Released(0.0, "published again by an operator", "stopped"), 0.0)
         yield from settle_under_fence([Settlement(job, transition)], keep, by_holder=False)
         yield Call("outbox_heard", heard=[(job.id,)])
         yield from wake_idle()

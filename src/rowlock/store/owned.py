@@ -11,7 +11,8 @@ from typing import Literal
 
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import State
-from rowlock.store import cancels, reads, retries
+from rowlock.store import audit, cancels, reads, retries
+from rowlock.store.audit import Actor
 from rowlock.store.cancels import CancelAnswer
 from rowlock.store.engines.operation import Steps, operation
 from rowlock.store.explain import Explanation
@@ -62,21 +63,28 @@ def explain(owner: Owner, job_id: str) -> Steps[Explanation | None]:
 
 
 @operation()
-def cancel(owner: Owner, job_id: str, keep: Keep) -> Steps[CancelAnswer]:
-    """Cancel the job, or ask its worker to stop it."""
+def cancel(owner: Owner, job_id: str, keep: Keep, operator: Actor | None = None) -> Steps[CancelAnswer]:
+    """Cancel the job, or ask its worker to stop it. What an operator cancels is in the audit."""
     job = yield from get(owner, job_id).start()
     if job is None:
         return "missing"
-    return (yield from cancels.cancel([job.id], keep).start())[job.id]
+    answer = (yield from cancels.cancel([job.id], keep).start())[job.id]
+    if operator is not None and answer not in ("missing", "final"):
+        yield from audit.write(operator, "jobs.cancel", job.id)
+    return answer
 
 
 @operation()
-def retry(owner: Owner, job_id: str) -> Steps[Literal["retried", "refused", "missing"]]:
-    """Put a dead or cancelled job back in the queue."""
+def retry(owner: Owner, job_id: str, operator: Actor | None = None) -> Steps[Literal["retried", "refused", "missing"]]:
+    """Put a dead or cancelled job back in the queue. What an operator retries is in the audit."""
     job = yield from get(owner, job_id).start()
     if job is None:
         return "missing"
-    return "retried" if (yield from retries.retry([job.id], 1).start()) else "refused"
+    if not (yield from retries.retry([job.id], 1).start()):
+        return "refused"
+    if operator is not None:
+        yield from audit.write(operator, "jobs.retry", job.id)
+    return "retried"
 
 
 def _may_see(owner: Owner, job: Job) -> bool:

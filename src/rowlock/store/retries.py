@@ -31,7 +31,7 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
 
 def _takes_key_back(finished: Row) -> Steps[bool]:
     """Whether a finished job may run again: its key, if it has one that lasts, must be free."""
-    if finished.unique_mode not in ("until_done", "forever"):
+    if finished.unique_mode not in ("until_done", "forever") or finished.unique_key is None:
         return True
     scope, key = keys.scope_of(finished.task, finished.owner), finished.unique_key
     holders = yield from keys.take_keys(scope, [(key, finished.id)], finished.unique_mode, None)

@@ -1,28 +1,33 @@
 """Roles of PostgreSQL with the least rights that the SQL functions need: `rowlock migrate --roles`.
 
-The functions run with the rights of their caller, so each role has rights on tables too, by column where it writes or
-reads only some of them. Roles belong to the whole cluster and need CREATEROLE; without it, an administrator runs the
-SQL of `script`.
+The functions run with the rights of their caller, so each role has rights on tables as well, by column where it writes
+or reads only some of them. The exceptions are DEFINERS, which do one thing each: to keys that the caller can name, so
+that who may enqueue cannot read or delete the keys of others; or with tokens, of which who may read sees none. Roles
+belong to the whole cluster and need CREATEROLE; without it, an administrator runs the SQL of `script`.
 """
 
 from __future__ import annotations
 
+from rowlock.core.options import columns
 from rowlock.store.engines.schema import connected
 
-# What each role may call. Names with an underscore are parts of the others, called with the caller's rights too.
-CHECKS = ("_refuse", "_shown", "_is_name", "_uuid", "_backoff", "_clock")
+# What each role may call. Names with an underscore are parts of the others, called with the caller's rights.
+CHECKS = ("_refuse", "_shown", "_is_name", "_uuid", "_backoff", "_clock", "_check_task", "_require_read_committed")
+KEYS = ("_hold_keys", "_key_holders", "_clear_keys", "_known_ids", "_take_ids", "_give_ids_back")
+DEFINERS = (*KEYS, "_probes")
 ENQUEUE_PARTS = (
-    *CHECKS, "new_id", "_is_source", "_moment", "_follow_up", "_options", "_insert", "_take_keys", "_join_batch",
-    "_enqueue", "_job_row",
+    *CHECKS, *KEYS, "new_id", "_is_source", "_moment", "_follow_up", "_follow_up_options", "_options", "_insert",
+    "_take_keys", "_join_batch", "_enqueue", "_job_row",
 )  # fmt: skip
 SETTLE_PARTS = (
-    "_cut", "_delay", "_readable", "_decide", "_draw", "_add_follow_up", "_end_batches", "_finish", "_tell_end",
+    "_cut", "_delay", "_readable", "_decide", "_draw", "_has_long_number", "_without_foreign", "_read_follow_up",
+    "_add_follow_up", "_end_batches", "_finish", "_tell_end",
     "_make_sources",
     "_tell_sources", "_settle", "_lease_part", "_elements", "_seconds", "_plain_end",
 )  # fmt: skip
 CLAIM_PARTS = (
     "_new_token", "_seen", "_sum_up", "_check_worker", "_promote", "_ready_tasks", "_heads", "_admit", "_take",
-    "_sweep_if_needed",
+    "_sweep_if_needed", "_probes", "_reclaim_each", "_expire_each", "_end_each",
 )  # fmt: skip
 ENQUEUE = ("enqueue", "enqueue_many", *ENQUEUE_PARTS)
 WORKER = (
@@ -32,7 +37,7 @@ WORKER = (
 FUNCTIONS: dict[str, tuple[str, ...]] = {
     "rowlock_enqueue": ENQUEUE,
     "rowlock_worker": WORKER,
-    "rowlock_read": (),
+    "rowlock_read": ("_probes",),
     "rowlock_admin": ("cancel", "cancel_many", *WORKER),
 }
 
@@ -44,27 +49,34 @@ READABLE = (
 )  # fmt: skip
 SECRET = ("tokens", "tickets", "login_links", "requests", "webhook_secrets")
 UNREADABLE = (
-    "job_keys", "event_listeners", "app_migrations", "webhooks", "webhook_deliveries", "outbox", "alert_lease",
-    "alert_messages", "audit", "previews",
+    "job_keys", "event_listeners", "deleted_events", "app_migrations", "webhooks", "webhook_deliveries", "outbox",
+    "alert_lease", "alert_messages", "audit", "previews",
 )  # fmt: skip
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
+# Who has one can end a job in its worker's place: `probe_token` is the lease token of the job that tries a source out.
+TOKENS = ("lease_token", "settled_token", "probe_token")
+WITH_TOKENS = ("jobs_live", "jobs_finished", "sources")
+READ_BUT_TOKENS = "SELECT (all but tokens)"
+NEW_JOB = (
+    *("id", "args", "source", "unique_key", "task", "ready", "run_after", "created_at", "updated_at"),
+    *(column for column, _ in columns("new job")),
+)
 # What each role may do with a table: a privilege, with columns where it is about some of them only.
 TABLES: dict[str, dict[str, str]] = {
     "rowlock_enqueue": {
-        "jobs_live": "SELECT (id), INSERT",
-        "jobs_finished": "SELECT (id)",
-        "job_keys": "SELECT, INSERT, DELETE",
+        "jobs_live": f"INSERT ({', '.join(NEW_JOB)})",
         "tasks": "SELECT",
         "workers": "SELECT (idle, expires_at)",
         # Adding jobs locks the row of their batch, for which PostgreSQL needs the right to update some column.
         "batches": "SELECT (id, name, sealed_at, finished_at, cancelled_at, reopened_at), UPDATE (name)",
         "batch_counts": "SELECT, INSERT, UPDATE (total)",
+        "audit": "SELECT (id), INSERT",  # `rowlock enqueue` writes who ran it
     },
     "rowlock_worker": {
         "jobs_live": CHANGE,
         "jobs_finished": "SELECT, INSERT",
         "attempts": "SELECT, INSERT",
-        "job_keys": "SELECT, INSERT, DELETE",
+        "job_keys": "SELECT, DELETE",
         "tasks": "SELECT",
         "queues": "SELECT",
         "set_aside": "SELECT",
@@ -82,7 +94,8 @@ TABLES: dict[str, dict[str, str]] = {
         "rollups": CHANGE,
         "counters": "SELECT, INSERT, UPDATE",
     },
-    "rowlock_read": dict.fromkeys(READABLE, "SELECT"),
+    # In the view `jobs` it sees NULL for the tokens.
+    "rowlock_read": dict.fromkeys(READABLE, "SELECT") | dict.fromkeys(WITH_TOKENS, READ_BUT_TOKENS),
     "rowlock_admin": {
         **dict.fromkeys((*READABLE, *SECRET, *UNREADABLE), CHANGE),
         **dict.fromkeys(VIEWS, "SELECT"),
@@ -107,9 +120,27 @@ def script() -> str:
         if names:
             called = ", ".join(f"rowlock.{name}" for name in names)
             parts.append(f"GRANT EXECUTE ON FUNCTION {called} TO {role};")
+    # What an older version gave is taken back first.
+    parts.append(f"REVOKE ALL ON ALL TABLES IN SCHEMA rowlock FROM {', '.join(TABLES)};")
     for role, rights in TABLES.items():
-        parts += [f"GRANT {right} ON rowlock.{table} TO {role};" for table, right in rights.items()]
+        for table, right in rights.items():
+            parts.append(
+                _grant_but_tokens(table, role)
+                if right == READ_BUT_TOKENS
+                else f"GRANT {right} ON rowlock.{table} TO {role};"
+            )
     return "\n".join(parts) + "\n"
+
+
+def _grant_but_tokens(table: str, role: str) -> str:
+    """Let a role read every column that the table has in this database, apart from tokens."""
+    hidden = ", ".join(f"'{name}'" for name in TOKENS)
+    return (
+        "DO $$ BEGIN EXECUTE (SELECT format("
+        f"'GRANT SELECT (%s) ON rowlock.{table} TO {role}', string_agg(quote_ident(attname), ', '))"
+        f" FROM pg_attribute WHERE attrelid = 'rowlock.{table}'::regclass AND attnum > 0 AND NOT attisdropped"
+        f" AND attname NOT IN ({hidden})); END $$;"
+    )
 
 
 async def make(url: str) -> bool:

@@ -72,6 +72,17 @@ def set_policy(
 
 
 @operation()
+def ship(name: str) -> Steps[None]:
+    """Write the shipped settings of a class, where it has no value yet."""
+    yield Call("make_sources", made=[(name,)])
+    (row,) = yield Call("lock_policy", name=name)
+    there, shipped = asdict(record(Policy, row)), asdict(SHIPPED[name])
+    policy = {key: shipped[key] if value is None else value for key, value in there.items()}
+    if policy != there:
+        yield Call("write_policy", name=name, set_by=row.set_by, **policy)
+
+
+@operation()
 def pause(name: str, seconds: float | None) -> Steps[None]:
     """Stop claims of a source, or of a whole class, for `seconds` or (None) until it is resumed."""
     yield from _known(name)

@@ -14,6 +14,7 @@ from rowlock.store.reads import COUNT_LIMIT
 from rowlock.store.records import names
 
 LANES = 5_000  # most (queue, task, priority) combinations with ready jobs that are read
+HELD_LANES, HELD_SOURCES = 500, 20  # most lanes and closed sources of which is read which jobs wait for which source
 LOOKS = 20_000  # most waiting rows that are counted
 LATELY_SECONDS = 300.0  # "recently" for finished jobs
 ASIDE_SHOWN = 100
@@ -94,6 +95,22 @@ def ready_queues() -> Steps[ReadyQueues]:
     for lane in [*sizes, *heads]:  # `heads` has each priority: jobs of a low priority may have waited longest
         oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), lane.age or 0.0)
     return ReadyQueues(counted, oldest, exact and len(heads) < LANES)
+
+
+def held_queues() -> Steps[dict[str, tuple[str, ...]]]:
+    """Queues with ready jobs that no worker can start, because their source or its class is paused, disabled or has an
+    open breaker; with these sources and classes."""
+    found: dict[str, tuple[str, ...]] = {}
+    if closed := (yield Call("closed_sources", n=HELD_SOURCES)):
+        for row in (yield Call("held_queues", asked=[(source.name,) for source in closed], n=HELD_LANES)):
+            found[row.queue] = (*found.get(row.queue, ()), row.source)
+    return found
+
+
+@operation(read=True)
+def read_held_queues() -> Steps[dict[str, tuple[str, ...]]]:
+    """What `held_queues` says."""
+    return (yield from held_queues())
 
 
 @operation(read=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from rowlock.store import audit
 from rowlock.store.engines.operation import Call, Steps, operation
 from rowlock.store.ids import new_id
 from rowlock.store.records import record
@@ -105,22 +106,29 @@ def create_link(secret: str, owner: str | None, scope: Scope, ttl: float) -> Ste
 
 
 @operation()
-def open_session(link: str, secret: str, ttl: float) -> Steps[Token | None]:
+def open_session(link: str, secret: str, ttl: float, address: str | None = None) -> Steps[Token | None]:
     """Use a login link up and store the session that it opens, in one transaction; None if the link is unknown,
-    expired or already used."""
+    expired or already used. The session of an operator, opened from `address`, is in the audit."""
     links = yield Call("use_link", hash=hash_of(link))
     if not links:
         return None
     rows = yield Call("create_session", owner=links[0].owner, scope=links[0].scope, ttl=ttl, **_stored(secret))
-    return record(Token, rows[0])
+    return (yield from _opened(record(Token, rows[0]), address))
 
 
-@operation(single=True)
-def open_session_from(token: str, secret: str, ttl: float) -> Steps[Token | None]:
+@operation()
+def open_session_from(token: str, secret: str, ttl: float, address: str | None = None) -> Steps[Token | None]:
     """Store a session with the rights of a token, which ends with the token at the latest; None if the token is not
-    valid, or opens one job alone."""
+    valid, or opens one job alone. The session of an operator, opened from `address`, is in the audit."""
     rows = yield Call("create_session_from", token=hash_of(token), ttl=ttl, **_stored(secret))
-    return record(Token, rows[0]) if rows else None
+    return (yield from _opened(record(Token, rows[0]), address)) if rows else None
+
+
+def _opened(session: Token, address: str | None) -> Steps[Token]:
+    if session.owner is None:
+        actor = audit.Actor(f"token {session.id}", "api", address)
+        yield from audit.write(actor, "sessions.open", session.id, details={"scope": session.scope})
+    return session
 
 
 # --- tickets

@@ -94,7 +94,7 @@ def attempt_row(job_id: str, t: Transition) -> tuple[Any, ...]:
 
 def _back_row(job_id: str, t: Transition, by_holder: bool) -> tuple[Any, ...]:
     counts = (t.released, t.lost, t.convicted)
-    return (job_id, str(t.state), t.delay, *counts, t.error_code, t.error_message, int(by_holder))
+    return (job_id, str(t.state), t.delay, *counts, *t.streaks, t.error_code, t.error_message, int(by_holder))
 
 
 def _final_row(job_id: str, t: Transition, keep: Keep, by_holder: bool) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from rowlock.store.ids import new_id
 from rowlock.store.records import record
 
 TASK = "rowlock.webhook"  # the trigger has this name, too
+CLASS = "webhook"  # of sources: each host is one
 PREFIX = "whsec_"  # of secrets, as Standard Webhooks have it
 HINT = len(PREFIX) + 4
 
@@ -50,6 +51,14 @@ def add(job_id: str, owner: str, webhook: Webhook) -> Steps[None]:
 def deliveries(job_id: str) -> Steps[list[str]]:
     """The ids of the jobs that deliver the webhook of a job, oldest first: one for each end of the job."""
     return [row.id for row in (yield Call("webhook_deliveries", job_id=job_id))]
+
+
+@operation(read=True)
+def of_delivery(job_id: str, delivery_id: str) -> Steps[tuple[str, str] | None]:
+    """The URL and the owner of the webhook that the job `delivery_id` delivers: None if no trigger has made that job to
+    tell the end of `job_id`."""
+    rows = yield Call("webhook_of_delivery", job_id=job_id, delivery_id=delivery_id)
+    return (rows[0].url, rows[0].owner) if rows else None
 
 
 # --- secrets

@@ -36,6 +36,7 @@ FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
 KEPT_SECONDS = 86_400.0  # a message that nobody takes is given up after this long
 REFUSED_TRIES = 5  # after as many answers such as 400 the message is given up, and the next one is sent
 IDLE_SECONDS = 3600.0  # the sender sleeps until it is woken
+MOST_ALERTS = 100  # unsent messages that are looked at, to send one
 MOST_UNSENT = 10_000  # unsent messages that are read, to log the new ones
 ANY_PORT = range(1, 65_536)
 
@@ -91,30 +92,33 @@ class Alerts:
         self._logged = frozenset(message.id for message in unsent)
 
     async def send(self) -> float:
-        """Send the oldest message, if this process has the lease; returns the delay before the next."""
-        oldest = await self._store.run(alerts.unsent(1)) if self._holds else []
-        if not oldest:
-            return IDLE_SECONDS
-        (message,) = oldest
-        if 0 < message.wait <= LONGEST_RETRY:  # a longer one was written by a clock that was ahead
-            return message.wait
+        """Send the oldest message that is due, if this process has the lease; returns the delay before the next.
+        Messages of one alert are sent in their order, and one that the receiver fails to take does not hold up those of
+        other alerts."""
+        oldest = await self._store.run(alerts.unsent(MOST_ALERTS)) if self._holds else []
+        first = {(one.body.get("rule"), one.body.get("subject")): one for one in reversed(oldest)}.values()
+        # A wait that is longer than any was written by a clock that was ahead.
+        waits = {one.id: one.wait if 0 < one.wait <= LONGEST_RETRY else 0.0 for one in first}
+        message = next((one for one in oldest if waits.get(one.id) == 0.0), None)
+        if message is None:
+            return min(waits.values(), default=IDLE_SECONDS)
         try:
             await deliver(self._settings, message)
         except NotDelivered as error:
-            return await self._failed(message, error)
-        await self._store.run(alerts.arrived(message.id))
+            await self._failed(message, error)
+        else:
+            await self._store.run(alerts.arrived(message.id))
         return 0.0
 
-    async def _failed(self, message: alerts.Message, error: NotDelivered) -> float:
+    async def _failed(self, message: alerts.Message, error: NotDelivered) -> None:
         given_up = message.age > KEPT_SECONDS or (error.refused and message.attempts + 1 >= REFUSED_TRIES)
         if given_up:
             log.error("alert message %s is given up after %d attempts: %s", message.id, message.attempts + 1, error)
             await self._store.run(alerts.arrived(message.id))
-            return 0.0
+            return
         wait = min(LONGEST_RETRY, FIRST_RETRY * 2.0**message.attempts) * random.uniform(0.8, 1.0)
         log.warning("alert message %s was not delivered, trying again in %.0f s: %s", message.id, wait, error)
         await self._store.run(alerts.failed(message.id, wait, str(error)))
-        return wait
 
     async def stop(self) -> None:
         """Leave the lease to another process. The loops have ended."""

@@ -14,13 +14,20 @@ from functools import partial
 from typing import Any, Protocol
 
 from rowlock.client.arguments import to_json
-from rowlock.client.attempt_transaction import AttemptTransaction, given_back
+from rowlock.client.attempt_transaction import UNDONE, AttemptTransaction, given_back
 from rowlock.client.client import Client
 from rowlock.client.context import Context, Report
 from rowlock.client.tasks import Task
 from rowlock.client.transactions import leave
 from rowlock.core.error_text import said
-from rowlock.core.errors import InvalidArguments, LeaseLost, ResultsUnavailable, StoreUnavailable
+from rowlock.core.errors import (
+    InvalidArguments,
+    LeaseLost,
+    ResultsUnavailable,
+    StorageFull,
+    StoreUnavailable,
+    TransactionConflict,
+)
 from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
@@ -112,11 +119,11 @@ class Caller:
     async def _publish(self, job: Claimed, name: str) -> None:
         """Make the handler's file visible under the attempt's own path, then name it in the job's row, under the lease.
         A crash in between leaves a file that no job names, and the next attempt has another path."""
-        published = await asyncio.to_thread(self._app.results.publish, job.id, job.attempt, job.token, name)
+        published = await self._app.results.run(self._app.results.publish, job.id, job.attempt, job.token, name)
         store = await self._app.store()
         if not await store.run(leases.set_result_file(job.id, job.token, published.uri, published.checksum)):
             with suppress(ResultsUnavailable):  # then it goes when old files are tidied up
-                await asyncio.to_thread(self._app.results.remove, [published.uri])
+                await self._app.results.run(self._app.results.remove, [published.uri])
             raise LeaseLost(
                 f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
             )
@@ -168,11 +175,13 @@ class Caller:
                 raise LeaseLost(lost, job.id, job.token)
         except BaseException as error:
             await transaction.roll_back(error)
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, UNDONE):
                 return given_back(job, error)
             raise
         try:
             await transaction.commit()
+        except (StorageFull, TransactionConflict) as error:
+            return given_back(job, error)
         except StoreUnavailable as error:
             # The reply to COMMIT was lost. If it happened, the row says so; if not, nothing happened at all.
             if not await self._committed(attempt):

@@ -19,7 +19,7 @@ from rowlock.core.options import FailureRule
 from rowlock.core.outcome import AttemptEnd, Failed, Released, TimedOut
 from rowlock.core.policy import Backoff
 from rowlock.signals.job_fields import job_fields
-from rowlock.signals.raised import trace_of
+from rowlock.signals.raised import told_of, trace_of
 from rowlock.worker.faults import verdict
 from rowlock.worker.running import Running
 
@@ -67,7 +67,10 @@ def end_of(app: Client, attempt: Running, error: BaseException) -> AttemptEnd | 
             _call_hooks(app, attempt, cause)
         task = app.registry.all().get(job.task)
         end = _classify(job, task.options.rules if task else {}, error, cause, others)
-        return _with_trace(end, error, cause) if isinstance(end, Failed) else end
+        if not isinstance(end, Failed):
+            return end
+        end = _with_trace(end, error, cause)
+        return replace(end, told=told_of(error, job.args)) if app.settings.sentry.wanted else end
     except BaseException as broken:
         return internal(job, "what the attempt raised could not be understood", broken, error)
 
@@ -106,7 +109,7 @@ def _classify(
         case Snooze():
             return Released(seconds(cause.after, "Snooze"), describe(cause, others))
         case NotRegistered():
-            return Released(UNKNOWN_SECONDS, said(cause))
+            return Released(UNKNOWN_SECONDS, said(cause), "stopped")
         case Overran():
             return TimedOut(cause.timeout)
         case ArgumentsMisfit():

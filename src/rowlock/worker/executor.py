@@ -15,6 +15,7 @@ from rowlock.client.tasks import Task
 from rowlock.core.errors import TaskNotFound
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Lost
+from rowlock.core.policy import suspect
 from rowlock.core.running import running
 from rowlock.signals.job_fields import job_fields
 from rowlock.worker.batch_marks import BatchMarks
@@ -63,8 +64,12 @@ class Executor:
         self._traces = cast("Traces | None", app.traces)  # Rowlock makes it, for enqueues and for attempts
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
-        self._children, self._quarantine = Children(app, slots.size, lines), Children(app, 1, lines)
+        self._children, self._quarantine = Children(app, slots.size, lines, spare=True), Children(app, 1, lines)
         self._caller = Caller(app, resources, progress, self._threads, lines, stopping)
+
+    def prepare(self) -> None:
+        """Start a child process before the first job that needs one."""
+        self._children.prepare(task for task in self._app.registry.here().values() if task.runs_in == "process")
 
     def start(self, claimed: list[Claimed] | None = None, sent: float = 0.0) -> None:
         """Take over jobs that were just claimed, if any (`sent` is when their claim was sent), and start as many of the
@@ -81,7 +86,7 @@ class Executor:
                 attempt = unstarted.popleft()
                 if attempt.ended:  # cancelled or lost while it waited
                     continue
-                if attempt.job.losses:
+                if attempt.job.probation and suspect(attempt.job):
                     self._suspects.add(attempt)
                     continue
             slots.occupied += 1
@@ -142,7 +147,7 @@ class Executor:
             task = self._app.registry.get(attempt.job.task)
         except TaskNotFound as error:
             raise NotRegistered(str(error)) from None
-        return self._run_suspect(attempt, task) if attempt.job.losses else self._run_here(attempt, task)
+        return self._run_suspect(attempt, task) if suspect(attempt.job) else self._run_here(attempt, task)
 
     def _run_here(self, attempt: Running, task: Task[..., Any, Any]) -> Coroutine[Any, Any, AttemptEnd | None]:
         if task.runs_in == "process":
@@ -170,7 +175,7 @@ class Executor:
         """An attempt has returned: its slot is free, also if its outcome is not written yet."""
         slots = self._slots
         slots.occupied -= 1
-        if attempt.job.losses:
+        if attempt.job.probation:
             self._suspects.returned(attempt)
         if slots.unstarted or slots.suspects:
             self.start()

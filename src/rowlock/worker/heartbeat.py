@@ -185,7 +185,10 @@ class Heart:
                 attempt.renewed = sent
         if held:
             still = await store.run(leases.held(_keys(held)))  # by job id, with whether a cancel is requested
-            self._tell(self._stopping.lost, [attempt for attempt in held if attempt.job.id not in still])
+            gone = [attempt for attempt in held if attempt.job.id not in still and not attempt.ended]
+            self._tell(
+                self._stopping.lost, [attempt for attempt in gone if not await self._has_settled(store, attempt)]
+            )
             self._tell(self._stopping.cancelled, [attempt for attempt in held if still.get(attempt.job.id)])
             for attempt in due:
                 if attempt.job.id in still and attempt.job.id not in renewed:
@@ -199,6 +202,10 @@ class Heart:
             self._loop.call_soon_threadsafe(self._planner.forgotten)
         self._beat_at = time.monotonic()
         self.beats += 1
+
+    async def _has_settled(self, store: Store, attempt: Running) -> bool:
+        """Whether the handler's own transaction has settled the job, a moment before the attempt ends."""
+        return await store.run(leases.settled_by(attempt.job.id, attempt.token))
 
     def _row_is_locked(self, store: Store, attempt: Running, sent: float) -> None:
         """The beat skipped this row because it is locked: wait for the lock while the next beats go on."""

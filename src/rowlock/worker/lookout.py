@@ -25,6 +25,7 @@ class Lookout:
     def __init__(self, store: Store, queues: Collection[str]) -> None:
         self._store, self._queues = store, queues
         self._seen: tuple[datetime, float] | None = None  # the database's clock and ours, at the last round
+        self._unknown: set[tuple[str, str]] = set()  # (queue, task) that the last round found
         self._told: set[tuple[str, str]] = set()
 
     async def round(self) -> float:
@@ -54,12 +55,13 @@ class Lookout:
             )
 
     async def _tell_unknown(self) -> None:
-        """Warn about tasks in this worker's queues that no live worker has registered, once for each."""
+        """Warn about tasks in this worker's queues that no live worker has registered, once for each. Only if the last
+        round found the same: after an outage, no worker seems to be alive until its next heartbeat."""
         waiting = {
             (queue, task): n for queue, task, n in await self._store.run(unknown_tasks()) if queue in self._queues
         }
         for (queue, task), number in waiting.items():
-            if (queue, task) not in self._told:
+            if (queue, task) in self._unknown - self._told:
                 log.warning(
                     "no live worker of queue %r knows the task %r; jobs that wait for one: %d. Start one that has it"
                     " registered, or cancel them: rowlock jobs cancel --task %s",
@@ -68,4 +70,5 @@ class Lookout:
                     number,
                     task,
                 )
-        self._told = set(waiting)
+        self._told = self._unknown & set(waiting)
+        self._unknown = set(waiting)

@@ -27,11 +27,14 @@ class Loops:
         self._wakes: dict[str, asyncio.Event] = {}
         self._loose: set[asyncio.Task[Any]] = set()
         self._finishing: set[str] = set()
+        self._event_loop: asyncio.AbstractEventLoop | None = None  # in which the loops run
+        outage.wake_when_back(self)
 
     def start(self, name: str, round_: Round, wake: asyncio.Event | None = None, *, vital: bool = True) -> None:
         """Repeat `round_` until stopped. Setting `wake` ends the delay between two rounds. A loop that is not vital
         never ends the process, which has jobs to run."""
         wake = self._wakes[name] = wake or asyncio.Event()
+        self._event_loop = asyncio.get_running_loop()
         work = self._repeat(name, round_, wake, vital)
         self._tasks[name] = asyncio.get_running_loop().create_task(work, name=f"rowlock-{name}")
 
@@ -56,6 +59,16 @@ class Loops:
                     async with asyncio.timeout(delay):
                         await wake.wait()
             wake.clear()
+
+    def database_is_back(self) -> None:
+        """Somebody in this process has reached the database again: no loop waits for the end of its delay."""
+        if self._event_loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._event_loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        for wake in self._wakes.values():
+            wake.set()
 
     def _report(self, name: str, error: StoreError, delay: float) -> None:
         if isinstance(error, (StoreUnavailable, StorageFull)):

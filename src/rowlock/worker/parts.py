@@ -93,6 +93,7 @@ class Parts:
         start("progress", self._progress_writer.round)
         start("lines", self._lines.round)
         if claims:
+            self.executor.prepare()
             start("claim", self.claimer.round)
             self.sweeper.start(self.loops)
             tidy = ResultTidy(self._store, self._app.results, abandoned_seconds=10 * self._settings.lease_seconds)

@@ -15,10 +15,11 @@ from typing import Any
 
 from rowlock.client.client import Client
 from rowlock.core.config import change_worker
-from rowlock.core.errors import NotAllowed
+from rowlock.core.errors import NotAllowed, StoreUnavailable
 from rowlock.signals.endpoint import Endpoint
-from rowlock.store import partitions
+from rowlock.store import partitions, sources, webhooks
 from rowlock.store import tasks as stored_tasks
+from rowlock.store.engines.engine import Store
 from rowlock.store.workers import StopHow
 from rowlock.worker.alerts import Alerts
 from rowlock.worker.parts import Parts
@@ -28,6 +29,8 @@ from rowlock.worker.shutdown import Shutdown
 from rowlock.worker.vitals import Vitals, show
 
 log = logging.getLogger("rowlock.worker")
+
+START_TRIES, START_SECONDS = 5, 0.2  # of a worker whose connection breaks while it starts; the delay grows
 
 
 class WorkerPool:
@@ -78,12 +81,27 @@ class WorkerPool:
         if claims:
             self._alerts = Alerts(app.settings.alerts, store, self.id)
             self._exits.push_async_callback(self._alerts.stop)
-        await self._registration.write(store)
-        if claims:
-            await store.run(stored_tasks.declare(app.registry.stored()))
-            await app.sources.declare(app.settings.sources)
-        await partitions.first_partitions(store, app.keep)
+        await self._announce(store, claims)
         self.heart.start()
+
+    async def _announce(self, store: Store, claims: bool) -> None:
+        """Write what the database has to know of this worker before its first claim. A connection that breaks here is
+        no reason to end the process; each step can be repeated."""
+        for again in range(1, START_TRIES + 1):
+            try:
+                await self._registration.write(store)
+                if claims:
+                    await store.run(stored_tasks.declare(self.app.registry.stored()))
+                    if webhooks.TASK in self.app.registry.all():
+                        await store.run(sources.ship(webhooks.CLASS))
+                    await self.app.sources.declare(self.app.settings.sources)
+                await partitions.first_partitions(store, self.app.keep)
+                return
+            except StoreUnavailable as error:
+                if again == START_TRIES:
+                    raise
+                store.outage.failed("start", error)
+                await asyncio.sleep(START_SECONDS * again)
 
     def _take(self, parts: Parts) -> None:
         self._parts, self._shutdown = parts, Shutdown(parts, self.settings)

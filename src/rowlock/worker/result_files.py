@@ -6,7 +6,6 @@ round it takes some jobs that have files, and asks the database which of them th
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 from collections.abc import Iterator
@@ -37,10 +36,10 @@ class ResultTidy:
         try:
             # What is published is listed before the database is asked. Attempts are numbered upwards, so that what one
             # publishes after the answer is not in the list.
-            published = await asyncio.to_thread(self._next)
+            published = await self._results.run(self._next)
             if published:
                 named = await self._store.run(reads.result_files(list(published)))
-                await asyncio.to_thread(self._remove_unnamed, published, named)
+                await self._results.run(self._remove_unnamed, published, named)
         except ResultsUnavailable as error:
             log.warning("old results are not removed now: %s", error)
             self._walk = iter(())
@@ -49,12 +48,12 @@ class ResultTidy:
 
     async def _remove_abandoned(self) -> None:
         """Remove the private files of attempts whose lease does not hold any more."""
-        for folder in await asyncio.to_thread(self._results.partial_older_than, self._abandoned):
+        for folder in await self._results.run(self._results.partial_older_than, self._abandoned):
             held: dict[str, bool] = {}
             if valid_id(folder.job_id) and valid_id(folder.token):
                 held = await self._store.run(leases.held([(folder.job_id, folder.token)]))
             if not held:
-                await asyncio.to_thread(self._results.remove_partial, folder)
+                await self._results.run(self._results.remove_partial, folder)
 
     def _next(self) -> dict[str, list[str]]:
         """The next jobs, and what their attempts have published."""

@@ -48,7 +48,8 @@ class Running:
             return Cancelled()
         if reason == "timeout":
             return TimedOut(self.job.timeout_seconds or 0.0)
-        return Released(random.random(), "shutdown" if reason == "shutdown" else "database out of reach")
+        why = "shutdown" if reason == "shutdown" else "database out of reach"
+        return Released(random.random(), why, "stopped")
 
     def stop(self, reason: str) -> None:
         """Ask the attempt to stop; a reason later in REASONS replaces an earlier one."""

@@ -1,5 +1,6 @@
-"""Suspects: jobs whose last worker died. One suspect at a time runs in the quarantine child: if the child dies, that
-job did it. The other suspects wait without a slot, so that they take no place from jobs that are not suspect.
+"""Suspects: jobs whose worker died and that have not come back since (`core.policy.suspect`). One suspect at a time
+runs in the quarantine child: if the child dies, that job did it. The other suspects wait without a slot, so that they
+take no place from jobs that are not suspect.
 
 A waiting suspect has a lease, and a place in its source's concurrency, that another worker could use. So it waits for
 ten seconds at most. Then it is released, without using up a try. The delay of the release grows with the time that the
@@ -79,4 +80,4 @@ class Suspects:
         if not attempt.ended:  # by a cancel, or a lost lease
             attempt.ended, attempt.started = True, time.monotonic()
             why = "the quarantine process of its worker is busy with another job"
-            self._settler.settle(attempt, Released(delay, why))
+            self._settler.settle(attempt, Released(delay, why, "stopped"))

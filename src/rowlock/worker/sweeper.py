@@ -2,7 +2,7 @@
 
 It believes `lease_expires_at` only. After an outage every lease looks expired although its worker lives, so nothing is
 reclaimed before this process has been in touch with the database for a whole lease, nor before the server has been up
-for one; and a jump of the wall clock (which is the database's clock on SQLite) counts as an outage.
+for one; and a jump of the database's clock, or of this machine's, counts as an outage.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Sweeper:
         self.reclaimed = 0  # leases of other workers that this one ended
         self._in_touch_since = boottime()
         self._drift = time.time() - boottime()
+        self._ahead: tuple[float, float] | None = None  # the database's clock is ahead of boottime by between these
         self._has_tidied = False
         self._sampled = 0  # the minute in which this process tried last to sample the queues
 
@@ -66,17 +67,34 @@ class Sweeper:
     async def round(self) -> float:
         """One sweep. Returns the delay before the next."""
         pause = self._settings.sweep_seconds * random.uniform(0.8, 1.2)
-        may_reclaim = self._may_reclaim()
         try:
-            lapsed, overdue, batched = await self._store.run(leases.to_sweep())
-            expired = await self._expire() if overdue else 0
-            reclaimed = await self._reclaim() if lapsed and may_reclaim else []
-            if batched:
+            asked = boottime()
+            found = await self._store.run(leases.to_sweep())
+            answered = boottime()
+            self._compare(found.clock, asked, answered)
+            # Two outages that this worker may not notice. On a full disk some statements work, perhaps all of its own,
+            # while others cannot renew their leases. And who waits for a lock of the table waits with all others.
+            waited = answered - asked >= self._settings.lease_seconds - self._settings.heartbeat_seconds
+            if waited or self._store.outage.lasts:
+                self._in_touch_since = answered
+            expired = await self._expire() if found.overdue else 0
+            reclaimed = await self._reclaim() if found.lapsed and self._may_reclaim() else []
+            if found.batched:
                 await self._end_batches()
         except StoreError:
             self._in_touch_since = boottime()
             raise
         return 0.0 if BATCH in (len(reclaimed), expired) else pause
+
+    def _compare(self, clock: float, asked: float, answered: float) -> None:
+        """Look for a jump of the database's clock, which it read between these moments: after one, the leases of living
+        workers look expired until their next heartbeat."""
+        least, most = clock - answered, clock - asked
+        before, self._ahead = self._ahead, (least, most)
+        jump = 0.0 if before is None else max(least - before[1], before[0] - most)
+        if jump > self._settings.lease_seconds / 2:
+            log.warning("the database's clock jumped by %.0f s or more; no lease is reclaimed for one lease", jump)
+            self._in_touch_since = boottime()
 
     def _may_reclaim(self) -> bool:
         drift = time.time() - boottime()

@@ -67,6 +67,26 @@ def test_in_autocommit_an_operation_is_whole_or_nothing(alone, url, outside, tas
     assert ids_of(outside, task) == {chosen, single}
 
 
+LEVEL = """CREATE FUNCTION rowlock.need_level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+IF current_setting('transaction_isolation') <> 'read committed' THEN RAISE 'the level is not ours'; END IF;
+RETURN NEW; END $$;
+CREATE TRIGGER level BEFORE INSERT ON rowlock.jobs_live FOR EACH ROW EXECUTE FUNCTION rowlock.need_level()"""
+
+
+@pytest.mark.parametrize("alone", ALONE.values(), ids=ALONE)
+def test_in_autocommit_the_isolation_level_of_our_transaction_is_not_the_roles(alone, url, task) -> None:
+    with psycopg.connect(url, autocommit=True) as admin:
+        database = f'ALTER DATABASE "{admin.info.dbname}"'
+        admin.execute(LEVEL)
+        admin.execute(f"{database} SET default_transaction_isolation = 'repeatable read'")
+        try:
+            chosen = new_id()
+            assert alone(url, jobs.enqueue_once(chosen, "{}", NewJob(task))) == [(chosen, True)]
+        finally:
+            admin.execute(f"{database} RESET default_transaction_isolation")
+            admin.execute("DROP FUNCTION rowlock.need_level CASCADE")
+
+
 def test_psycopgs_own_block_on_an_autocommit_connection_is_joined(url, outside, task) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         with connection.transaction():

@@ -111,9 +111,12 @@ async def test_a_commit_that_is_not_answered_in_time_may_have_happened(postgres:
     """Not a statement that takes too long, which would be known to have failed."""
     store = await open_store(proxy.url, StoreOptions(command_timeout=2))
     dropped = proxy.drop_reply(b"COMMIT", late=True)
+    done = False
     with pytest.raises(StoreUnavailable):
         async with store.transaction() as tx:
             await tx.execute("CREATE TABLE kept (n integer)")
+            done = True
+    assert done, "it was not the COMMIT whose reply was late"
     assert dropped.done.is_set()
     dropped.let_go.set()
     assert await store.fetch("SELECT * FROM kept") == []

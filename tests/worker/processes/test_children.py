@@ -35,8 +35,8 @@ async def test_a_child_process_is_reused_for_the_next_attempt(children: Children
     assert first != Succeeded(str(os.getpid()))
 
 
-async def test_children_run_beside_each_other(children: Children) -> None:
-    both = await asyncio.gather(run(children, "pid_async"), run(children, "pid_async"))
+async def test_children_run_beside_each_other(children: Children, tmp_path: Path) -> None:
+    both = await asyncio.gather(*(run(children, "meets", folder=str(tmp_path), number=2) for _ in range(2)))
     first, second = (json.loads(end.result or "") for end in both if isinstance(end, Succeeded))
     assert first[0] != second[0]
     assert first[0] == first[1], "its resources were opened by somebody else"
@@ -140,7 +140,9 @@ async def test_an_idle_child_that_died_is_replaced(children: Children) -> None:
 async def test_a_sigterm_from_outside_gives_the_job_back(children: Children) -> None:
     end = await run(children, "kills_itself", number=15)
     assert isinstance(end, Released)
-    tired = claimed("kills_itself", '{"number": 15}', releases=20)
+    snoozed = claimed("kills_itself", '{"number": 15}', releases=1000, sigterms_in_row=19)
+    assert isinstance(await children.run(snoozed, tasks.kills_itself, lambda *_: None), Released)
+    tired = claimed("kills_itself", '{"number": 15}', releases=20, sigterms_in_row=20)
     again = await children.run(tired, tasks.kills_itself, lambda *_: None)
     assert again == Failed("CHILD_DIED", "killed by signal 15 (SIGTERM)")
 
@@ -185,16 +187,18 @@ async def test_a_cancel_kills_the_child_and_is_passed_on(children: Children, tmp
     await until_gone(pids)
 
 
-async def test_a_cancel_while_a_child_starts_leaves_nothing_behind(children: Children) -> None:
+async def test_a_cancel_while_a_child_starts_leaves_the_child_to_the_next_job(children: Children) -> None:
     fresh = Children(app, 1)
     work = asyncio.create_task(run(fresh, "add", a=1))
     await asyncio.sleep(0.01)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    assert fresh._all == set()
+    (started,) = fresh._all
     assert await run(fresh, "add", a=1) == Succeeded("2")
+    assert fresh._all == {started}
     await fresh.close()
+    assert not started.alive
 
 
 async def test_ctrl_c_does_not_hit_a_child_that_starts(children: Children) -> None:

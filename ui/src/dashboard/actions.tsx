@@ -21,7 +21,10 @@ interface Step {
   looked: number;
   changed: number;
   done: boolean;
+  /** Jobs whose rows could not be changed. */
+  failed?: { jobId: string; error: string }[];
 }
+const NAMED = 3; // jobs that could not be changed, of which the message gives the ids
 
 interface Words {
   verb: string;
@@ -62,14 +65,16 @@ export function ActionDialog({ action, target, words = WORDS[action], close, don
   async function run(token: string): Promise<void> {
     try {
       let now: Step = { looked: 0, changed: 0, done: false };
+      const failed: { jobId: string; error: string }[] = [];
       setStep(now);
       while (!now.done) {
         now = await post<Step>("api/operator/jobs/act", { token });
+        failed.push(...(now.failed ?? []));
         setStep(now);
       }
-      const others = now.looked - now.changed;
+      const others = now.looked - now.changed - failed.length;
       const rest = others > 0 ? ` ${plural(others, "job")} had changed meanwhile and ${others === 1 ? "was" : "were"} left alone.` : "";
-      tell(`${plural(now.changed, "job")} ${words.past}.${rest}`);
+      tell(`${plural(now.changed, "job")} ${words.past}.${rest}${refused(failed)}`, failed.length ? "failed" : "done");
     } catch (error) {
       tell(error instanceof Error ? error.message : String(error), "failed");
     }
@@ -99,6 +104,14 @@ export function ActionDialog({ action, target, words = WORDS[action], close, don
       </div>
     </Dialog>
   );
+}
+
+function refused(failed: { jobId: string; error: string }[]): string {
+  const [first] = failed;
+  if (!first) return "";
+  const named = failed.slice(0, NAMED).map((job) => job.jobId).join(", ");
+  const more = failed.length > NAMED ? ` and ${plural(failed.length - NAMED, "other")}` : "";
+  return ` ${plural(failed.length, "job")} could not be changed and ${failed.length === 1 ? "stays" : "stay"} as before: ${named}${more} (${first.error})`;
 }
 
 function Summary({ preview, says }: { preview: Preview; says: string }) {

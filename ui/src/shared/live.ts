@@ -46,7 +46,7 @@ export function connect({ onMessage, onState }: Handlers): { close(): void } {
     opened.onmessage = ({ data }) => {
       if (mine !== turn) return;
       const message = JSON.parse(String(data)) as Message;
-      if (message.type === "error") return;
+      if (message.type === "error" || typeof message.eventId !== "string") return; // the position before it stays
       lastEventId = message.type === "resync" ? null : message.eventId;
       if (message.type === "ready") {
         wait = FIRST_WAIT;

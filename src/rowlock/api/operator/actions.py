@@ -61,11 +61,15 @@ async def preview_change(service: Serving, actor: Acting, body: PreviewShape) ->
 
 @router.post("/jobs/act", responses=REFUSED)
 async def carry_out_change(service: Serving, actor: Acting, body: ActShape) -> dict[str, Any]:
-    """Change the next jobs of a previewed change; to be repeated until it is `done`."""
-    done = await service.run(bulk.act(tokens.hash_of(body.token), actor, service.client.keep))
+    """Change the next jobs of a previewed change; to be repeated until it is `done`. If the rows of some jobs
+    could not be changed, `failed` names these jobs, and they stay as they are."""
+    store = await service.client.store()
+    done = await bulk.carry_on(store, tokens.hash_of(body.token), actor, service.client.keep)
     if done is None:
         raise Refusal("NOT_FOUND", "this change was never previewed, is done, or was previewed too long ago")
-    return {"action": done.action, "looked": done.looked, "changed": done.changed, "done": done.done}
+    answer = {"action": done.action, "looked": done.looked, "changed": done.changed, "done": done.done}
+    failed = [{"jobId": job_id, "error": error} for job_id, error in done.failed.items()]
+    return {**answer, "failed": failed} if failed else answer
 
 
 @router.post("/jobs/{jobId}/retry", responses=REFUSED)
@@ -98,7 +102,10 @@ async def _change_one(service: Service, actor: Actor, action: Action, job_id: st
     if job.state not in verb.possible:
         states = " or ".join(verb.possible)
         raise Refusal("NOT_ALLOWED", f"the job is {job.state}; {action} is for jobs that are {states}")
-    changed = await service.run(bulk.change_some(action, [job.id], service.client.keep, actor))
+    store = await service.client.store()
+    changed, failed = await bulk.change_some(store, action, [job.id], service.client.keep, actor)
+    if job.id in failed:
+        raise Refusal("NOT_ALLOWED", f"the job stays as it is: {action} failed for its row: {failed[job.id]}")
     if job.id not in changed:
         raise Refusal("NOT_ALLOWED", f"the job stays as it is: {verb.otherwise}")
     return {"jobId": job.id, "changed": True, "answer": changed[job.id]}

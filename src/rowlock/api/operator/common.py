@@ -10,10 +10,12 @@ from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.routing import APIRoute
 from pydantic import StringConstraints
 from pydantic.alias_generators import to_camel
 
 from rowlock.api.problems import Refusal, documented
+from rowlock.api.service import Acting as Acting
 from rowlock.api.service import Who, api_router, must_change
 from rowlock.api.shapes import NO_NUL, Shape
 from rowlock.core.durations import parse_duration
@@ -27,7 +29,6 @@ from rowlock.core.errors import (
     WorkerNotFound,
 )
 from rowlock.core.job import Job
-from rowlock.store.audit import Actor
 from rowlock.store.look import Counted
 
 READS = ("GET", "HEAD")
@@ -49,9 +50,10 @@ async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
         raise Refusal("NOT_ALLOWED" if isinstance(error, NotAllowed) else "INVALID_ARGUMENTS", str(error)) from None
 
 
-def operator_router() -> APIRouter:
+def operator_router(route_class: type[APIRoute] = APIRoute) -> APIRouter:
     """A router for some of these routes."""
     return api_router(
+        route_class=route_class,
         prefix="/api/operator",
         tags=["operator"],
         dependencies=[Depends(_operators_only)],
@@ -59,13 +61,6 @@ def operator_router() -> APIRouter:
     )
 
 
-async def actor_of(request: Request, asker: Who) -> Actor:
-    """Who acts, for the audit."""
-    who = f"token {asker.token_id}" if asker.token_id is not None else asker.key
-    return Actor(who, "api", str(request.client.host) if request.client else None)
-
-
-Acting = Annotated[Actor, Depends(actor_of)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Name = Annotated[str, Path(min_length=1, max_length=200, pattern=NO_NUL)]
 AfterName = Annotated[str, Query(max_length=200, pattern=NO_NUL)]

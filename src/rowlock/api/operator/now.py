@@ -13,7 +13,7 @@ from rowlock.store import aside, schedules, sources, tallies, workers
 from rowlock.store.explain import unknown_tasks
 from rowlock.store.schedules import ScheduleRow
 from rowlock.store.sources import Source
-from rowlock.store.stats import ASIDE_SHOWN, LiveQueues, QueueStats, read_queues, read_stats
+from rowlock.store.stats import ASIDE_SHOWN, LiveQueues, QueueStats, read_held_queues, read_queues, read_stats
 from rowlock.store.workers import Worker
 
 BEHIND_SECONDS = 60.0  # a queue whose oldest ready job has waited longer is behind
@@ -50,12 +50,12 @@ async def now(service: Serving) -> dict[str, Any]:
     known_sources = await service.look(sources.sources(MOST_LISTED))
     known_schedules = await service.look(schedules.schedules(MOST_LISTED))
     problems = [
-        *_of_queues(stats_, listed),
+        *_of_queues(stats_, listed, await service.look(read_held_queues())),
         *_of_workers(listed),
         *_of_sources(known_sources, at),
         *_of_schedules(known_schedules),
         *(Problem("unknown_task", f"No worker knows the task {one['task']}.", "jobs", one["task"]) for one in unknown),
-        *([Problem("set_aside", f"{len(left_alone)} jobs are set aside.", "jobs")] if left_alone else []),
+        *([Problem("set_aside", _set_aside(len(left_alone)), "jobs")] if left_alone else []),
     ]
     minutes = await service.look(tallies.by_time(minute_of(at) - timedelta(minutes=MINUTES - 1)))
     whole = [
@@ -136,7 +136,7 @@ def sentence(queues: Sequence[QueueStats], problems: Sequence[Problem]) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _of_queues(stats_: LiveQueues, listed: Sequence[Worker]) -> Iterator[Problem]:
+def _of_queues(stats_: LiveQueues, listed: Sequence[Worker], held: dict[str, tuple[str, ...]]) -> Iterator[Problem]:
     served = {queue for worker in listed if worker.alive for queue in worker.queues}
     for queue in stats_.queues:
         age = queue.oldest_ready_seconds or 0.0
@@ -145,7 +145,16 @@ def _of_queues(stats_: LiveQueues, listed: Sequence[Worker]) -> Iterator[Problem
         elif queue.name not in served and queue.queued + queue.retryable:
             yield Problem("unserved", f"No worker serves queue {queue.name}.", "queues", queue.name)
         elif age > BEHIND_SECONDS:
-            yield Problem("behind", f"Queue {queue.name} is {spell(age)} behind.", "queues", queue.name)
+            why = f": jobs wait for {_names(held[queue.name])}" if queue.name in held else ""
+            yield Problem("behind", f"Queue {queue.name} is {spell(age)} behind{why}.", "queues", queue.name)
+
+
+def _names(sources: Sequence[str]) -> str:
+    return sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
+
+
+def _set_aside(number: int) -> str:
+    return "1 row is set aside." if number == 1 else f"{number} rows are set aside."
 
 
 def _of_workers(listed: Sequence[Worker]) -> Iterator[Problem]:

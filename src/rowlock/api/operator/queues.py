@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rowlock.api.operator.common import REFUSED, Acting, Name, Rows, jsonable, operator_router, record
+from rowlock.api.operator.names import NameRoute
 from rowlock.api.operator.now import minute_of, series
 from rowlock.api.problems import documented
 from rowlock.api.service import Service, Serving
@@ -18,7 +19,7 @@ from rowlock.store.workers import StopHow
 
 MINUTES = 30
 
-router = operator_router()
+router = operator_router(NameRoute)
 
 
 @router.get("/queues")
@@ -53,14 +54,14 @@ def _percentiles(counts: list[int]) -> dict[str, Any] | None:
     return {"p50": tallies.percentile(counts, 0.5), "p95": tallies.percentile(counts, 0.95)}
 
 
-@router.post("/queues/{name}/pause", status_code=204, responses=documented("INVALID_ARGUMENTS"))
+@router.post("/queues/{name:path}/pause", status_code=204, responses=documented("INVALID_ARGUMENTS"))
 async def pause_queue(service: Serving, actor: Acting, name: Name) -> None:
     """Claim no more jobs of a queue; running ones go on."""
     checked_name(name, "a queue's name")
     await service.run(audit.audited(workers.pause_queue(name), actor, "queues.pause", name))
 
 
-@router.post("/queues/{name}/resume", status_code=204)
+@router.post("/queues/{name:path}/resume", status_code=204)
 async def resume_queue(service: Serving, actor: Acting, name: Name) -> None:
     """Claim jobs of a queue again."""
     await service.run(audit.audited(workers.resume_queue(name), actor, "queues.resume", name))
@@ -86,13 +87,13 @@ async def list_workers(service: Serving) -> Rows:
     return Rows(items=items)
 
 
-@router.post("/workers/{name}/drain", status_code=202, responses=REFUSED)
+@router.post("/workers/{name:path}/drain", status_code=202, responses=REFUSED)
 async def drain_worker(service: Serving, actor: Acting, name: Name) -> dict[str, str]:
     """Ask a worker to take no more jobs, and to end its process after the jobs that it runs."""
     return await _ask(service, actor, name, "drain")
 
 
-@router.post("/workers/{name}/stop", status_code=202, responses=REFUSED)
+@router.post("/workers/{name:path}/stop", status_code=202, responses=REFUSED)
 async def stop_worker(service: Serving, actor: Acting, name: Name) -> dict[str, str]:
     """Ask a worker to give back the jobs that it runs, which uses up no try, and to end its process now."""
     return await _ask(service, actor, name, "stop")

@@ -20,6 +20,7 @@ from rowlock.api.operator.common import (
     operator_router,
     record,
 )
+from rowlock.api.operator.names import NameRoute
 from rowlock.api.service import Service, Serving
 from rowlock.api.shapes import Shape
 from rowlock.client.schedules import schedule_of
@@ -41,7 +42,7 @@ GIVEN_AS = {
     "ends_at": "end",
 }
 
-router = operator_router()
+router = operator_router(NameRoute)
 
 
 @router.get("/schedules")
@@ -76,20 +77,20 @@ async def _items(service: Service, found: list[ScheduleRow]) -> list[dict[str, A
     return items
 
 
-@router.post("/schedules/{name}/run", status_code=202, responses=REFUSED)
+@router.post("/schedules/{name:path}/run", status_code=202, responses=REFUSED)
 async def run_schedule(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Fire a schedule now, beside its ticks."""
     return {"jobId": await service.run(audit.audited(schedules.run_now(name), actor, "schedules.run", name))}
 
 
-@router.post("/schedules/{name}/pause", responses=REFUSED)
+@router.post("/schedules/{name:path}/pause", responses=REFUSED)
 async def pause_schedule(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Fire no more ticks of a schedule."""
     await service.run(audit.audited(schedules.pause(name), actor, "schedules.pause", name))
     return await shown(service, name)
 
 
-@router.post("/schedules/{name}/resume", responses=REFUSED)
+@router.post("/schedules/{name:path}/resume", responses=REFUSED)
 async def resume_schedule(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Fire ticks of a schedule again."""
     await service.run(audit.audited(schedules.resume(name), actor, "schedules.resume", name))
@@ -163,7 +164,7 @@ async def add_schedule(service: Serving, actor: Acting, body: NewSchedule) -> di
     return await shown(service, body.name)
 
 
-@router.post("/schedules/{name}/edit", responses=REFUSED)
+@router.post("/schedules/{name:path}/edit", responses=REFUSED)
 async def edit_schedule(service: Serving, actor: Acting, name: Name, body: EditedSchedule) -> dict[str, Any]:
     """Change a schedule that was added by hand, as `rowlock schedules add` does with a name that exists; any can be
     enabled and disabled."""
@@ -178,7 +179,7 @@ async def edit_schedule(service: Serving, actor: Acting, name: Name, body: Edite
     return await shown(service, name)
 
 
-@router.post("/schedules/{name}/remove", status_code=204, responses=REFUSED)
+@router.post("/schedules/{name:path}/remove", status_code=204, responses=REFUSED)
 async def remove_schedule(service: Serving, actor: Acting, name: Name) -> None:
     """Forget a schedule that was added by hand, or one that is retired. Its jobs stay."""
     await service.run(audit.audited(schedules.remove(name), actor, "schedules.remove", name))

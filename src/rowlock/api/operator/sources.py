@@ -8,14 +8,25 @@ from typing import Any
 
 from pydantic import Field
 
-from rowlock.api.operator.common import REFUSED, Acting, AfterName, Limit, Name, Rows, jsonable, operator_router, record
+from rowlock.api.operator.common import (
+    REFUSED,
+    Acting,
+    AfterName,
+    Limit,
+    Name,
+    Rows,
+    jsonable,
+    operator_router,
+    record,
+)
+from rowlock.api.operator.names import NameRoute
 from rowlock.api.service import Serving
 from rowlock.api.shapes import Shape
 from rowlock.store import audit, panels, sources
 from rowlock.store.audit import Actor
 from rowlock.store.sources import Source
 
-router = operator_router()
+router = operator_router(NameRoute)
 
 
 class Limits(Shape):
@@ -57,24 +68,25 @@ async def list_sources(service: Serving, limit: Limit = 100, after: AfterName = 
     return Rows(items=items)
 
 
-@router.post("/sources/{name}", responses=REFUSED)
-async def set_source(service: Serving, actor: Acting, name: Name, limits: Limits) -> dict[str, Any]:
-    """Limit a source, or every source of a class. Running workers heed it at once."""
-    changes = limits.model_dump(exclude_unset=True)
-    return await _told(service, actor, "set", service.client.sources.set(name, **changes), changes)
-
-
-@router.post("/sources/{name}/pause", responses=REFUSED)
+@router.post("/sources/{name:path}/pause", responses=REFUSED)
 async def pause_source(service: Serving, actor: Acting, name: Name, pause: Pause | None = None) -> dict[str, Any]:
     """Start no more jobs of a source."""
     seconds = pause.seconds if pause else None
     return await _told(service, actor, "pause", service.client.sources.pause(name, seconds), {"seconds": seconds})
 
 
-@router.post("/sources/{name}/resume", responses=REFUSED)
+@router.post("/sources/{name:path}/resume", responses=REFUSED)
 async def resume_source(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Start jobs of a source again, with a closed breaker."""
     return await _told(service, actor, "resume", service.client.sources.resume(name), {})
+
+
+# After the others: its path would take theirs, where a name may have slashes.
+@router.post("/sources/{name:path}", responses=REFUSED)
+async def set_source(service: Serving, actor: Acting, name: Name, limits: Limits) -> dict[str, Any]:
+    """Limit a source, or every source of a class. Running workers heed it at once."""
+    changes = limits.model_dump(exclude_unset=True)
+    return await _told(service, actor, "set", service.client.sources.set(name, **changes), changes)
 
 
 async def _told(

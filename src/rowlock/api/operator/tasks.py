@@ -18,6 +18,7 @@ from rowlock.api.operator.common import (
     jsonable,
     operator_router,
 )
+from rowlock.api.operator.names import NameRoute
 from rowlock.api.problems import Refusal
 from rowlock.api.service import JobId, Service, Serving
 from rowlock.api.shapes import Shape
@@ -26,7 +27,7 @@ from rowlock.core.errors import InvalidArguments
 from rowlock.store import audit, reads, tasks, workers
 from rowlock.store.tasks import StoredTask
 
-router = operator_router()
+router = operator_router(NameRoute)
 
 
 class NewOperatorJob(Shape):
@@ -58,7 +59,7 @@ async def list_tasks(service: Serving) -> Rows:
     return Rows(items=[_shown(task, task.name in living, service) for task in found])
 
 
-@router.get("/tasks/{name}", responses=NOT_FOUND)
+@router.get("/tasks/{name:path}", responses=NOT_FOUND)
 async def get_task(service: Serving, name: Name) -> dict[str, Any]:
     """One task."""
     found = await service.look(tasks.find(name))
@@ -96,7 +97,8 @@ async def _create(
     task = await any_task(service.client, name, given.get("source"), args)
     async with service.client.transaction() as transaction:  # both or neither
         job = await task.using(**given).enqueue(**args)
-        await transaction.run(audit.write_alone(actor, "jobs.create", job.id, {"task": name, **details}))
+        if job.created:  # else a job with this key was there already
+            await transaction.run(audit.write_alone(actor, "jobs.create", job.id, {"task": name, **details}))
     return {"jobId": job.id, "created": job.created}
 
 

@@ -87,10 +87,11 @@ class Connections:
             ) from None
 
     def give_back(self, connection: Any) -> None:
-        """Return a connection for others to use. A broken one, or one inside a transaction, is closed instead."""
+        """Return a connection for others to use. A broken one, one inside a transaction, or one that is
+        leaving is closed instead."""
         self._room.release()
         closed = connection.is_closed()
-        if not closed and connection.is_unfinished():
+        if not closed and (connection.leaving or connection.is_unfinished()):
             connection.terminate()
             closed = True
         if closed:
@@ -109,6 +110,13 @@ class Connections:
             yield connection
         finally:
             self.give_back(connection)
+
+    def leave(self) -> None:
+        """Close every connection, those in use when they are given back: the next ones may lead to another server."""
+        for connection in self._open:
+            connection.leaving = True
+        while self._idle:
+            self._close_soon(self._idle.popleft()[1])
 
     def _close_soon(self, connection: Any) -> None:
         task = asyncio.get_running_loop().create_task(self._close(connection))

@@ -7,6 +7,8 @@ setting that it does not know (`unsupported startup parameter: jit`).
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import re
 from typing import Any
 
@@ -15,7 +17,24 @@ import asyncpg
 from rowlock.core.errors import ConfigError
 from rowlock.store.engines.engine import StoreOptions, redact
 
-SETTINGS = {"jit": "off", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s"}
+log = logging.getLogger("rowlock.store")
+
+# A role or a database may have settings that were made for other programs. Every limit and count of ours is exact under
+# READ COMMITTED only, where each statement sees what was committed before it.
+SETTINGS = {
+    "default_transaction_isolation": "read committed",
+    "jit": "off",
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "60s",
+    "idle_session_timeout": "0",
+}
+# A returned id means that the job is on the disk. The other values of this setting are about standbys: they stay.
+SYNCED = "('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'))"
+# Of a role behind a transaction pooler: what BEGIN ISOLATION LEVEL READ COMMITTED leaves to be set, or ''.
+UNSYNCED = "current_setting('synchronous_commit') = 'off'"
+STRICT = "current_setting('default_transaction_isolation') <> 'read committed'"
+NEWER = {"transaction_timeout": 17}  # settings that older servers do not know
+TARGET = "PGTARGETSESSIONATTRS"  # libpq's variable, which asyncpg reads as well
 PROBE_SECONDS = 3.0  # for each question that finds out whether a transaction pooler is in between
 PROBES = 5  # such questions
 # The fields of an ErrorResponse or NoticeResponse: severity (in the server's language, then not), code, message.
@@ -28,6 +47,10 @@ class Connection(asyncpg.Connection):
 
     enqueue_one: Any = None  # the prepared statement
     ended: str | None = None  # what the server said
+    # Behind a transaction pooler whose role has another isolation level or does not wait for the disk: a statement that
+    # each of our transactions begins with, and for which a single statement needs a transaction.
+    guard = ""
+    leaving = False  # its server takes no writes any more: it is closed when its user gives it back
 
     def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
@@ -80,6 +103,7 @@ class Connector:
         self._url, self._options = url, options
         self._settings = SETTINGS | settings
         self._pooled = options.pooler == "transaction"
+        self._told = False  # that a role behind a transaction pooler has settings that cost round trips
         self._is_session_mode = False  # a pooler in between that was found to be in session mode
         self.place = place(url)
 
@@ -88,7 +112,9 @@ class Connector:
         connection = await self._open(timeout, self._options.name)
         try:
             # Through a transaction pooler nothing is set: its backends serve other programs, too.
-            if not self._pooled:
+            if self._pooled:
+                connection.guard = await self._guard(connection)
+            else:
                 await self._set(connection)
             # Ids and tokens are text in Python on both engines.
             await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
@@ -103,16 +129,38 @@ class Connector:
             options["statement_cache_size"] = 0  # each transaction gets another backend
         else:
             options["server_settings"] = {"application_name": name}  # PgBouncer knows this one
+        # Of several hosts, the one that takes writes: the first may be a standby since a failover.
+        if has_several_hosts(self._url) and "target_session_attrs" not in self._url and TARGET not in os.environ:
+            options["target_session_attrs"] = "read-write"
         return await dial(self._url, **options)
 
     async def _set(self, connection: Connection) -> None:
-        rows = ", ".join(f"('{name}', '{value}')" for name, value in self._settings.items())
+        version = connection.get_server_version().major
+        known = {name: value for name, value in self._settings.items() if version >= NEWER.get(name, 0)}
+        rows = ", ".join([SYNCED, *(f"('{name}', '{value}')" for name, value in known.items())])
         settings = f"SELECT set_config(name, value, false) FROM (VALUES {rows}) AS setting (name, value)"
         # If the process id of the start-up differs from the backend's, a pooler is in between.
         pid = connection.get_server_pid()
         if await connection.execute(f"{settings} WHERE pg_backend_pid() = {pid}") == "SELECT 0":
             await self._check_session_mode(connection)
             await connection.execute(settings)
+
+    async def _guard(self, connection: Connection) -> str:
+        """What our transactions begin with, if the role's own settings would change what we promise."""
+        ((strict, unsynced),) = await connection.fetch(f"SELECT {STRICT}, {UNSYNCED}")
+        if (strict or unsynced) and not self._told:
+            self._told = True
+            name = "default_transaction_isolation" if strict else "synchronous_commit"
+            log.warning(
+                "the role's %s is not the server's default: behind the pooler at %s each statement of Rowlock therefore"
+                " takes three round trips; ALTER ROLE … RESET %s makes it one",
+                name,
+                self.place,
+                name,
+            )
+        if unsynced:
+            return "SET LOCAL synchronous_commit = on"
+        return "SET LOCAL jit = off" if strict else ""
 
     async def _check_session_mode(self, connection: Connection) -> None:
         """Refuse a transaction pooler: our settings would stay on backends that serve other programs. In session mode
@@ -148,14 +196,30 @@ async def _backend(connection: Connection) -> int:
 
 async def dial(url: str, **options: Any) -> Connection:
     """`asyncpg.connect`, without pieces of the password in the error for a URL that cannot be read."""
+    # Not cancelled in the middle: asyncpg would leave a future with an exception that nobody reads, and asyncio would
+    # print it. A connection that nobody waits for any more is dropped.
+    opening = asyncio.ensure_future(asyncpg.connect(url, connection_class=Connection, **options))
     try:
-        return await asyncpg.connect(url, connection_class=Connection, **options)
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_drop)
+        raise
     except ValueError as error:
         why = f": {error}" if isinstance(error, asyncpg.InterfaceError) else ""
         raise ConfigError(
             f"the database URL {redact(url)} cannot be read{why}; "
             "in a password, write % as %25, / as %2F, # as %23, ? as %3F and @ as %40"
         ) from None
+
+
+def _drop(opening: asyncio.Future[Connection]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().terminate()
+
+
+def has_several_hosts(url: str) -> bool:
+    """Whether a database URL names several servers, before its path or as parameter."""
+    return "," in place(url) or re.search("[?&]host=[^&]*(,|%2C)", url) is not None
 
 
 def place(url: str) -> str:

@@ -96,9 +96,12 @@ CREATE TABLE IF NOT EXISTS rowlock.migrations (
         "time": lambda x: (
             f"CASE WHEN {x} > '{LATEST}' THEN '{LATEST}' WHEN {x} < '{EARLIEST}' THEN '{EARLIEST}' ELSE {x} END"
         ),
+        "clock": lambda _: "date_part('epoch', statement_timestamp())",
         "drop_on": lambda x: (
             f"((({{now}} + least(greatest({x}, 0), {LONGEST}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)"
         ),
+        "iso_date": lambda x: f"to_char({x}, 'YYYY-MM-DD')",  # a cast to text depends on DateStyle
+        "fresh": lambda _: "current_setting('transaction_isolation') = 'read committed'",
         "minute": lambda x: f"date_bin('1 minute', {x}, '2000-01-01Z')",
         "hour": lambda x: f"date_bin('1 hour', {x}, '2000-01-01Z')",
         "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
@@ -126,8 +129,10 @@ CREATE TABLE IF NOT EXISTS rowlock.migrations (
             " WHERE one.value::text IN ({1}, {2}))".format(*x.split(", "))
         ),
         "not_aside": lambda x: _not_aside("rowlock.", x),
+        # A start in the future was written by a clock that was ahead and was set back. How long the server has been up
+        # is not known then, and waiting for that moment could take hours: the sweeper has been connected for as long.
         "up_for": lambda x: (
-            f"(CAST({x} AS double precision) <= 0 "
+            f"(CAST({x} AS double precision) <= 0 OR pg_postmaster_start_time() > {{now}} "
             f"OR {{now}} > pg_postmaster_start_time() + ({x}) * interval '1 second')"
         ),
     },
@@ -155,7 +160,10 @@ CREATE TABLE IF NOT EXISTS rowlock_migrations (
         "after": lambda x: f"({{now}} + ({x}))",
         "seconds_until": lambda x: f"({x} - {{now}})",
         "time": lambda x: f"coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch'), {x})",
+        "clock": lambda _: "unixepoch('subsec')",
         "drop_on": lambda x: f"date({{now}} + min(max({x}, 0), {LONGEST}), 'unixepoch', '+1 day')",
+        "iso_date": lambda x: x,
+        "fresh": lambda _: "TRUE",
         "minute": lambda x: f"(CAST({x} AS INTEGER) / 60 * 60)",
         "hour": lambda x: f"(CAST({x} AS INTEGER) / 3600 * 3600)",
         "lock": lambda _: "",

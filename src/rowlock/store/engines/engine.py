@@ -85,6 +85,7 @@ class Store(Protocol):
     async def close(self) -> None: ...
     def abandon(self) -> None: ...  # close after the event loop that the store belongs to has ended
     async def describe(self) -> dict[str, str]: ...
+    async def try_write(self) -> int | None: ...  # raises what a write raises now; the free bytes, where known
 
 
 def dialect_of(url: str) -> Dialect:

@@ -37,6 +37,8 @@ CASTS = {"job_id": "uuid", "token": "uuid", "batch_id": "uuid", "parent_id": "uu
 SQLITE_LIBRARIES = {"sqlite3", "pysqlite3", "apsw", "aiosqlite"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}  # no such table, schema, column
 SERIALIZATION = "40001"
+IDLE = 0  # psycopg's TransactionStatus of a connection without a transaction
+LEVEL = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"  # for a transaction of ours on a connection in autocommit
 KEYED = {"enqueue_rows", "enqueue_once"}
 KEY_CONFLICT = (
     "a key or id was taken, or the batch changed, by a transaction that this one (REPEATABLE READ or SERIALIZABLE)"
@@ -104,7 +106,7 @@ async def _asyncpg(connection: Any, single: bool) -> AsyncIterator[AsyncExecute]
         return (tuple(rows[0].keys()), rows) if rows else NOTHING
 
     own = not single and not connection.is_in_transaction()
-    async with connection.transaction() if own else nullcontext():
+    async with connection.transaction(isolation="read_committed") if own else nullcontext():
         yield execute
 
 
@@ -114,11 +116,14 @@ async def _psycopg_async(connection: Any, single: bool) -> AsyncIterator[AsyncEx
     psycopg, tuple_row = importlib.import_module("psycopg"), importlib.import_module("psycopg.rows").tuple_row
 
     async def execute(sql: str, values: list[Any]) -> Fetched:
-        await cursor.execute(sql, values)
+        await cursor.execute(sql, values, binary=True)
         return (_columns(cursor), await cursor.fetchall()) if cursor.description else NOTHING
 
+    own = not single and connection.autocommit and connection.info.transaction_status == IDLE
     async with connection.transaction() if not single and connection.autocommit else nullcontext():
         async with psycopg.AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
+            if own:
+                await cursor.execute(LEVEL)
             yield execute
 
 
@@ -127,11 +132,14 @@ def _psycopg(connection: Any, single: bool) -> Iterator[Execute]:
     psycopg, tuple_row = importlib.import_module("psycopg"), importlib.import_module("psycopg.rows").tuple_row
 
     def execute(sql: str, values: list[Any]) -> Fetched:
-        cursor.execute(sql, values)
+        cursor.execute(sql, values, binary=True)
         return (_columns(cursor), cursor.fetchall()) if cursor.description else NOTHING
 
+    own = not single and connection.autocommit and connection.info.transaction_status == IDLE
     with connection.transaction() if not single and connection.autocommit else nullcontext():
         with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
+            if own:
+                cursor.execute(LEVEL)
             yield execute
 
 
@@ -166,8 +174,11 @@ def _django(connection: Any, single: bool) -> Iterator[Execute]:
         cursor.execute(*_percent(sql, values))
         return (_columns(cursor), cursor.fetchall()) if cursor.description else NOTHING
 
-    with atomic(using=connection.alias) if not single and connection.get_autocommit() else nullcontext():
+    own = not single and connection.get_autocommit()
+    with atomic(using=connection.alias) if own else nullcontext():
         with connection.cursor() as cursor:
+            if own:
+                cursor.execute(LEVEL)
             yield execute
 
 

@@ -41,6 +41,8 @@ class Listener:
             try:
                 connection = await self._connector.connect(10)
                 await connection.add_listener(CHANNEL, lambda *message: self._on_wakeup(message[3]))
+                if self._outage.began is not None:
+                    self._outage.worked()
                 gone = asyncio.Event()
                 connection.add_termination_listener(partial(_tell, gone))
                 for message in EVERY_MESSAGE:  # whatever was notified while there was no connection is lost
@@ -48,7 +50,8 @@ class Listener:
                 while not connection.is_closed():
                     await self._quiet(gone)
                     async with asyncio.timeout(5):
-                        await connection.fetchval("SELECT 1")
+                        if await connection.fetchval("SHOW transaction_read_only") == "on":
+                            break  # fenced after a failover: a new connection may lead to the server that notifies
             except TROUBLE as error:
                 self._outage.failed("listener", translate(error, "listen", self._connector.place, connection))
             except ConfigError as error:

@@ -100,7 +100,8 @@ async def apply_to_postgres(connection: Any) -> list[str]:
 async def _apply_some(connection: Any) -> list[str]:
     """Apply the next migration, or all of them to a new database. In one that is in use each has its own
     transaction: the locks of one must not be held through all that follow."""
-    async with connection.transaction():
+    # Under a stricter level the snapshot is older than the lock, and would not show what another process has applied.
+    async with connection.transaction(isolation="read_committed"):
         # CREATE SCHEMA IF NOT EXISTS still collides when two run it at once, so the lock comes first.
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'))")
         await connection.execute(POSTGRES.migrations_table)

@@ -2,8 +2,10 @@
 
 A worker has half a dozen parts that all notice an outage, and each tries again several times a second. They report to
 this record instead of the log: it writes a line when an outage begins, one a minute while it lasts, and one when it is
-over. An outage is over when requests succeed and no part has failed for longer than any of them waits before it tries
-again; until then a success may be one of the requests that still work, such as a read on a full disk.
+over. An outage is what keeps work from being done: a full disk, or a second of failures without a success. A single
+connection that breaks while others work is none. An outage is over when requests succeed and no part has failed for
+longer than any of them waits before it tries again; until then a success may be one of the requests that still work,
+such as a read on a full disk. The first success wakes the parts that wait before they try again.
 """
 
 from __future__ import annotations
@@ -12,11 +14,24 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
+from weakref import WeakSet
+
+from rowlock.core.errors import StorageFull
 
 log = logging.getLogger("rowlock.store")
 
 MINUTE = 60.0
 QUIET_SECONDS = 6.0  # no part waits longer before it tries again
+SILENT_SECONDS = 1.0  # failures without a success, before they are an outage
+WAKE_SECONDS = 1.0  # between two wake-ups: on a full disk, reads succeed all the time
+
+
+class Sleeper(Protocol):
+    """Waits before it tries again."""
+
+    def database_is_back(self) -> None:
+        """Try again now. Called from any thread."""
 
 
 class Outage:
@@ -24,25 +39,47 @@ class Outage:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self.began: float | None = None  # None: no outage
+        self.began: float | None = None  # the first failure; None: nothing has failed since the last outage
+        self._logged = False  # it is an outage, and the log says so
         self._failed = self._told = 0.0
+        self._failing_since = 0.0  # from when on no QUIET_SECONDS were without a failure
         self._back: float | None = None  # the first success after the last failure
+        self._woken = float("-inf")
+        self._sleepers: WeakSet[Sleeper] = WeakSet()
+
+    @property
+    def lasts(self) -> bool:
+        """Whether there is an outage now, as far as this process knows."""
+        return self._logged
+
+    def wake_when_back(self, sleeper: Sleeper) -> None:
+        """Call `sleeper.database_is_back()` at the first success after a failure."""
+        with self._lock:
+            self._sleepers.add(sleeper)
 
     def failed(self, part: str, error: BaseException) -> None:
         """A part of the process could not do its work, and will try again."""
         lines: list[tuple[int, str]] = []
         with self._lock:
             now = self._clock()
-            if self.began is not None and now - self._failed > MINUTE and self._back is not None:
+            if self._logged and now - self._failed > MINUTE and self._back is not None:
                 lines.append(self._end())
+            if now - self._failed > QUIET_SECONDS:
+                self._failing_since = now
             self._failed, self._back = now, None
             if self.began is None:
-                self.began = self._told = now
-                said = f"database outage, noticed by {part}: {error}; trying again until it works"
-                lines.append((logging.WARNING, said))
-            elif now - self._told >= MINUTE:
+                self.began = now
+            if self._logged and now - self._told >= MINUTE:
                 self._told = now
                 lines.append((logging.WARNING, f"database outage for {now - self.began:.0f} s, {part}: {error}"))
+            elif not self._logged and (isinstance(error, StorageFull) or now - self.began >= SILENT_SECONDS):
+                self._logged, self._told = True, self.began
+                said = f"database outage, noticed by {part}: {error}; trying again until it works"
+                lines.append((logging.WARNING, said))
+            elif not self._logged and now - max(self._failing_since, self._told) >= MINUTE:
+                self._told = now
+                lasted = now - self._failing_since
+                lines.append((logging.WARNING, f"some requests fail for {lasted:.0f} s, others work, {part}: {error}"))
             else:
                 lines.append((logging.DEBUG, f"{part}: {error}"))
         _say(lines)
@@ -50,20 +87,28 @@ class Outage:
     def worked(self) -> None:
         """A request succeeded. Worth calling only while `began` is set."""
         lines: list[tuple[int, str]] = []
+        sleepers: list[Sleeper] = []
         with self._lock:
             if self.began is None:
                 return
             now = self._clock()
+            if self._back is None and now - self._woken >= WAKE_SECONDS:
+                self._woken = now
+                sleepers = list(self._sleepers)
             self._back = self._back or now
-            if now - self._failed >= QUIET_SECONDS:
+            if not self._logged:
+                self.began = self._back = None
+            elif now - self._failed >= QUIET_SECONDS:
                 lines.append(self._end())
+        for sleeper in sleepers:
+            sleeper.database_is_back()
         _say(lines)
 
     def _end(self) -> tuple[int, str]:
         assert self.began is not None
         assert self._back is not None
         said = f"database outage over after {self._back - self.began:.1f} s"
-        self.began = self._back = None
+        self.began, self._back, self._logged = None, None, False
         return logging.WARNING, said
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from rowlock.core.errors import RowlockError, StoreUnavailable, TooSlow
+from rowlock.core.errors import ConfigError, RowlockError, StoreUnavailable, TooSlow, TransactionConflict
 from rowlock.store.engines import migrate
 from rowlock.store.engines.connections import Connections, call_off
 from rowlock.store.engines.connector import Connector, place
@@ -22,7 +22,7 @@ from rowlock.store.engines.engine import StoreOptions, Wakeups, redact
 from rowlock.store.engines.listener import Listener
 from rowlock.store.engines.operation import Call, Operation, Row, UserRow, drive_awaiting, row_maker
 from rowlock.store.engines.outage import outage_of
-from rowlock.store.engines.postgres_errors import CANCELED, TROUBLE, translate
+from rowlock.store.engines.postgres_errors import BROKEN, CANCELED, READ_ONLY, TROUBLE, translate
 from rowlock.store.engines.postgres_session import UserTransactions, in_transaction
 from rowlock.store.engines.queries import bind, load
 from rowlock.store.engines.session import Block
@@ -31,13 +31,15 @@ from rowlock.store.engines.wakeups import NoWakeups
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
-RETRY_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
 # A worker that polled an empty queue has cached plans made for an empty table (sequential scan and sort); then a
 # million jobs arrive and each claim reads them all, until the next autoanalyze. So the hot statements, each of which
 # has its index, run on connections where the other ways are switched off, and all others are planned anew each time.
 # Behind a pooler nothing is cached, so nothing need be set.
 HOT = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_bitmapscan": "off"}
 OTHER = {"plan_cache_mode": "force_custom_plan"}
+# A new table needs new pages, where the pages of an old one may have room. A temporary one needs no right on ours.
+TRIAL = """CREATE TEMPORARY TABLE rowlock_trial ON COMMIT DROP AS
+SELECT repeat('x', 1000) AS filler FROM generate_series(1, 1000)"""
 SESSION_CONNECTIONS = 20  # for users' transactions, beside one for each slot of a worker
 
 
@@ -52,7 +54,9 @@ class PostgresStore:
         # Three kinds, none opened until used: `hot`, `other`, and `session` for users' transactions.
         sessions = options.session_connections or SESSION_CONNECTIONS
         sizes = {"hot": options.connections, "other": options.connections, "session": sessions}
-        limit = {} if options.read_seconds is None else {"statement_timeout": str(int(options.read_seconds * 1000))}
+        # Our own statements have our own time limits; those of a role are made for people.
+        seconds = 0.0 if options.read_seconds is None else options.read_seconds
+        limit = {"statement_timeout": str(int(seconds * 1000)), "transaction_timeout": "0"}
         plans = {"hot": HOT | limit, "other": OTHER | limit, "session": dict[str, str]()}
         self._connections = {
             kind: Connections(Connector(url, options, plans[kind]), size) for kind, size in sizes.items()
@@ -69,16 +73,23 @@ class PostgresStore:
         """Connect, migrate if asked to, and check the schema."""
         store = cls(url, options)
         try:
-            async with store._connections["other"].one() as connection:
-                if options.migrate:
-                    store.migrated = await migrate.apply_to_postgres(connection)
-                migrate.check(POSTGRES, await migrate.applied_in_postgres(connection), redact(url))
+            try:
+                await store._prepare()
+            except BROKEN:  # also while the server restarts: one more connection says whether it is there
+                await store._prepare()
         except BaseException as error:
             await store.close()
             if isinstance(error, TROUBLE):
                 raise translate(error, f"cannot open {redact(url)}", store.place) from error
             raise
         return store
+
+    async def _prepare(self) -> None:
+        async with self._connections["other"].one() as connection:
+            await _need_utf8(connection, self._url)
+            if self._options.migrate:
+                self.migrated += await migrate.apply_to_postgres(connection)
+            migrate.check(POSTGRES, await migrate.applied_in_postgres(connection), redact(self._url))
 
     async def describe(self) -> dict[str, str]:
         """What `doctor` prints about this database."""
@@ -90,6 +101,21 @@ class PostgresStore:
             "url": redact(self._url),
             "pooler": self._options.pooler,
         }
+
+    async def try_write(self) -> int | None:
+        """Write 1 MB of new pages and roll it back. What is free on the server's disk cannot be asked for."""
+        connection = None
+        try:
+            async with self._connections["other"].one() as connection:
+                trial = connection.transaction()
+                await trial.start()
+                try:
+                    await connection.execute(TRIAL)
+                finally:
+                    await trial.rollback()
+        except TROUBLE as error:
+            raise translate(error, "write", self.place, connection) from error
+        return None
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation in one transaction; undone ones are run again, unreachable databases are tried again
@@ -103,7 +129,7 @@ class PostgresStore:
                 failure, again = translate(error, op.name, self.place), True
             else:
                 try:
-                    if op.single:
+                    if op.single and not connection.guard:
                         answer = await self.drive(connection, op)
                     else:
                         answer = await in_transaction(connection, partial(self.drive, connection, op))
@@ -112,10 +138,13 @@ class PostgresStore:
                     return answer
                 except TROUBLE as error:
                     failure = self._too_slow(error, op) or translate(error, op.name, self.place, connection)
-                    undone = getattr(error, "sqlstate", None) in RETRY_CODES
+                    read_only = getattr(error, "sqlstate", None) == READ_ONLY
+                    undone = read_only or isinstance(failure, TransactionConflict)
                     again = undone or (op.repeatable and isinstance(failure, StoreUnavailable))
-                    if isinstance(failure, StoreUnavailable):
+                    if isinstance(failure, StoreUnavailable) and not undone:
                         failure.may_have_happened = True
+                    if read_only:
+                        self._leave_server()
                     if isinstance(error, TimeoutError):
                         await call_off(connection, patience / 10)
                     elif not isinstance(error, asyncpg.PostgresError):
@@ -131,6 +160,12 @@ class PostgresStore:
                 raise failure
             await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
         raise AssertionError("unreachable")
+
+    def _leave_server(self) -> None:
+        """Open new connections for whatever comes next. After a failover the address leads to another server, but a
+        connection that is open stays with the old one, which may go on answering reads for ever."""
+        for connections in self._connections.values():
+            connections.leave()
 
     def _too_slow(self, error: BaseException, op: Operation[Any]) -> TooSlow | None:
         """Where reads may not take long: the error of one that did."""
@@ -198,3 +233,13 @@ class PostgresStore:
         """Close without an event loop: the one that this store belonged to has ended."""
         for connections in self._connections.values():
             connections.abandon()
+
+
+async def _need_utf8(connection: Any, url: str) -> None:
+    """Refuse a database that cannot store every text: a job would fail by the letters of its arguments."""
+    encoding = await connection.fetchval("SELECT current_setting('server_encoding')")
+    if encoding != "UTF8":
+        raise ConfigError(
+            f"{redact(url)} has the encoding {encoding}, and Rowlock needs UTF8:"
+            " CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0, and use that"
+        )

@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from rowlock.core.errors import SchemaError, StorageFull, StoreError, StoreUnavailable
+from rowlock.core.errors import SchemaError, StorageFull, StoreError, StoreUnavailable, TransactionConflict
 
 # What a broken or refused connection raises. InternalClientError: one that ended in the middle of something.
 TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -21,19 +21,21 @@ TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError,
 BROKEN = (asyncpg.ConnectionDoesNotExistError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 BROKEN_BY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
+READ_ONLY = "25006"  # the server is a standby, or a primary that was fenced after a failover
 # After these the same statement may work later. `{place}` is host and port, `{said}` the server's own message.
 ENDED = "the server at {place} ended the connection: {said}"
 LATER = {
     **dict.fromkeys(("57P01", "57P02", "57P05", "25P03"), ENDED),
     "57P03": "the server at {place} does not accept connections: {said}",
     "53300": "the server at {place} has no connection left: {said}",
-    "25006": "the server at {place} is read-only: {said}",
+    READ_ONLY: "the server at {place} is read-only: {said}",
     "55P03": "another transaction held a lock for too long: {said}",
     "57014": "the statement took too long: {said}",
 }
 PASSING_CLASSES = ("08", "53", "58")  # connection, resources (memory, connections), the system around the server
 CANCELED = "57014"  # a statement that took too long, or that somebody cancelled
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
+CONFLICT_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
 FULL_CODES = {"53100"}
 # A prepared statement that is not there, or there already: each transaction ran on another backend.
 SWAPPED_CODES = {"26000", "42P05"}
@@ -46,6 +48,8 @@ def translate(error: BaseException, doing: str, place: str = "the database", con
     code = getattr(first, "sqlstate", None) or ""
     if code in FULL_CODES:
         return StorageFull(f"{doing}: the database's disk is full: {first}")
+    if code in CONFLICT_CODES:
+        return TransactionConflict(f"{doing}: {first.args[0] if first.args else first}; run the transaction again")
     if code in SCHEMA_CODES:
         return SchemaError(f"{doing}: {first}; run: rowlock migrate --database URL")
     if code in SWAPPED_CODES:

@@ -12,16 +12,25 @@ from typing import Any, Protocol, TypeVar
 
 import asyncpg
 
-from rowlock.core.errors import KeyConflict, RowlockError, StoreError, StoreUnavailable, TransactionTooLong
+from rowlock.core.errors import (
+    KeyConflict,
+    RowlockError,
+    StorageFull,
+    StoreError,
+    StoreUnavailable,
+    TransactionConflict,
+    TransactionTooLong,
+)
 from rowlock.store.engines.connections import Connections, call_off
 from rowlock.store.engines.engine import StoreOptions
 from rowlock.store.engines.foreign import KEY_CONFLICT, KEYED, SERIALIZATION
 from rowlock.store.engines.operation import Call, Operation, Steps, UserRow, operation
-from rowlock.store.engines.postgres_errors import CANCELED, TROUBLE, translate
+from rowlock.store.engines.postgres_errors import CANCELED, READ_ONLY, TROUBLE, translate
 from rowlock.store.engines.session import BaseSession, Block
 
 T = TypeVar("T")
 ANSWER_SECONDS = 5.0
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
 class Driver(Protocol):
@@ -46,12 +55,17 @@ class PostgresSession(BaseSession):
     async def begin(self) -> None:
         """BEGIN, with its limit. SET LOCAL holds for this transaction only, so it is safe behind a pooler, too."""
         limit = max(1, round(self._options.idle_seconds * 1000))
-        await self._do(self.connection.execute(f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {limit}"))
+        begin = f"{BEGIN}; SET LOCAL idle_in_transaction_session_timeout = {limit}; {self.connection.guard}"
+        await self._do(self.connection.execute(begin))
 
     async def commit(self) -> None:
         """COMMIT."""
         # A COMMIT whose reply was lost may have happened; one that was never sent has not.
-        await self._do(self.connection.execute("COMMIT"), sent=not self.connection.is_closed())
+        try:
+            await self._do(self.connection.execute("COMMIT"), sent=not self.connection.is_closed())
+        except TransactionConflict:
+            self.over = True
+            raise
         self.over = True
 
     async def roll_back(self) -> None:
@@ -85,6 +99,8 @@ class PostgresSession(BaseSession):
         try:
             return await work
         except TROUBLE as error:
+            if getattr(error, "sqlstate", None) == READ_ONLY:
+                self.connection.leaving = True  # after a failover, a new connection may lead to another server
             if users:
                 failure = await users_failure(self._store, error, "transaction", self.connection, self._options)
             else:
@@ -92,6 +108,7 @@ class PostgresSession(BaseSession):
             if ended_by_limit and not sent and isinstance(failure, StoreUnavailable):
                 failure = self.too_long()
             self.failed = failure
+            self.hindered = self.hindered or isinstance(failure, (TransactionConflict, StorageFull))
             raise failure from error
         except asyncio.CancelledError:  # the server undoes the transaction, and answers a COMMIT without an error
             self.failed = self.failed or StoreError("a statement was cancelled")
@@ -206,9 +223,11 @@ def _notify_idle() -> Steps[None]:
 async def in_transaction(connection: Any, work: Callable[[], Awaitable[T]], readonly: bool = False) -> T:
     """Run `work` in a transaction. Not by `async with`: its ROLLBACK on a broken connection would raise another error
     and hide the first; and after a cancellation it would wait for a server that may never answer."""
-    transaction = connection.transaction(readonly=readonly)
+    transaction = connection.transaction(isolation="read_committed", readonly=readonly)
     await transaction.start()
     try:
+        if connection.guard:
+            await connection.execute(connection.guard)
         answer = await work()
     except (RowlockError, asyncpg.PostgresError, asyncpg.InterfaceError):
         with contextlib.suppress(*TROUBLE):  # a connection left in its transaction is thrown away

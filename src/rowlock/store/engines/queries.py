@@ -42,6 +42,7 @@ Tokens, all of them:
     {indexed_by(i)}          after a table: take the index i, whatever the statistics say (SQLite alone)
     {one_source(a, x)}       joins the source or class with the name x as `a`, if there is one
     {gate}                   how the source `named` stands, as core.source.Gate, from its row `s` and its class's `c`
+    {read_gate}              the same for a reader, who may not see tokens
     {claimed}                the columns of core.job.Claimed, but for its token and worker
     {claiming}               the same of a row `front` as it will be once it is claimed (:epoch: its source's)
     {job}                    the columns of core.job.Job, from the view `jobs j`; JSON as text
@@ -66,7 +67,8 @@ from rowlock.store.engines.dialects import DIALECTS, Dialect
 
 CLAIMED_COLUMNS = (
     *("id", "task", "queue", "priority", "args", "owner", "source", "source_epoch", "batch_id", "unique_mode"),
-    *("attempt", "max_attempts", "releases", "losses", "convictions", "backoff", "timeout_seconds"),
+    *("attempt", "max_attempts", "releases", "losses", "convictions"),
+    *("losses_in_row", "probation", "sigterms_in_row", "disconnects_in_row", "backoff", "timeout_seconds"),
     *("on_success", "on_dead", "on_lost", "cancel_requested_at IS NOT NULL", "traceparent"),
 )
 WAITED = "-{seconds_until(run_after)}"
@@ -76,6 +78,11 @@ _AFTER_CLAIM = {"attempt": "front.attempt + 1", "source_epoch": ":epoch"}  # wha
 CLAIMING = ", ".join(_AFTER_CLAIM.get(column, f"front.{column}") for column in CLAIMED_COLUMNS)
 CLAIMING += ", " + WAITED.replace("run_after", "front.run_after")
 
+# Whether the source `s` is tried out by a job that runs. Readers on PostgreSQL ask a function instead: they may not
+# read tokens, with which anybody could end the job in its worker's place.
+PROBES = """(SELECT 1 FROM {t}jobs_live p
+        WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
+          AND {not_aside(p.id)}) IS NOT NULL"""
 # How a source stands, from its row `s`, its class's row `c` and the running jobs; in the order of core.source.Gate.
 GATE = """coalesce(s.concurrency, c.concurrency), c.total,
        coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
@@ -84,9 +91,7 @@ GATE = """coalesce(s.concurrency, c.concurrency), c.total,
        {seconds_until({greatest(coalesce(s.paused_until, c.class_paused_until),
                                 coalesce(c.class_paused_until, s.paused_until))})},
        s.opened_at IS NOT NULL,
-       (SELECT 1 FROM {t}jobs_live p
-        WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND {not_aside(p.id)}) IS NOT NULL,
+       {probes},
        s.tokens, -{seconds_until(s.tokens_at)}, coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM {t}jobs_live r
@@ -97,6 +102,8 @@ GATE = """coalesce(s.concurrency, c.concurrency), c.total,
             WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = {computed(c.name)}
               AND {not_aside(r.id)}) END,
        s.name IS NOT NULL"""
+READ_GATE = GATE.replace("{probes}", "coalesce(rowlock._probes(s.name, {now}), FALSE)")
+GATE = GATE.replace("{probes}", PROBES)
 
 # JSON as text: a caller's own connection may parse it, and then a parsed string looks like unparsed text.
 JSON = {"args", "tags", "backoff", "result"}
@@ -157,7 +164,7 @@ class Query:
         object.__setattr__(self, "now", names.index("now") if "now" in names else None)
 
 
-_RECORD = re.compile(r"\{(claimed|claiming|gate|job)\}")
+_RECORD = re.compile(r"\{(claimed|claiming|gate|read_gate|job)\}")
 _HEADER = re.compile(r"^-- (name|part): ([\w{},]+)(?: \[(\w+)\]|\((.+)\))?\s*$")
 _SEVERAL = re.compile(r"\{([\w,]+)\}(\w+)")
 _PART = re.compile(r"\{part:(\w+)(?:\(((?:[^{}]|\{(?!part:)[^{}]*\})*)\))?\}")
@@ -226,6 +233,7 @@ def fill(text: str, dialect: Dialect) -> str:
     """Replace every token by the dialect's SQL."""
     text = text.replace("{claimed}", CLAIMED).replace("{claiming}", CLAIMING)
     text = text.replace("{job}", _job(dialect)).replace("{filter}", FILTER).replace("{gate}", GATE)
+    text = text.replace("{read_gate}", GATE if dialect.name == "sqlite" else READ_GATE)
     text = _OPTIONS.sub(lambda m: _options(m[1], m[2]), text.replace("{t}", dialect.prefix))
     text = _ROWS.sub(lambda m: (dialect.rows if m[1] == "rows" else dialect.row)(m[2], _columns(m[3])), text)
     while (start := _innermost_call(text)) is not None:

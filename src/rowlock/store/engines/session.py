@@ -26,6 +26,7 @@ class BaseSession(ABC):
 
     def __init__(self) -> None:
         self.failed: BaseException | None = None  # the error of the first statement that failed in it
+        self.hindered = False  # a statement in it met a conflict or a full disk, for which the user is not to blame
         self.ended = False
         self.savepoints = 0
 
@@ -126,6 +127,12 @@ class Block:
     def failed(self) -> BaseException | None:
         """The error of a statement in this transaction, after which nothing of the transaction can be committed."""
         return self._session.failed
+
+    @property
+    def hindered(self) -> bool:
+        """Whether a statement of this transaction met a serialization failure, a deadlock or a full disk, also in a
+        part of it that was undone alone."""
+        return self._session.hindered
 
     def undone(self) -> StoreError:
         """The error of a transaction in which a statement failed."""

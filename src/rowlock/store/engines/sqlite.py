@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
@@ -19,7 +20,7 @@ from rowlock.core.errors import ConfigError, StoreError, UnsupportedFilesystem
 from rowlock.store.engines import migrate
 from rowlock.store.engines.dialects import SQLITE
 from rowlock.store.engines.engine import StoreOptions, Wakeups, file_of
-from rowlock.store.engines.filesystem import network_filesystem
+from rowlock.store.engines.filesystem import DatabaseFile, network_filesystem
 from rowlock.store.engines.operation import Operation, UserRow, drive
 from rowlock.store.engines.outage import outage_of
 from rowlock.store.engines.session import Block
@@ -32,6 +33,9 @@ from rowlock.store.engines.sqlite_writer import Writer
 from rowlock.store.engines.wakeups import DatagramWakeups
 
 T = TypeVar("T")
+# In WAL mode, SQLite keeps an open transaction in its cache: only what does not fit is written before the commit.
+TRIAL = """PRAGMA cache_size = 10;
+BEGIN IMMEDIATE; CREATE TABLE rowlock_trial (filler); INSERT INTO rowlock_trial VALUES (zeroblob(1048576)); ROLLBACK"""
 
 
 class SqliteStore:
@@ -43,8 +47,9 @@ class SqliteStore:
 
     def __init__(self, file: Path, options: StoreOptions) -> None:
         self.file, self._options, self.clock = file, options, options.clock
-        self._runner = Runner(file, options.clock)  # the one connection that writes
-        self._reader = Reader(file, options, self._check_usable)
+        self._opened = DatabaseFile.at(file)
+        self._runner = Runner(self._opened, options.clock)  # the one connection that writes
+        self._reader = Reader(self._opened, options, self._check_usable)
         self._pid = os.getpid()
         self._writer = Writer(self._runner, options.transaction_seconds)
         self._closed = False
@@ -70,6 +75,7 @@ class SqliteStore:
             store._writer.start()
         except BaseException:  # no thread to be had
             store._runner.close()
+            store._opened.end_use(store)
             raise
         return store
 
@@ -83,6 +89,7 @@ class SqliteStore:
                     if options.migrate is not False:
                         store.migrated = store._migrate()
                     migrate.check(SQLITE, migrate.applied_in_sqlite(store._runner.connection), str(file))
+                store._opened.begin_use(store)
                 return store
             except (apsw.BusyError, apsw.LockedError) as error:
                 if time.monotonic() > deadline:
@@ -120,6 +127,23 @@ class SqliteStore:
             "url": str(self.file),
             "pooler": "none",
         }
+
+    async def try_write(self) -> int | None:
+        """Write 1 MiB and roll it back. Returns the bytes that are free: the write may have found room in a write-ahead
+        log that had been longer before."""
+        await asyncio.to_thread(self._try_write)
+        return shutil.disk_usage(self.file.parent).free
+
+    def _try_write(self) -> None:
+        try:
+            connection = apsw.Connection(str(self.file), flags=apsw.SQLITE_OPEN_READWRITE)
+            try:
+                connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+                connection.execute(TRIAL)
+            finally:
+                connection.close()  # rolls back what an error left open
+        except apsw.Error as error:
+            raise translate(error, "write") from error
 
     async def run(self, op: Operation[T]) -> T:
         """Run an operation in one transaction, shared with the other operations that are waiting to be written."""
@@ -179,6 +203,7 @@ class SqliteStore:
         self._reader.stop()
         await self._writer.close()
         await asyncio.to_thread(self._reader.join)
+        self._opened.end_use(self)
 
     def abandon(self) -> None:
         """Close without an event loop: the one that this store belonged to has ended."""
@@ -186,6 +211,7 @@ class SqliteStore:
             self._closed = True
             self._reader.stop()
             self._writer.stop()
+            self._opened.end_use(self)
 
 
 def _answer(opened: Future[SqliteStore], do: Callable[[], SqliteStore]) -> None:
@@ -197,4 +223,6 @@ def _answer(opened: Future[SqliteStore], do: Callable[[], SqliteStore]) -> None:
 
 def _close_unused(opened: Future[SqliteStore]) -> None:
     if opened.exception() is None:
-        opened.result()._runner.close()
+        store = opened.result()
+        store._runner.close()
+        store._opened.end_use(store)

@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
 from rowlock.core.errors import TooSlow
 from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engines.filesystem import DatabaseFile
 from rowlock.store.engines.operation import Wake
 from rowlock.store.engines.sqlite_errors import translate
 from rowlock.store.engines.sqlite_runner import Runner
@@ -21,16 +21,17 @@ T = TypeVar("T")
 
 QUICK_SECONDS = 0.005  # a read of one job that takes longer has waited for the disk
 SLOW_SECONDS = 1.0  # for which the next reads then go to the reader's thread
+SAME_SECONDS = 0.5  # between two looks whether the path still leads to the open file
 
 
 class Reader:
     """The reads of one store; `check` raises once that must not be used."""
 
-    def __init__(self, file: Path, options: StoreOptions, check: Callable[[], None]) -> None:
+    def __init__(self, file: DatabaseFile, options: StoreOptions, check: Callable[[], None]) -> None:
         self._file, self._options, self._check = file, options, check
         self.runner: Runner | None = None  # opened by the first read
         self._has_read = False
-        self._slow_until = 0.0  # a moment of `time.monotonic`
+        self._slow_until = self._same_until = 0.0  # moments of `time.monotonic`
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rowlock-reader")
 
     async def run(self, do: Callable[[Runner, list[Wake]], T]) -> T:
@@ -41,6 +42,7 @@ class Reader:
                 self.runner = Runner(self._file, self._options.clock, read_only=True)
             with self.runner.turn:
                 self.runner.open()
+                self._check_file(time.monotonic())
                 with self.runner.limited(self._options.read_seconds):
                     return do(self.runner, [])
 
@@ -62,6 +64,7 @@ class Reader:
             return await self.run(do)
         try:
             reader.open()
+            self._check_file(began)
             with reader.not_waiting(), reader.limited(self._options.read_seconds):
                 return do(reader, [])
         except apsw.Error:  # the reader's thread meets it too, and says what it is
@@ -71,6 +74,12 @@ class Reader:
             if time.monotonic() > began + QUICK_SECONDS:
                 self._slow_until = began + SLOW_SECONDS
         return await self.run(do)
+
+    def _check_file(self, now: float) -> None:
+        """Raise if the path no longer leads to the open file, whose rows nobody else sees or changes any more."""
+        if now > self._same_until:
+            self._file.check()
+            self._same_until = now + SAME_SECONDS
 
     def stop(self) -> None:
         """Close the connection once the read that is under way has ended."""

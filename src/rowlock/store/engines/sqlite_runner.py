@@ -17,8 +17,9 @@ from typing import Any, ClassVar, cast
 import apsw
 
 from rowlock.core.clock import FakeClock
-from rowlock.core.errors import StoreError
+from rowlock.core.errors import StoreError, StoreUnavailable
 from rowlock.store.engines import forking
+from rowlock.store.engines.filesystem import DatabaseFile
 from rowlock.store.engines.operation import Call, Row, row_maker
 from rowlock.store.engines.queries import Query, load
 
@@ -44,7 +45,7 @@ class Runner:
 
     _carried: ClassVar[dict[Path, Any]] = {}  # open in our parent when it forked, with the connection: see `after_fork`
 
-    def __init__(self, file: Path, clock: FakeClock | None, *, read_only: bool = False) -> None:
+    def __init__(self, file: DatabaseFile, clock: FakeClock | None, *, read_only: bool = False) -> None:
         self.pid = os.getpid()
         self.clock = clock
         self.queries: dict[str, Query] = load("sqlite")
@@ -63,12 +64,14 @@ class Runner:
         """Open the file, unless it is open."""
         if self._is_open:
             return
-        if self._file in self._carried:
+        path = self._file.path
+        if path in self._carried:
             raise StoreError(
-                f"{self._file} was being written when this process was forked, so it cannot be used here: "
+                f"{path} was being written when this process was forked, so it cannot be used here: "
                 "fork outside of transactions, or start processes by spawn"
             )
-        connection = apsw.Connection(str(self._file))
+        self._file.create()
+        connection = apsw.Connection(str(path))
         try:
             connection.set_busy_handler(self._wait)
             for pragma in (
@@ -82,6 +85,7 @@ class Runner:
                 connection.execute(f"PRAGMA {pragma}").fetchall()
             connection.convert_binding = lambda cursor, number, value: bindable(value)  # what SQLite does not know
             connection.set_wal_hook(self._committed)  # instead of SQLite's own checkpoints, inside of a COMMIT
+            self._file.opened()
         except BaseException:
             connection.close()
             raise
@@ -99,7 +103,7 @@ class Runner:
         if self._let_go:
             self.turn.release()
         elif child and self._is_open:
-            self._carried[self._file] = self.connection
+            self._carried[self._file.path] = self.connection
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.connection))  # not even when the interpreter ends
 
     def _committed(self, connection: Any, database: str, pages: int) -> int:
@@ -130,6 +134,16 @@ class Runner:
         finally:
             self.connection.set_busy_handler(self._wait)
         return True
+
+    def commit(self, now: float) -> None:
+        """COMMIT, unless the path leads to another file than the open one. Checked here for all that is written, and as
+        late as possible."""
+        try:
+            self._file.check_lately(now)
+        except StoreUnavailable:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
 
     def _wait(self, looks: int) -> bool:
         """Another connection is writing; returns whether to look again."""

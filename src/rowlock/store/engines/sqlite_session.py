@@ -8,6 +8,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from rowlock.core.errors import InvalidArguments, RowlockError, StoreError
+from rowlock.core.errors import InvalidArguments, RowlockError, StorageFull, StoreError
 from rowlock.store.engines.dialects import SQLITE
 from rowlock.store.engines.operation import Operation, UserRow, Wake, drive
 from rowlock.store.engines.session import BaseSession
@@ -132,6 +133,7 @@ class SqliteSession(BaseSession):
             return await work.wait(withdraw=withdraw)  # type: ignore[no-any-return]
         except Exception as error:
             self.failed = self.failed or error
+            self.hindered = self.hindered or isinstance(error, StorageFull)
             raise
         except asyncio.CancelledError:
             # As on PostgreSQL, where a statement that is cut off undoes its transaction.
@@ -169,8 +171,15 @@ class SqliteSession(BaseSession):
         failed = self.failed if how == "COMMIT" else None
         if how == "ROLLBACK" or failed is not None:
             self.wakes.clear()
-        sql = "ROLLBACK" if failed else how
-        await self._do(lambda runner, wakes: runner.connection.execute(sql).fetchall(), withdraw=False)
+        commits = how == "COMMIT" and failed is None
+
+        def finish(runner: Runner, wakes: list[Wake]) -> None:
+            if commits:
+                runner.commit(time.monotonic())
+            else:
+                runner.connection.execute("ROLLBACK")
+
+        await self._do(finish, withdraw=False)
         if failed is not None:  # as on PostgreSQL, where a failed statement undoes its whole transaction
             raise self.undone()
 

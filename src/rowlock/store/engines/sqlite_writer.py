@@ -190,7 +190,7 @@ class Writer:
 
     def _commit(self) -> None:
         began = time.monotonic()
-        self.runner.connection.execute("COMMIT")
+        self.runner.commit(began)
         self._commit_seconds += 0.05 * (time.monotonic() - began - self._commit_seconds)
 
     def _serve(self, session: SqliteSession, first: Work) -> None:

@@ -86,8 +86,8 @@ SELECT made.id, made.type, made.body, {now}, {now}
 FROM {rows:made(id uuid, type text, body json)};
 
 -- name: alert_messages
--- The oldest messages that have not arrived, each with the seconds until its next attempt. They are sent in this order, so
--- that "resolved" never arrives before "firing".
+-- The oldest messages that have not arrived, each with the seconds until its next attempt. Those of one alert
+-- are sent in this order, so that "resolved" never arrives before "firing".
 SELECT CAST(id AS text) AS id, type, body, attempts, {seconds_until(send_after)} AS wait,
        -{seconds_until(created_at)} AS age, last_error
 FROM {t}alert_messages

@@ -74,11 +74,12 @@ ORDER BY j.batch_id, j.id
 LIMIT :n;
 
 -- name: complete_batches
--- Of these batches, the sealed ones whose jobs are all final, and whether each ends for the first time.
+-- Of these batches, the sealed ones whose jobs are all final, and whether each ends for the first time. A user's
+-- transaction with an older snapshot may not see jobs that were added: there no batch ends, and the next sweep ends it.
 SELECT CAST(b.id AS text) AS id, NOT b.ended_once AS first_time
 FROM {t}batches b
 WHERE b.id {part:one_of(asked)}
-  AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL
+  AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND {fresh()}
   AND coalesce({part:counted(total - n.processed | b)}, 0) <= 0;
 
 -- name: open_batches

@@ -29,12 +29,20 @@ SELECT CAST(j.id AS text) FROM {t}jobs_finished j WHERE j.id {part:one_of(asked)
 INSERT INTO {t}previews (token_hash, action, filter, ids, made_at, expires_at, who)
 VALUES (:token_hash, :action, :filter, :ids, :made_at, {after(:seconds)}, :who);
 
--- name: lock_preview
+-- part: preview
 -- A stored preview, and how far it was carried out.
 SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, {time(made_at)} AS made_at,
        CAST(next_id AS text) AS next_id, looked, changed, audit_id
 FROM {t}previews
 WHERE token_hash = :token_hash AND expires_at > {now}
+
+-- name: read_preview
+-- A stored preview, and how far it was carried out.
+{part:preview};
+
+-- name: lock_preview
+-- A stored preview, locked while its next part is carried out.
+{part:preview}
 {lock()};
 
 -- name: advance_preview

@@ -17,12 +17,13 @@ FROM {given}
 
 -- part: and_notify(insert)
 -- Insert and wake workers, but only if one is idle: NOTIFY takes a database-wide lock at commit, and at every commit it
--- would halve what ten producers can insert.
+-- would halve what ten producers can insert. With rowlock.wakeups = off never: see notify_idle.
 WITH added AS (
     {insert}
 )
 SELECT pg_notify('rowlock', 'work')
 WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
+  AND current_setting('rowlock.wakeups', TRUE) IS DISTINCT FROM 'off'
 
 -- part: insert_many
 -- Many jobs that differ in their arguments alone.
@@ -61,15 +62,23 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
 -- Insert jobs that each have their own key or source.
 {part:insert_rows};
 
--- name: take_id
--- Reserve a job id that a client chose. Waits for a concurrent transaction that reserves the same id, and takes the id if
--- that one rolls back.
+-- name: take_id [postgres]
+-- Reserve a job id that a client chose, if no job has or had it. Waits for a concurrent transaction that reserves the same
+-- id, and takes the id if that one rolls back. A function with the rights of its owner (migration 0037), as in keys.sql.
+SELECT taken.id AS job_id FROM rowlock._take_ids(ARRAY[CAST(:job_id AS uuid)]) AS taken (id);
+
+-- name: take_id [sqlite]
+-- Reserve a job id that a client chose.
 INSERT INTO {t}job_keys (scope, key, job_id, mode)
-VALUES ('id', :key, :job_id, 'id')
+VALUES ('id', :job_id, :job_id, 'id')
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING job_id;
 
--- name: known_id
+-- name: known_id [postgres]
+-- Whether there is a job with this id, or there was one that still holds a key.
+SELECT 1 AS known FROM rowlock._known_ids(ARRAY[CAST(:job_id AS uuid)]);
+
+-- name: known_id [sqlite]
 -- Whether there is a job with this id, or there was one that still holds a key: most ids were not chosen by clients, and
 -- are not in job_keys under the scope `id`.
 SELECT 1 AS known FROM {t}jobs_live WHERE id = :job_id
@@ -79,7 +88,11 @@ UNION ALL
 SELECT 1 FROM {t}job_keys WHERE job_id = :job_id AND scope <> 'id'
 LIMIT 1;
 
--- name: give_id_back
+-- name: give_id_back [postgres]
+-- Undo take_id: the job was not created.
+SELECT FROM rowlock._give_ids_back(ARRAY[CAST(:key AS uuid)]);
+
+-- name: give_id_back [sqlite]
 -- Undo take_id: the job was not created.
 DELETE FROM {t}job_keys WHERE scope = 'id' AND key = :key;
 
@@ -193,11 +206,13 @@ ON CONFLICT (job_id, attempt) DO NOTHING;
 UPDATE {t}jobs_live
 SET state = back.state, ready = (back.delay <= 0), run_after = {after(back.delay)},
     releases = releases + back.released, losses = losses + back.lost, convictions = convictions + back.convicted,
+    losses_in_row = back.losses_in_row, probation = back.probation, sigterms_in_row = back.sigterms_in_row,
+    disconnects_in_row = back.disconnects_in_row,
     error_code = back.error_code, error_message = back.error_message,
     settled_token = CASE WHEN back.by_holder = 1 THEN lease_token ELSE settled_token END,
     lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL,
     progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = {now}
-FROM {rows:back(id uuid, state text, delay float, released int, lost int, convicted int, error_code text, error_message text, by_holder int)}
+FROM {rows:back(id uuid, state text, delay float, released int, lost int, convicted int, losses_in_row int, probation int, sigterms_in_row int, disconnects_in_row int, error_code text, error_message text, by_holder int)}
 WHERE {t}jobs_live.id = back.id;
 
 -- name: ending
@@ -258,7 +273,7 @@ ORDER BY id
 
 -- name: revive
 -- Copy jobs back to jobs_live, with id, attempt and history; `max_attempts` is raised so that :tries are left. Convictions
--- start at 0: the operator has presumably mended what took the worker down.
+-- and all counts in a row start at 0: the operator has presumably mended what took the worker down.
 INSERT INTO {t}jobs_live (
     id, {part:unchanged}, state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
 SELECT j.id, {part:unchanged}, 'queued', TRUE, {greatest(max_attempts, attempt - releases - losses + :tries)},

@@ -60,8 +60,9 @@ LIMIT :n
 {skip_locked()};
 
 -- name: to_sweep
--- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches. One statement instead of
--- three transactions, because most sweeps find nothing.
+-- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches; and the database's own
+-- clock, in which the sweeper looks for a jump. One statement instead of three transactions, because most sweeps find
+-- nothing.
 SELECT (
     -- ORDER BY, here and below, keeps the plan on the index: without it, the plan may read the whole table.
     SELECT 1 FROM {t}jobs_live j
@@ -75,4 +76,4 @@ SELECT (
     LIMIT 1
 ) IS NOT NULL AS overdue, (
     SELECT 1 FROM {t}batches WHERE finished_at IS NULL ORDER BY id LIMIT 1
-) IS NOT NULL AS batched;
+) IS NOT NULL AS batched, {clock()} AS clock;

@@ -3,7 +3,7 @@
 
 -- name: tomorrow
 -- Tomorrow's date, by the database's clock.
-SELECT CAST({drop_on(0)} AS text) AS day;
+SELECT {iso_date({drop_on(0)})} AS day;
 
 -- name: partitions [postgres]
 -- The day partitions that exist.
@@ -22,4 +22,4 @@ WITH RECURSIVE days (day) AS (
     FROM days
     WHERE days.day IS NOT NULL
 )
-SELECT CAST(day AS text) AS day FROM days WHERE day IS NOT NULL;
+SELECT {iso_date(day)} AS day FROM days WHERE day IS NOT NULL;

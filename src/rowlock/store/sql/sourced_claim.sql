@@ -61,6 +61,13 @@ FROM {rows:named(source text)}
 {one_source(s, named.source)}
 {one_source(c, {class(named.source)})};
 
+-- name: read_gates
+-- The same for a reader, by plain joins: those above read all columns of a source, a token among them.
+SELECT named.source, {now}, {read_gate}
+FROM {rows:named(source text)}
+LEFT JOIN {t}sources s ON s.name = named.source
+LEFT JOIN {t}sources c ON c.name = {class(named.source)};
+
 -- part: turns
 -- The turns of this claim: how many jobs to claim of which source.
 {rows:turn(queue text, task text, priority int, source text, most int)}

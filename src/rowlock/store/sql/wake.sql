@@ -2,9 +2,11 @@
 -- addresses: the column `bell` holds the path of the socket at which a worker or dispatcher listens.
 
 -- name: notify_idle [postgres]
--- Tell workers that there is work to claim, but only if one is idle: NOTIFY takes a database-wide lock at commit.
+-- Tell workers that there is work to claim, but only if one is idle: NOTIFY takes a database-wide lock at commit. And not
+-- with rowlock.wakeups = off: PostgreSQL cannot PREPARE a transaction that has notified.
 SELECT pg_notify('rowlock', 'work')
-WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now});
+WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
+  AND current_setting('rowlock.wakeups', TRUE) IS DISTINCT FROM 'off';
 
 -- name: idle_addresses [sqlite]
 -- The addresses of idle workers.

@@ -10,13 +10,21 @@ FROM {row:hook(job_id uuid, backoff json)};
 -- The jobs that deliver the webhook of a job, oldest first.
 SELECT CAST(delivery_id AS text) AS id FROM {t}webhook_deliveries WHERE job_id = :job_id ORDER BY delivery_id;
 
+-- name: webhook_of_delivery
+-- The webhook that a delivery is for.
+SELECT w.url, w.owner
+FROM {t}webhook_deliveries d JOIN {t}webhooks w ON w.job_id = d.job_id
+WHERE d.job_id = :job_id AND d.delivery_id = :delivery_id;
+
 -- name: prune_webhooks
 -- Webhooks of jobs that are gone, in a bounded batch, and with them the list of their deliveries. A job that was retried
--- is live although the day of its first end has come.
+-- is live although the day of its first end has come. A delivery that is still to be made needs its webhook.
 DELETE FROM {t}webhooks
 WHERE job_id IN (
     SELECT w.job_id FROM {t}webhooks w
     WHERE w.drop_on < {drop_on(0)} AND NOT EXISTS (SELECT 1 FROM {t}jobs_live j WHERE j.id = w.job_id)
+      AND NOT EXISTS (
+          SELECT 1 FROM {t}webhook_deliveries d JOIN {t}jobs_live j ON j.id = d.delivery_id WHERE d.job_id = w.job_id)
     LIMIT :n
     {skip_locked(w)})
 RETURNING job_id;

@@ -157,6 +157,10 @@ class Host:
     async def _serve(self) -> None:
         self.send("ready")
         while (message := await self._inbox.get()) != ["exit"]:
+            if message[0] == "import":
+                await self._import(message[1])
+                self.send("imported")
+                continue
             self.send("began")
             answer = await self._answer(*message)
             self.end_fork(None)
@@ -166,6 +170,12 @@ class Host:
         await self._exits.aclose()
         for app in self._callers:
             await app.close()
+
+    async def _import(self, tasks: dict[str, list[list[str]]]) -> None:
+        """Import tasks before one of them has a job. One that cannot be imported is reported when it has."""
+        for name, where in tasks.items():
+            with suppress(NotImportable):
+                self._tasks[name] = await self.between_turns(partial(find, name, where))
 
     def _left_behind(self) -> str | None:
         try:

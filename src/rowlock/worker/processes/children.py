@@ -1,15 +1,20 @@
 """Jobs in child processes: a pool of them for `runs_in="process"`, and the quarantine of jobs whose worker died.
 
-Children are spawned (never forked) when first needed, and reused. The program that runs inside them is
-`rowlock.worker.processes.child`.
+Children are spawned (never forked) and reused. A start takes a second or more, in which the child imports the program.
+So a job takes whichever child is free first, one that starts or one that becomes idle; and one spare child is started
+before it is needed, and has imported the tasks. Children that were idle for a minute are ended, but for the spare. The
+program that runs inside them is `rowlock.worker.processes.child`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rowlock.client.client import Client
@@ -33,14 +38,32 @@ ENDS: dict[str, Callable[..., AttemptEnd]] = {
 
 
 class Children:
-    """A pool of up to `size` child processes, started when needed and reused."""
+    """A pool of up to `size` child processes. With `spare`, one is kept ready after `prepare` or the first job."""
 
-    def __init__(self, app: Client, size: int, lines: KeepsLines | None = None) -> None:
+    IDLE_SECONDS = 60.0  # after which a child that is not the spare ends
+    SPARE_SECONDS = 0.5  # without an idle child, after which a spare is started: not beside a job that ends sooner
+    IMPORT_SECONDS = 20.0  # that the spare may take to import the tasks
+    STARTS = max(2, os.cpu_count() or 1)  # children that start at the same time: more would only slow each other down
+
+    def __init__(self, app: Client, size: int, lines: KeepsLines | None = None, *, spare: bool = False) -> None:
         self._app, self._room, self._lines = app, asyncio.Semaphore(size), lines
+        self._size, self._spare = size, spare
         self._all: set[Child] = set()
+        self._starting: set[asyncio.Task[None]] = set()
         self._retiring: set[asyncio.Task[None]] = set()
-        self._idle: list[Child] = []
+        self._idle: list[Child] = []  # the one that became idle last is used first
+        self._waiting: deque[asyncio.Future[Child]] = deque()
         self._places: dict[str, list[tuple[str, str]]] = {}
+        self._ending_idle: asyncio.TimerHandle | None = None
+        self._wanting_spare: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def prepare(self, tasks: Iterable[Task[..., Any, Any]]) -> None:
+        """Start the spare, before the first of these tasks has a job."""
+        found = {task.name: where for task in tasks if (where := places(task))}
+        if found:
+            self._places.update(found)
+            self._start_spare()
 
     async def run(self, attempt: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
         """Run an attempt in a child. None when its own transaction has settled it."""
@@ -77,17 +100,26 @@ class Children:
             case ["overran"]:
                 return TimedOut(job.timeout_seconds or 0.0)
             case ["stopped"]:
-                return Released(random.random(), "shutdown")
+                return Released(random.random(), "shutdown", "stopped")
             case ["lost"]:
                 raise LeaseLost(f"job {job.id} is no longer held by this attempt", job.id, job.token)
         return None
 
     async def close(self) -> None:
         """End every child process: idle ones close their lifespans first, busy ones are killed."""
+        self._closed = True
+        for timer in (self._ending_idle, self._wanting_spare):
+            if timer is not None:
+                timer.cancel()
         idle, self._idle = self._idle, []
         busy = self._all - set(idle)
         self._all.clear()
-        await asyncio.gather(*(child.close() for child in idle), *(child.stop() for child in busy), *self._retiring)
+        await asyncio.gather(
+            *(child.close() for child in idle),
+            *(child.stop() for child in busy),
+            *self._retiring,
+            *self._starting,
+        )
 
     async def _ask(self, message: list[Any], timeout: float | None, output: Output, report: Report) -> list[Any]:
         while True:
@@ -98,6 +130,7 @@ class Children:
                     answer = await child.run(message, output, report)
             except BaseException as error:
                 stopped = child.stopped
+                self._want_spare()
                 await self._end(child)
                 match error:
                     case TimeoutError() if limit.expired():
@@ -108,33 +141,100 @@ class Children:
                         continue  # the child died before it received the job: use another child
                 raise
             if child.spent is None:
-                self._idle.append(child)
+                self._free(child)
             else:
                 self._retire(child)
             return answer
 
     def _retire(self, child: Child) -> None:
         """Close a child that must run no other job, in the background: the answer of its last job does not wait."""
+        self._all.discard(child)
         closing = asyncio.create_task(child.close())
         self._retiring.add(closing)
         closing.add_done_callback(self._retiring.discard)
-        closing.add_done_callback(lambda _: self._all.discard(child))
+        self._want_spare()
 
     async def _take(self) -> Child:
+        """An idle child, or the first that becomes idle or has started."""
         while self._idle:
             child = self._idle.pop()
             if child.alive:
+                self._want_spare()
                 return child
             await self._end(child)
-        app = self._app
-        child = Child(app.settings.model_copy(update={"database": app.database}).model_dump_json())
-        self._all.add(child)
+        waiting: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self._start_more()
+        self._want_spare()
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                self._free(waiting.result())  # it was given a child in the same turn of the event loop
+            raise
+
+    def _want_spare(self) -> None:
+        if self._spare and not self._idle and self._wanting_spare is None and not self._closed:
+            self._wanting_spare = asyncio.get_running_loop().call_later(self.SPARE_SECONDS, self._start_spare)
+
+    def _start_spare(self) -> None:
+        self._wanting_spare = None
+        self._start_more(spares=1 if self._spare else 0)
+
+    def _start_more(self, *, spares: int = 0) -> None:
+        """Start children for the jobs that wait for one, and spares."""
+        needed = len(self._waiting) + spares - len(self._idle)
+        while len(self._starting) < min(needed, self.STARTS) and len(self._all) < self._size and not self._closed:
+            app = self._app
+            child = Child(app.settings.model_copy(update={"database": app.database}).model_dump_json())
+            self._all.add(child)
+            starting = asyncio.create_task(self._start(child))
+            self._starting.add(starting)
+            starting.add_done_callback(self._starting.discard)
+            starting.add_done_callback(lambda _: self._start_more())
+
+    async def _start(self, child: Child) -> None:
         try:
             await child.start()
-        except BaseException:
+        except Exception as error:  # one job is given the error, so that no job waits for ever
             await self._end(child)
-            raise
-        return child
+            if (waiting := self._next_waiting()) is not None:
+                waiting.set_exception(error)
+            return
+        if not self._waiting and self._spare:
+            try:
+                async with asyncio.timeout(self.IMPORT_SECONDS):
+                    await child.run(["import", self._places], Output(log.name, {}), lambda *_: None)
+            except (TimeoutError, ChildDied) as error:  # the next job gets a new child, in which this counts against it
+                log.debug("a spare process could not import the tasks: %r", error)  # not again before there is a job
+                await self._end(child)
+                return
+        self._free(child)
+
+    def _free(self, child: Child) -> None:
+        """Give a child to the job that has waited longest, else let it be idle."""
+        if (waiting := self._next_waiting()) is not None:
+            waiting.set_result(child)
+            return
+        child.idle_since = time.monotonic()
+        self._idle.append(child)
+        if self._ending_idle is None and not self._closed:
+            self._ending_idle = asyncio.get_running_loop().call_later(self.IDLE_SECONDS, self._end_idle)
+
+    def _next_waiting(self) -> asyncio.Future[Child] | None:
+        while self._waiting:
+            if not (waiting := self._waiting.popleft()).done():  # done: cancelled
+                return waiting
+        return None
+
+    def _end_idle(self) -> None:
+        self._ending_idle = None
+        until = time.monotonic() - self.IDLE_SECONDS
+        while len(self._idle) > self._spare and self._idle[0].idle_since <= until:
+            self._retire(self._idle.pop(0))
+        if len(self._idle) > self._spare:
+            left = self._idle[0].idle_since - until
+            self._ending_idle = asyncio.get_running_loop().call_later(left, self._end_idle)
 
     async def _end(self, child: Child) -> None:
         """Kill a child and wait until it is gone, also if the caller is cancelled meanwhile: until then its slot is

@@ -35,7 +35,7 @@ from rowlock.worker.processes.process_groups import group_lives, signal_group
 T = TypeVar("T")
 log = logging.getLogger("rowlock.worker")
 
-MAX_RELEASES = 20  # of one job; after these, a SIGTERM counts like any other death of its process
+MAX_SIGTERMS = 20  # of one job in a row; after these, a SIGTERM counts like any other death of its process
 
 
 class NotStarted(Exception):
@@ -59,8 +59,8 @@ class ChildDied(Exception):
     def asked_for(self, job: Claimed) -> Released | None:
         """A release, if the child was ended by a SIGTERM that this worker did not send: systemd, for one, sends SIGTERM
         to every process of a service that it stops."""
-        if self.code == -signal.SIGTERM and job.releases < MAX_RELEASES:
-            return Released(random.random(), "its process was told to stop (SIGTERM)")
+        if self.code == -signal.SIGTERM and job.sigterms_in_row < MAX_SIGTERMS:
+            return Released(random.random(), "its process was told to stop (SIGTERM)", "sigterm")
         return None
 
 
@@ -76,7 +76,8 @@ class Child:
         self._inbox: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self.process: SpawnProcess | None = None
         self.stopped = False  # this worker stopped it, so its death says nothing about its job
-        self.used = False
+        self.used = False  # it has answered a message: if it is dead when a job is sent, the job has not killed it
+        self.idle_since = 0.0  # a moment of `time.monotonic`
         self.spent: str | None = None  # what the last job left in the process; if set, it runs no other job
         self._ending: asyncio.Task[None] | None = None
         # The thread outlives the process: the kernel sends the parent-death signal when the thread that started the
@@ -169,7 +170,10 @@ class Child:
             raise NotStarted(f"a process was not ready after {self.START_SECONDS:g} s")
         if self._receive() != ["ready"]:
             process.join(1.0)
-            raise NotStarted(f"a process ended while it started: {ChildDied(process.exitcode)}")
+            death = ChildDied(process.exitcode)
+            if death.code == -signal.SIGTERM:  # by a service manager that stops all processes: its job is given back
+                raise death
+            raise NotStarted(f"a process ended while it started: {death}")
 
     def _receive(self) -> list[Any] | None:
         try:
