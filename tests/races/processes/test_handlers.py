@@ -74,16 +74,16 @@ async def test_once_a_job_reads_cancelled_no_result_appears(race: Race) -> None:
     race.start()
     race.start()
     await race.started()
-    ids = await race.enqueue("work", 60, ms=60)
-    cancelled = set()
+    cancelled: set[str] = set()
     async with client(race) as app:
         store = await app.store()
-        while race.live():
-            for job, answer in (await store.run(cancels.cancel(chance.sample(ids, 3), app.keep))).items():
-                if answer == "cancelled" or race.row(job).state == "cancelled":
-                    cancelled.add(job)
-            await asyncio.sleep(0.01)
-    assert cancelled, "the test did not bite"
+        while not cancelled:  # on a busy machine, 60 jobs may end before the first cancel arrives
+            ids = await race.enqueue("work", 60, ms=60)
+            while race.live():
+                for job, answer in (await store.run(cancels.cancel(chance.sample(ids, 3), app.keep))).items():
+                    if answer == "cancelled" or race.row(job).state == "cancelled":
+                        cancelled.add(job)
+                await asyncio.sleep(0.01)
     for worker in race.workers:  # what is still on its way is written before a worker ends
         assert await worker.stop() == 0
     race.judge(state=None)
