@@ -39,19 +39,19 @@ async def test_ended_sessions_kill_no_worker_and_every_job_succeeds(postgres_rac
     race.start()
     race.start()
     await race.started()
-    await race.enqueue("work", 1500, ms=10, options={"max_attempts": 1})
     ended = 0
-    while race.live() > 0 and ended < 400:
-        ended += len(
-            race.query(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND application_name LIKE 'rowlock%%' AND random() < 0.4 AND pid <> pg_backend_pid()"
+    while ended <= 10:  # on a busy machine, 1,500 jobs may be done after a few ended sessions
+        await race.enqueue("work", 1500, ms=10, options={"max_attempts": 1})
+        while race.live() > 0 and ended < 400:
+            ended += len(
+                race.query(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+                    " AND application_name LIKE 'rowlock%%' AND random() < 0.4 AND pid <> pg_backend_pid()"
+                )
             )
-        )
-        await asyncio.sleep(0.15)
+            await asyncio.sleep(0.15)
     await race.until_done(30)
     race.judge()
-    assert ended > 10, "the test did not bite"
     assert all(worker.alive for worker in race.workers), race.story()
     assert [await worker.stop() for worker in race.workers] == [0, 0]
 
