@@ -109,7 +109,7 @@ async def bridged(server: Any, database: str, number: int, postgres: int | None)
     from rowlock import Rowlock
     from rowlock.core.config import load_settings
     from rowlock.core.states import State
-    from rowlock.store import reads
+    from rowlock.store.read import reads
 
     flags = {"database": database, "redis.url": server.url, "redis.prefix": "bench:", "redis.unread": 5_000}
     app = Rowlock(settings=load_settings(env={}, flags=flags))
@@ -158,7 +158,7 @@ def main() -> int:
 def turns(jobs: int, rounds: int, postgres: bool) -> Iterator[tuple[Run, Run]]:
     """The bare loop and the bridge in turns, each round with a Redis and a database of its own."""
     from bench.server import start_server
-    from rowlock.cli.loop import run_async
+    from rowlock.cli.kit.loop import run_async
     from support.redis_server import RedisServer
 
     with ExitStack() as stack:

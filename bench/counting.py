@@ -14,7 +14,7 @@ from bench.server import start_server
 from bench.usage import cpu_seconds
 from rowlock import Rowlock
 from rowlock.store import open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from support.server import PostgresDatabases
 
 TRIGGERS = {

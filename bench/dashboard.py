@@ -15,12 +15,14 @@ import aiohttp
 
 from bench.server import start_server
 from rowlock import Rowlock
+from rowlock.api.access import tokens
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
-from rowlock.store import open_store, tallies, tokens
-from rowlock.store.engines import sqlite_runner
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.postgres import PostgresStore
+from rowlock.store import open_store
+from rowlock.store.engine.postgres.store import PostgresStore
+from rowlock.store.engine.sqlite import runner
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.read import counters
 from support.server import PostgresDatabases
 
 PAGE_SECONDS, STATEMENT_SECONDS = 0.3, 0.1
@@ -83,7 +85,7 @@ PAGES = (
 def timed() -> Iterator[list[tuple[float, str]]]:
     """The seconds and names of the statements that run in this block."""
     taken: list[tuple[float, str]] = []
-    sqlite, postgres = sqlite_runner.Runner.execute, PostgresStore._execute
+    sqlite, postgres = runner.Runner.execute, PostgresStore._execute
 
     def execute(self, call):
         began = time.perf_counter()
@@ -99,11 +101,11 @@ def timed() -> Iterator[list[tuple[float, str]]]:
         finally:
             taken.append((time.perf_counter() - began, call.name))
 
-    sqlite_runner.Runner.execute, PostgresStore._execute = execute, fetch
+    runner.Runner.execute, PostgresStore._execute = execute, fetch
     try:
         yield taken
     finally:
-        sqlite_runner.Runner.execute, PostgresStore._execute = sqlite, postgres
+        runner.Runner.execute, PostgresStore._execute = sqlite, postgres
 
 
 async def fill(url: str, jobs: int) -> None:
@@ -121,9 +123,9 @@ async def fill(url: str, jobs: int) -> None:
     async with store.transaction() as tx:
         args = "CAST(args AS text)" if store.engine == "postgres" else "args"
         await tx.execute(ATTEMPTS.replace("{t}", prefix).replace("substr(args", f"substr({args}"))
-    while await store.run(tallies.sum_up()):
+    while await store.run(counters.sum_up()):
         pass
-    await store.run(tallies.forget())
+    await store.run(counters.forget())
     await store.execute("VACUUM ANALYZE" if store.engine == "postgres" else "ANALYZE")  # as autovacuum does
     await store.close()
     print(f"  filled in {time.monotonic() - began:.0f} s")

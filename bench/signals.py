@@ -22,10 +22,10 @@ from bench.counting import TRIGGERS
 from bench.server import start_server
 from bench.usage import cpu_seconds
 from rowlock import JobFields, Rowlock
-from rowlock.cli.logs import JsonLines
+from rowlock.cli.kit.logs import JsonLines
 from rowlock.core.config import load_settings
 from rowlock.store import open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from support.server import PostgresDatabases, free_port
 
 GOAL = 0.9  # of the throughput without

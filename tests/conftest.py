@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from rowlock.store.engines import outage
+from rowlock.store.engine import outage
 from support.memory import use_memory_for_files
 from support.parts import pytest_runtest_setup, pytest_sessionfinish
 from support.server import PostgresDatabases, shared_server

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from rowlock import Rowlock
-from rowlock.store.partitions import ensure_partitions
+from rowlock.store.upkeep.partitions import ensure_partitions
 
 TASKS = 10
 DAYS = 7

@@ -22,8 +22,8 @@ from bench.runner import Bench
 from bench.stats import percentile
 from bench.usage import resident_mb
 from rowlock import Rowlock
-from rowlock.api.shapes import cursor_of
-from rowlock.store import tokens
+from rowlock.api.access import tokens
+from rowlock.api.schemas import cursor_of
 
 LIST, FILTERED, GET, DEEP, EVERYBODY = "list", "filtered list", "get", "cursor page", "operator's list"
 RATE = "get, 4 connections"

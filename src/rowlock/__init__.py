@@ -8,15 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rowlock.api.asker import Caller as Caller
+    from rowlock.api.access.sender import Caller as Caller
     from rowlock.app import Rowlock as Rowlock
-    from rowlock.client.batch import Batch as Batch
     from rowlock.client.context import Context as Context
-    from rowlock.client.handle import JobHandle as JobHandle
-    from rowlock.client.handlers import BaseHandler as BaseHandler
-    from rowlock.client.handlers import get_handler as get_handler
-    from rowlock.client.handlers import handler as handler
-    from rowlock.client.tasks import Task as Task
+    from rowlock.client.handles.batch import Batch as Batch
+    from rowlock.client.handles.job import JobHandle as JobHandle
+    from rowlock.client.tasks.handlers import BaseHandler as BaseHandler
+    from rowlock.client.tasks.handlers import get_handler as get_handler
+    from rowlock.client.tasks.handlers import handler as handler
+    from rowlock.client.tasks.task import Task as Task
     from rowlock.client.version import __version__ as __version__
     from rowlock.contrib.answer_cache import AnswerCache as AnswerCache
     from rowlock.contrib.web_addresses import link_key as link_key
@@ -54,26 +54,26 @@ if TYPE_CHECKING:
     from rowlock.core.policy import Backoff as Backoff
     from rowlock.core.policy import exponential as exponential
     from rowlock.core.policy import fixed as fixed
-    from rowlock.core.schedule import Schedule as Schedule
+    from rowlock.core.schedules.schedule import Schedule as Schedule
     from rowlock.core.states import Outcome as Outcome
     from rowlock.core.states import State as State
+    from rowlock.public_web import AddressRefused as AddressRefused
+    from rowlock.public_web import WebTarget as WebTarget
+    from rowlock.public_web import is_public_address as is_public_address
+    from rowlock.public_web import public_address as public_address
+    from rowlock.public_web import public_socket as public_socket
+    from rowlock.public_web import system_resolve as system_resolve
+    from rowlock.public_web import web_target as web_target
     from rowlock.signals.job_fields import JobFields as JobFields
-    from rowlock.store.app_schema import Migrations as Migrations
     from rowlock.store.batches import EndedBatch as EndedBatch
-    from rowlock.store.engines.engine import Session as Session
-    from rowlock.store.engines.filesystem import network_filesystem as network_filesystem
-    from rowlock.store.stats import FinishedStats as FinishedStats
-    from rowlock.store.stats import QueueStats as QueueStats
-    from rowlock.store.stats import Stats as Stats
+    from rowlock.store.engine.app_schema import Migrations as Migrations
+    from rowlock.store.engine.sqlite.filesystem import network_filesystem as network_filesystem
+    from rowlock.store.engine.store import Session as Session
+    from rowlock.store.read.counts import FinishedStats as FinishedStats
+    from rowlock.store.read.counts import QueueStats as QueueStats
+    from rowlock.store.read.counts import Stats as Stats
     from rowlock.worker.lease import Lease as Lease
     from rowlock.worker.pool import WorkerPool as WorkerPool
-    from rowlock.worker.public_web import AddressRefused as AddressRefused
-    from rowlock.worker.public_web import WebTarget as WebTarget
-    from rowlock.worker.public_web import is_public_address as is_public_address
-    from rowlock.worker.public_web import public_address as public_address
-    from rowlock.worker.public_web import public_socket as public_socket
-    from rowlock.worker.public_web import system_resolve as system_resolve
-    from rowlock.worker.public_web import web_target as web_target
 
 _MODULES = {
     "core.clock": ("FakeClock",),

@@ -11,10 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rowlock.api.access.login_links import login_link
 from rowlock.client.client import Client
 from rowlock.client.context import Context
-from rowlock.client.jobs import job_id_of
-from rowlock.client.login_links import login_link
+from rowlock.client.handles.jobs import job_id_of
 from rowlock.core.extras import API, needs
 from rowlock.store.webhooks import TASK
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
     from starlette.requests import HTTPConnection
 
-    from rowlock.api.asker import Caller
-    from rowlock.api.auth import Authenticate, Authenticator
+    from rowlock.api.access.auth import Authenticate, Authenticator
+    from rowlock.api.access.sender import Caller
+    from rowlock.api.access.tokens import Scope
     from rowlock.api.server import Server
     from rowlock.bridge.bridge import Bridge
     from rowlock.signals.traces import Traces
-    from rowlock.store.tokens import Scope
     from rowlock.worker.dispatcher import Dispatcher
     from rowlock.worker.lease import Lease
     from rowlock.worker.pool import WorkerPool
@@ -115,7 +115,7 @@ class Rowlock(Client):
         """Who sent a request to a route of yours, by the tokens and sessions of the job API. Raises an HTTPException
         that your framework answers: 401 when nobody knows, 403 when a page of another site may have sent it."""
         with needs(*API):
-            from rowlock.api.auth import Authenticator
+            from rowlock.api.access.auth import Authenticator
         if self._authenticator is None:
             self._authenticator = Authenticator(self)
         return await self._authenticator.caller_of(request)
@@ -136,7 +136,7 @@ class Rowlock(Client):
         if self.settings.api.webhooks.enabled and TASK not in self.registry.all():
 
             async def webhook(ctx: Context, url: str, owner: str, event: dict[str, Any]) -> None:
-                from rowlock.api.delivery import deliver_job  # needs rowlock[webhooks]
+                from rowlock.api.jobs.delivery import deliver_job  # needs rowlock[webhooks]
 
                 await deliver_job(self, ctx.job_id, event)
 

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from rowlock import Context, Permanent, Rowlock
-from rowlock.api import service
+from rowlock.api import context
+from rowlock.api.access import tokens
+from rowlock.api.context import Service
 from rowlock.api.server import serving
-from rowlock.api.service import Service
 from rowlock.core.config import load_settings
-from rowlock.store import tokens
 from support.apps import app_url
 from support.result_tasks import add_file_tasks
 
@@ -34,7 +34,7 @@ class Api:
     started: Service | None = None
 
     @property
-    def service(self) -> Service:
+    def context(self) -> Service:
         """What the server that the fixture `serve` started holds in memory."""
         assert self.started is not None
         return self.started
@@ -144,7 +144,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Api]]
 @pytest.fixture(autouse=True)
 def patient_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, what takes milliseconds may take longer than the two seconds that operators' reads have."""
-    monkeypatch.setattr(service, "LOOK_SECONDS", 30.0)
+    monkeypatch.setattr(context, "LOOK_SECONDS", 30.0)
 
 
 @pytest.fixture

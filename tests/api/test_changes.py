@@ -15,10 +15,10 @@ from api.conftest import Api, Serve, Socket
 from api.test_live import read_stream
 from cli.command import APP, Cli
 from rowlock import State
-from rowlock.api import changes
-from rowlock.api.changes import Reading, View
+from rowlock.api.live import snapshots
+from rowlock.api.live.snapshots import Reading, View
 from rowlock.store import events
-from rowlock.store.changes import Change, QueueCounts
+from rowlock.store.read.live import Change, QueueCounts
 
 ZONE = ZoneInfo("UTC")
 
@@ -108,7 +108,7 @@ async def test_an_operator_who_watches_one_job_is_told_of_that_job_alone(api: Ap
 async def test_an_owner_is_not_told_of_queues_and_of_jobs_without_an_owner(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "ROUND_SECONDS", 0.02)
+    monkeypatch.setattr(snapshots, "ROUND_SECONDS", 0.02)
     ana, operator = await api.token("ana"), await api.token(None, "operator")
     async with api.socket(ana) as mine, api.socket(operator) as all_:
         await mine.next()
@@ -125,7 +125,7 @@ async def test_one_reader_serves_all_operators_and_rests_while_there_is_none(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = 0.1
-    monkeypatch.setattr(changes, "ROUND_SECONDS", seconds)
+    monkeypatch.setattr(snapshots, "ROUND_SECONDS", seconds)
     async with serve(connections_per_owner=100) as api:
         operator = await api.token(None, "operator")
         store = await api.app.store()
@@ -160,20 +160,20 @@ async def test_one_reader_serves_all_operators_and_rests_while_there_is_none(
 async def test_the_reader_goes_on_after_an_outage_of_the_database(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     from rowlock.core.errors import StoreUnavailable
 
-    monkeypatch.setattr(changes, "ROUND_SECONDS", 0.05)
+    monkeypatch.setattr(snapshots, "ROUND_SECONDS", 0.05)
     operator = await api.token(None, "operator")
     async with api.socket(operator) as socket:
         await until(socket, lambda message: message["type"] == "jobs.changed")
-        failed, reads = asyncio.Event(), changes.changes.queues
+        failed, reads = asyncio.Event(), snapshots.changes.queues
 
         def broken(*_: object) -> None:
             failed.set()
             raise StoreUnavailable("the server is away")
 
-        monkeypatch.setattr(changes.changes, "queues", broken)
+        monkeypatch.setattr(snapshots.changes, "queues", broken)
         await asyncio.wait_for(failed.wait(), 20)
         job = await api.app.get_task("add").enqueue(a=1)
-        monkeypatch.setattr(changes.changes, "queues", reads)
+        monkeypatch.setattr(snapshots.changes, "queues", reads)
         seen = await until(socket, tells(job.id, "QUEUED"))
     assert [one["jobId"] for one in seen[-1]["jobs"]] == [job.id]
     assert {message["type"] for message in seen} <= {"queues.changed", "jobs.changed", "panels.changed"}
@@ -195,7 +195,7 @@ def test_a_view_keeps_the_latest_state_of_few_jobs_however_slowly_its_client_rea
     view.put([], [change(9_999, State.SUCCEEDED)])
     queues, jobs = view.take(ZONE)
     assert (queues["full"], [queue["ready"] for queue in queues["queues"]]) == (False, [9_999])
-    assert (jobs["more"], len(jobs["jobs"])) == (True, changes.MOST_JOBS)
+    assert (jobs["more"], len(jobs["jobs"])) == (True, snapshots.MOST_JOBS)
     assert (jobs["jobs"][-1]["jobId"], jobs["jobs"][-1]["status"]) == ("job-9999", "SUCCEEDED")
     assert view.take(ZONE) == []
     assert woken

@@ -13,7 +13,7 @@ from api.conftest import Api
 from api.test_strangers import routes
 from rowlock import Rowlock
 from rowlock.api.app import ROUTERS, build
-from rowlock.store.engines.operation import Call, Operation
+from rowlock.store.engine.operation import Call, Operation
 
 
 class Counter:

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from rowlock import Rowlock
-from rowlock.api import feed
+from rowlock.api.live import reader
 from support.parts import PARTS
 from support.server import PostgresServer
 
@@ -54,7 +54,7 @@ class Client:
         self.seen, self.came, self.position = set[str | None](), came, ""
         self.stack: contextlib.AsyncExitStack | None = None
 
-    async def come(self, server: feed.Feed, committed: list[str]) -> None:
+    async def come(self, server: reader.Feed, committed: list[str]) -> None:
         """Begin to watch, with what was missed since the position."""
         stack = contextlib.AsyncExitStack()
         self.watcher = await stack.enter_async_context(server.watching("ana"))
@@ -68,7 +68,7 @@ class Client:
         else:
             self.start_again(server, committed)
 
-    def start_again(self, server: feed.Feed, committed: list[str]) -> None:
+    def start_again(self, server: reader.Feed, committed: list[str]) -> None:
         """As for the first time, or after `resync`: it reads its jobs, and is owed what is committed from now on."""
         self.came, self.position = len(committed), str(server.position())
 
@@ -95,7 +95,7 @@ class History:
 
     def __init__(self, url: str, app: Rowlock, dice: random.Random) -> None:
         self.url, self.app, self.dice = url, app, dice
-        self.servers, self.stopped = [feed.Feed(app.store), feed.Feed(app.store)], list[feed.Feed]()
+        self.servers, self.stopped = [reader.Feed(app.store), reader.Feed(app.store)], list[reader.Feed]()
         self.running, self.prepared, self.committed, self.number = list[Open](), list[Open](), list[str](), 0
         self.served = 0  # clients that were owed events and saw all of them
         self.clients, self.coming = list[Client](), set[asyncio.Task[None]]()
@@ -195,12 +195,12 @@ class History:
             for client in here:
                 await client.look()
 
-    def server(self) -> feed.Feed:
+    def server(self) -> reader.Feed:
         """One of the two servers, or one that takes its place: its reader begins with this client."""
         place = self.dice.randrange(2)
         if self.dice.random() < 0.5:
             self.stopped.append(self.servers[place])
-            self.servers[place] = feed.Feed(self.app.store)
+            self.servers[place] = reader.Feed(self.app.store)
         return self.servers[place]
 
     def come(self, client: Client) -> None:
@@ -244,7 +244,7 @@ async def run_histories(url: str, seeds: Iterator[int], steps: int, seconds: flo
 
 
 async def test_no_event_of_a_long_aborted_or_prepared_transaction_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(reader, "STALL_SECONDS", 0.05)
     with preparing() as url:
         assert await run_histories(url, iter(range(4)), 80, 20.0) > 10
 
@@ -253,7 +253,7 @@ async def test_no_event_of_a_long_aborted_or_prepared_transaction_is_missed(monk
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("version", ["new", pytest.param("older", marks=pytest.mark.needs("postgres"))])
 async def test_no_event_is_missed_in_many_histories(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(reader, "STALL_SECONDS", 0.05)
     program = PARTS["postgres"].find() if version == "older" else None
     with preparing(None if program is None else Path(program).parent) as url:
         seeds = iter(lambda: random.randrange(10**9), -1)

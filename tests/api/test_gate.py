@@ -12,8 +12,8 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from api.conftest import Api, Serve
-from rowlock.api.cookies import may_come_from
-from rowlock.api.gate import Buckets, read_body
+from rowlock.api.access.cookies import may_come_from
+from rowlock.api.access.gate import Buckets, read_body
 from rowlock.api.problems import Refusal
 from rowlock.core.config import ApiSettings
 
@@ -334,7 +334,7 @@ async def test_the_address_that_a_header_names_counts_only_from_a_trusted_proxy(
 
 def test_a_bucket_gives_what_its_rate_allows_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("rowlock.api.gate.time.monotonic", lambda: now)
+    monkeypatch.setattr("rowlock.api.access.gate.time.monotonic", lambda: now)
     buckets = Buckets(60)
     for _ in range(10):
         buckets.spend("a")

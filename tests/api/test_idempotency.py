@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from api.conftest import Api, Serve
 from rowlock import Rowlock
-from rowlock.store import requests
-from rowlock.store.ids import new_id
+from rowlock.api.access import idempotency
+from rowlock.store.engine.ids import new_id
 
 BODY = {"jobType": "add", "args": {"a": 1}}
 
@@ -77,13 +77,13 @@ async def test_a_request_that_another_server_carries_out_is_409_and_then_its_job
 
 async def test_the_key_of_a_server_that_died_is_free_again_after_a_while(api: Api) -> None:
     ana, store = await api.token(), await api.app.store()
-    dead = requests.Begun("ana", "k", new_id())
-    assert await store.run(requests.begin(dead, "hash", 86_400.0, 0.0)) is None
+    dead = idempotency.Begun("ana", "k", new_id())
+    assert await store.run(idempotency.begin(dead, "hash", 86_400.0, 0.0)) is None
     status, job_id = await post(api, ana)
     assert status == 202
     # Should it have been paused only, it may not name another job, nor forget the one that is there.
-    assert not await store.run(requests.end(dead, new_id()))
-    await store.run(requests.forget(dead))
+    assert not await store.run(idempotency.end(dead, new_id()))
+    await store.run(idempotency.forget(dead))
     assert await post(api, ana) == (202, job_id)
 
 
@@ -96,8 +96,8 @@ async def test_a_request_that_is_refused_lets_its_key_go(api: Api) -> None:
 
 async def test_a_request_whose_job_is_there_is_not_forgotten(api: Api) -> None:
     ana, store = await api.token(), await api.app.store()
-    request = requests.Begun("ana", "k", new_id())
-    assert await store.run(requests.begin(request, "hash", 86_400.0, 30.0)) is None
-    assert await store.run(requests.end(request, new_id()))
-    await store.run(requests.forget(request))  # as after a COMMIT whose answer was lost
+    request = idempotency.Begun("ana", "k", new_id())
+    assert await store.run(idempotency.begin(request, "hash", 86_400.0, 30.0)) is None
+    assert await store.run(idempotency.end(request, new_id()))
+    await store.run(idempotency.forget(request))  # as after a COMMIT whose answer was lost
     assert await post(api, ana) == (422, "KEY_REUSED")

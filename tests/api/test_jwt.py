@@ -18,12 +18,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from api.conftest import Serve, Socket
-from rowlock.api import published_keys, sockets
-from rowlock.api.jwt import JwtVerifier
-from rowlock.api.published_keys import PublishedKeys
+from rowlock.api.access import published_keys
+from rowlock.api.access.jwt import JwtVerifier
+from rowlock.api.access.own_jobs import EVERYONE
+from rowlock.api.access.published_keys import PublishedKeys
+from rowlock.api.live import sockets
 from rowlock.core.config import JwtSettings, load_settings
 from rowlock.core.errors import ConfigError
-from rowlock.store.owned import EVERYONE
 from support.result_tasks import CONTENT, add_file_tasks
 
 SECRET = "a shared secret of more than thirty-two bytes"
@@ -318,7 +319,7 @@ async def test_a_fetch_that_is_stuck_gives_way_to_another(
 async def test_a_socket_is_closed_when_its_token_expires(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    monkeypatch.setattr("rowlock.api.jwt.LEEWAY_SECONDS", 0)
+    monkeypatch.setattr("rowlock.api.access.jwt.LEEWAY_SECONDS", 0)
     async with serve(jwt={"algorithm": "HS256", "secret": SECRET}) as api:
         short = token({"iss": None, "aud": None, "exp": time.time() + 3})
         address, headers = api.url.replace("http", "ws") + "/api/ws", {"Authorization": f"Bearer {short}"}

@@ -12,7 +12,7 @@ import pytest
 
 from api.conftest import Api, Serve
 from rowlock import Context, Rowlock
-from rowlock.api import sockets
+from rowlock.api.live import sockets
 from rowlock.core.config import load_settings
 from support.apps import app_url
 

@@ -13,10 +13,12 @@ import psycopg
 import pytest
 
 from api.conftest import Api, Serve
-from rowlock.api import feed, service, sockets
-from rowlock.api.positions import Position
-from rowlock.store import events, tokens
-from rowlock.store.retention import forget
+from rowlock.api import context
+from rowlock.api.access import tokens
+from rowlock.api.live import reader, sockets
+from rowlock.api.live.cursor import Position
+from rowlock.store import events
+from rowlock.store.upkeep.retention import forget
 
 
 async def test_a_socket_tells_progress_and_end_of_the_owners_jobs_and_of_no_others(api: Api) -> None:
@@ -317,12 +319,12 @@ async def test_five_hundred_idle_sockets_ask_the_database_no_more_often_than_one
                     await asyncio.sleep(0.02)
             seconds = time.monotonic() - began
             monkeypatch.setattr(type(store), "run", run)
-        rounds = seconds / (feed.CHECK_SECONDS if store.engine == "postgres" else feed.POLL_SECONDS)
-        assert len(asked) <= rounds + seconds / service.TOKEN_SECONDS + 5
+        rounds = seconds / (reader.CHECK_SECONDS if store.engine == "postgres" else reader.POLL_SECONDS)
+        assert len(asked) <= rounds + seconds / context.TOKEN_SECONDS + 5
 
 
 async def test_a_client_that_does_not_read_is_cut_off_and_the_memory_it_costs_is_bounded() -> None:
-    watcher = feed.Watcher("ana", None)
+    watcher = reader.Watcher("ana", None)
     for number in range(1, 100_001):
         watcher.put(made(number, "job.completed"), Position(number, number))
     assert watcher.overrun
@@ -330,7 +332,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_the_memory_it_costs_is
 
 
 async def test_progress_that_waits_is_replaced_by_newer_progress_of_the_same_job() -> None:
-    watcher = feed.Watcher("ana", None)
+    watcher = reader.Watcher("ana", None)
     for number in range(1, 10_001):
         watcher.put(made(number, "job.progress", job=f"job-{number % 3}"), Position(number, number))
     taken = await watcher.take(20.0)

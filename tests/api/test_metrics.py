@@ -5,10 +5,10 @@ import json
 from typing import Any
 
 from api.conftest import Api
-from rowlock.signals.families import METRICS, MOST, OTHER
+from rowlock.signals.metrics import METRICS, MOST, OTHER
 from rowlock.signals.server_meter import of_queues, of_sources
-from rowlock.store.sources import SourceLevel
-from rowlock.store.stats import QueueStats, Stats
+from rowlock.store.read.counts import QueueStats, Stats
+from rowlock.store.sources.sources import SourceLevel
 from signals.scraping import names, values
 
 

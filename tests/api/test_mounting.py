@@ -16,9 +16,9 @@ from starlette.requests import HTTPConnection
 
 from api.conftest import Api, Serve, add_tasks
 from rowlock import ConfigError, Rowlock
+from rowlock.api.access import tokens
 from rowlock.api.server import Server, serving
 from rowlock.core.config import load_settings
-from rowlock.store import tokens
 
 
 async def test_an_application_mounts_the_api_and_says_who_asks(app_url: str) -> None:

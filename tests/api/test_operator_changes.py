@@ -7,8 +7,9 @@ import pytest
 
 from api.conftest import Api, Serve
 from rowlock import Rowlock
-from rowlock.store import tasks, workers
-from rowlock.store.tasks import StoredTask
+from rowlock.store import workers
+from rowlock.store.jobs import tasks
+from rowlock.store.jobs.tasks import StoredTask
 
 VERBS = {
     "queues": ("pause", "resume"),

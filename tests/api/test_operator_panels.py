@@ -10,8 +10,9 @@ import pytest
 from api.conftest import Api
 from api.test_operator_jobs import operator
 from rowlock import Context, Rowlock
+from rowlock.api.access import tokens
 from rowlock.api.operator.settings import shown_address
-from rowlock.store import tallies, tokens
+from rowlock.store.read import counters
 
 
 def add_tasks(app: Rowlock) -> None:
@@ -86,7 +87,7 @@ async def test_a_queue_has_its_slots_depth_and_times(api: Api) -> None:
         assert sum(minute["succeeded"] for minute in queue["minutes"]) == 1
         assert queue["runSeconds"]["p50"] > 0
         assert (await operator(api, "now"))["problems"] == []
-    await (await app.store()).run(tallies.sample())
+    await (await app.store()).run(counters.sample())
     depth = await operator(api, "charts/depth?minutes=5")
     assert [(one["name"], one["points"][-1]["waiting"]) for one in depth["queues"]] == [("default", 1)]
 
@@ -155,12 +156,12 @@ async def test_what_an_operator_does_is_in_the_audit(api: Api, path: str) -> Non
 
 
 async def test_a_read_that_takes_too_long_is_ended_and_says_so(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rowlock.api import service
+    from rowlock.api import context
 
-    monkeypatch.setattr(service, "LOOK_SECONDS", 1.0)
-    from rowlock.store.engines.dialects import DIALECTS
-    from rowlock.store.engines.operation import Call, Steps, operation
-    from rowlock.store.engines.queries import compile_query, load
+    monkeypatch.setattr(context, "LOOK_SECONDS", 1.0)
+    from rowlock.store.engine.dialects import DIALECTS
+    from rowlock.store.engine.operation import Call, Steps, operation
+    from rowlock.store.engine.statements import compile_query, load
 
     slow = {
         "postgres": "SELECT pg_sleep(60)",

@@ -10,12 +10,13 @@ import pytest
 from api.conftest import Api, add_tasks
 from api.test_strangers import routes
 from rowlock import Rowlock
-from rowlock.api import auth, sockets
-from rowlock.api.gate import OPEN
+from rowlock.api.access import auth
+from rowlock.api.access.gate import OPEN
+from rowlock.api.live import sockets
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
 from rowlock.store import open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from support.server import PostgresServer
 
 BODIES = {  # of the routes that look at the body before they ask who it is

@@ -15,10 +15,10 @@ import pytest
 from api.conftest import Api
 from api.test_results import run
 from rowlock import Permanent
-from rowlock.client.result_folder import ResultFolder
-from rowlock.client.results import PARTIAL
-from rowlock.store import leases
-from rowlock.worker.result_files import YOUNG_SECONDS, ResultTidy
+from rowlock.client.results.folder import ResultFolder
+from rowlock.client.results.results import PARTIAL
+from rowlock.store.jobs import leases
+from rowlock.worker.upkeep.result_files import YOUNG_SECONDS, ResultTidy
 
 
 def test_a_published_file_is_never_overwritten(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_a_file_that_cannot_be_opened_now_is_not_called_gone(files: Api, m
     def none_left(*_: Any, **__: Any) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("rowlock.client.result_folder._open", none_left)
+    monkeypatch.setattr("rowlock.client.results.folder._open", none_left)
     status, problem, headers = await files.ask("GET", f"/api/jobs/{job['jobId']}/result", ana)
     assert (status, problem["code"], "retry-after" in headers) == (503, "RESULTS_UNAVAILABLE", True)
 

@@ -21,13 +21,13 @@ from obstore.store import MemoryStore
 from api.conftest import Serve
 from api.test_results import RANGES, run
 from rowlock import Context, Rowlock
-from rowlock.client import result_objects
-from rowlock.client.result_objects import ResultObjects
-from rowlock.client.results import THREADS, OutsideOfFolder, Results
+from rowlock.client.results import objects
+from rowlock.client.results.objects import ResultObjects
+from rowlock.client.results.results import THREADS, OutsideOfFolder, Results
 from rowlock.core.config import load_settings
 from rowlock.core.errors import ConfigError, Permanent
-from rowlock.worker import result_files
-from rowlock.worker.result_files import ResultTidy
+from rowlock.worker.upkeep import result_files
+from rowlock.worker.upkeep.result_files import ResultTidy
 from support.result_tasks import CONTENT, add_file_tasks
 
 JOB, OTHER = "01a1e816-66e9-7021-9c64-716195c1e13d", "01a1e816-66e9-7021-9c64-716195c1e13e"
@@ -249,7 +249,7 @@ def written(results: Results, token: str, text: str, attempt: int = 1) -> tuple[
 def test_an_object_is_never_overwritten(
     memory: ResultObjects, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:
-    monkeypatch.setattr(result_objects, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(objects, "WHOLE_BYTES", whole_bytes)
     first = memory.publish(*written(memory, "first", "one"))
     with pytest.raises(Permanent, match="not overwritten"):
         memory.publish(*written(memory, "second", "two"))
@@ -304,7 +304,7 @@ def test_a_job_with_one_young_object_is_left_alone(memory: ResultObjects, monkey
         {"path": f"{JOB}/2/a", "last_modified": now},
         {"path": f"{OTHER}/1/a", "last_modified": now - timedelta(hours=9)},
     ]
-    monkeypatch.setattr(result_objects.obstore, "list", lambda *_, **__: iter([listing]))
+    monkeypatch.setattr(objects.obstore, "list", lambda *_, **__: iter([listing]))
     assert list(memory.jobs(older_than=3600)) == [OTHER]
 
 
@@ -330,7 +330,7 @@ def test_a_wrong_setting_is_named(flags: dict[str, Any], said: str) -> None:
 
 
 def test_a_missing_library_is_named_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "rowlock.client.result_objects")
+    monkeypatch.delitem(sys.modules, "rowlock.client.results.objects")
     monkeypatch.setitem(sys.modules, "obstore", None)
     app = Rowlock(settings=load_settings(env={}, flags={"results.url": "s3://films"}))
     with pytest.raises(ConfigError, match=r"rowlock\[s3\]"):

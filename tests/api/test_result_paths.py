@@ -9,8 +9,8 @@ import pytest
 
 from api.conftest import Api
 from api.test_results import run
-from rowlock.client.result_folder import ResultFolder
-from rowlock.client.results import OutsideOfFolder
+from rowlock.client.results.folder import ResultFolder
+from rowlock.client.results.results import OutsideOfFolder
 
 OUTSIDE = [
     "../secret",

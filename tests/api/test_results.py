@@ -7,8 +7,8 @@ import time
 import pytest
 
 from api.conftest import Api
-from rowlock.api.results import _digest
-from rowlock.client.results import PARTIAL
+from rowlock.api.jobs.results import _digest
+from rowlock.client.results.results import PARTIAL
 from support.result_tasks import CONTENT
 
 

@@ -18,9 +18,9 @@ from schemathesis.specs.openapi.checks import (
 from api.conftest import add_tasks
 from api.test_strangers import routes
 from rowlock import Rowlock
+from rowlock.api.access import tokens
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
-from rowlock.store import tokens
 from support.server import PostgresDatabases
 
 CHECKS = [

@@ -11,7 +11,7 @@ import pytest
 
 from api.test_flow import ready
 from cli.command import Cli
-from rowlock.api import sockets
+from rowlock.api.live import sockets
 from support.server import free_port
 
 

@@ -11,7 +11,7 @@ import pytest
 from api.conftest import Api, Browser, Serve, Socket
 from api.test_live import read_stream
 from rowlock import InvalidArguments
-from rowlock.store import tokens
+from rowlock.api.access import tokens
 
 NEW_JOB = {"jobType": "add", "args": {"a": 1}}
 

@@ -8,9 +8,9 @@ import pytest
 
 from api.conftest import Api, Serve
 from rowlock import Rowlock
+from rowlock.api.access import tokens
+from rowlock.api.access.gate import LOGIN, OPEN
 from rowlock.api.app import build
-from rowlock.api.gate import LOGIN, OPEN
-from rowlock.store import tokens
 
 MISSING = "01a1e816-66e9-7021-9c64-716195c1e13d"
 # The routes that concern one job. A new one must be added here, or the first test fails.

@@ -14,8 +14,8 @@ import pytest
 
 from api.conftest import Api, Serve, Socket
 from api.test_live import read_stream
-from rowlock.api.service import Service
-from rowlock.store import tokens
+from rowlock.api.access import tokens
+from rowlock.api.context import Service
 
 LARGE = 20_000  # characters of an event's text: few of them fill the buffers between server and client
 

@@ -11,10 +11,12 @@ from standardwebhooks import WebhookVerificationError
 
 from api.conftest import Api, Serve
 from rowlock import JobDead, Permanent, Retry, Rowlock, SourceError
-from rowlock.api.delivery import Way, deliver
+from rowlock.api.jobs.delivery import Way, deliver
 from rowlock.core.job import NewJob
-from rowlock.store import cancels, jobs, leases, retention, webhooks
-from rowlock.store.ids import new_id
+from rowlock.store import webhooks
+from rowlock.store.engine.ids import new_id
+from rowlock.store.jobs import cancel, enqueue, leases, settle
+from rowlock.store.upkeep import retention
 from support.receiver import Receiver, receiving
 from support.server import free_port
 
@@ -169,7 +171,7 @@ async def test_a_job_whose_worker_is_lost_for_good_tells_its_end_through_the_swe
         assert lease is not None
         store = await api.app.store()
         async with asyncio.timeout(30):  # until the lease has run out by the database's clock
-            while not (reclaimed := await store.run(leases.reclaim([0.0], 0.0, jobs.Keep()))):
+            while not (reclaimed := await store.run(leases.reclaim([0.0], 0.0, settle.Keep()))):
                 await asyncio.sleep(0.02)
         assert [one.job.id for one in reclaimed] == [job_id]
         async with api.app.worker():
@@ -201,7 +203,7 @@ async def test_an_end_that_is_rolled_back_delivers_nothing(serve: Serve) -> None
         job_id = await create(api, ana, "http://127.0.0.1:9/", a=1)
         with pytest.raises(ZeroDivisionError):
             async with api.app.transaction() as transaction:
-                await transaction.run(cancels.cancel([job_id], jobs.Keep()))  # type: ignore[attr-defined]
+                await transaction.run(cancel.cancel([job_id], settle.Keep()))  # type: ignore[attr-defined]
                 raise ZeroDivisionError
         assert await shown(api, ana, job_id) == []
         assert [job.task for job in await api.app.jobs()] == ["add"]
@@ -448,7 +450,7 @@ async def test_a_job_that_no_end_of_a_job_made_delivers_nothing(serve: Serve, na
         event = EVENT | {"job_id": job_id if named != "no job" else new_id()}
         forged = new_id()
         args = json.dumps({"url": receiver.url(), "owner": "ana", "event": event})
-        await (await api.app.store()).run(jobs.enqueue([(forged, args)], NewJob(webhooks.TASK)))
+        await (await api.app.store()).run(enqueue.enqueue([(forged, args)], NewJob(webhooks.TASK)))
         with pytest.raises(JobDead):
             await (await api.app.job(forged)).wait(30)
         assert (await api.app.job(forged)).record.error_code == "NO_WEBHOOK"

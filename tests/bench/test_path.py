@@ -36,7 +36,7 @@ def test_path_of_a_plain_job_leads_through_every_step_in_order(printed: str) -> 
     assert [step for step, _ in steps] == ["enqueue", "wake-up", "claim", "user code", "decide", "settle"]
     assert re.search(r"client/tasks\.py +\w+\.enqueue$", plain, re.MULTILINE)
     assert re.search(r"core/policy\.py +decide$", plain, re.MULTILINE)
-    for file in ("store/jobs.py", "worker/settler.py", "worker/executor.py"):
+    for file in ("store/jobs/settle.py", "worker/settle/settler.py", "worker/attempt/executor.py"):
         assert file in plain
 
 

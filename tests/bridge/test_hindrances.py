@@ -22,8 +22,8 @@ from rowlock.bridge.replies import MOST_ELEMENTS, UNREAD, BoundedParser, size_of
 from rowlock.bridge.streams import Streams
 from rowlock.core.config import RedisSettings
 from rowlock.core.job import NewJob
-from rowlock.store import jobs
-from rowlock.store.ids import new_id
+from rowlock.store.engine.ids import new_id
+from rowlock.store.jobs import enqueue
 from support.redis_server import RedisServer
 from support.remote import Remote, until, until_state, with_tasks
 
@@ -33,7 +33,7 @@ async def test_a_job_of_which_no_request_can_be_made_is_dead_and_the_others_are_
 ) -> None:
     good, bad, store = new_id(), new_id(), await app.store()
     half = '{"replayId": "\\ud800"}'  # half of a pair, which is no text; databases store it
-    await store.run(jobs.enqueue([(bad, half), (good, '{"replayId": 1}')], NewJob("REPLAY_MP4", max_attempts=1)))
+    await store.run(enqueue.enqueue([(bad, half), (good, '{"replayId": 1}')], NewJob("REPLAY_MP4", max_attempts=1)))
     async with app.bridge():
         remote.succeed(await remote.request(good))
         await until_state(app, good, "succeeded")

@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from rowlock import Rowlock
-from rowlock.store import aside, tallies, workers
-from rowlock.store.ids import new_id
-from rowlock.worker import sweeper
+from rowlock.store import workers
+from rowlock.store.engine.ids import new_id
+from rowlock.store.read import counters
+from rowlock.store.upkeep import bad_rows
+from rowlock.worker.upkeep import sweeper
 from support.remote import Remote, until_state
 
 
@@ -16,14 +18,14 @@ async def test_a_bridge_alone_sums_up_the_counters_and_tidies(
 ) -> None:
     monkeypatch.setattr(sweeper, "COUNT_SECONDS", 0.05)
     store = await app.store()
-    assert await aside.put(store, new_id(), "promote", ValueError("of a job that is gone"))
+    assert await bad_rows.put(store, new_id(), "promote", ValueError("of a job that is gone"))
     job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
     async with app.bridge():
         remote.succeed(await remote.request(job.id))
         await until_state(app, job.id, "succeeded")
-        while await store.run(tallies.waiting()) or await store.run(aside.listed(1)):
+        while await store.run(counters.waiting()) or await store.run(bad_rows.listed(1)):
             await asyncio.sleep(0.01)  # a test that never ends is cut off by its time limit
-    (total,) = [one for one in await store.run(tallies.totals()) if one.what == "succeeded"]
+    (total,) = [one for one in await store.run(counters.totals()) if one.what == "succeeded"]
     assert total.count == 1
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from rowlock import Rowlock
 from rowlock.store import workers
-from rowlock.store.stats import read_stats
+from rowlock.store.read.counts import read_stats
 from support.remote import Remote, until, until_state, with_tasks
 
 
@@ -63,7 +63,7 @@ async def test_no_more_requests_wait_unread_than_the_setting_allows(
 
 async def test_lists_counts_and_explanations_show_a_published_job_as_queued(app: Rowlock, remote: Remote) -> None:
     from rowlock.core.states import State
-    from rowlock.store import reads
+    from rowlock.store.read import reads
 
     job = await app.get_task("REPLAY_MP4").using(owner="ana").enqueue(replayId=1)
     store = await app.store()

@@ -1,8 +1,8 @@
 """The numbers of a bridge, as Prometheus reads them."""
 
 from rowlock import Rowlock
-from rowlock.signals.families import METRICS
 from rowlock.signals.meters import shown
+from rowlock.signals.metrics import METRICS
 from signals.scraping import names, values
 from support.contract_tasks import until
 from support.remote import Remote

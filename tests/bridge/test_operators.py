@@ -11,15 +11,16 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.bridge.bridge import Bridge
-from rowlock.bridge.letters import drop, letters, republish
-from rowlock.bridge.numbers import numbers
+from rowlock.bridge.dead_letters import drop, letters, republish
+from rowlock.bridge.stats import numbers
 from rowlock.bridge.streams import opened_streams
-from rowlock.cli.checks import work
+from rowlock.cli.inspect.checks import work
 from rowlock.cli.main import execute
 from rowlock.core.errors import ConfigError, NotAllowed, StoreError
 from rowlock.core.job import NewJob
-from rowlock.store import audit, jobs
-from rowlock.store.ids import new_id
+from rowlock.store import audit
+from rowlock.store.engine.ids import new_id
+from rowlock.store.jobs import enqueue
 from support.redis_server import RedisServer
 from support.remote import Remote, until, until_state, with_tasks
 
@@ -266,7 +267,7 @@ async def test_jobs_that_nobody_publishes_are_told_by_explain_and_doctor(setting
         async def here() -> None: ...
 
         async with app.worker():
-            await store.run(jobs.enqueue([(job_id, '{"replayId": 1}')], NewJob("REPLAY_MP4")))
+            await store.run(enqueue.enqueue([(job_id, '{"replayId": 1}')], NewJob("REPLAY_MP4")))
             why = await app.explain(job_id)
             assert "knows its task 'REPLAY_MP4'" in why.text
             told = [finding for finding in await work(store) if finding.level == "fail"]

@@ -7,8 +7,8 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.bridge import listener
+from rowlock.bridge import reports as stored
 from rowlock.core.errors import StoreUnavailable
-from rowlock.store import remote as stored
 from support.remote import Remote, until, until_state
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.bridge import publisher
-from rowlock.bridge.letters import drop, letter, letters
-from rowlock.bridge.numbers import numbers
+from rowlock.bridge.dead_letters import drop, letter, letters
+from rowlock.bridge.stats import numbers
 from rowlock.bridge.streams import Entry, opened_streams
 from rowlock.store import audit
 from rowlock_apps.replays.samples import sample

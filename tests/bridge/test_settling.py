@@ -3,11 +3,11 @@
 import uuid
 
 from rowlock import Rowlock
+from rowlock.bridge import outbox
+from rowlock.bridge import reports as stored
 from rowlock.core.job import Settlement
 from rowlock.core.outcome import Succeeded
 from rowlock.core.policy import decide
-from rowlock.store import outbox
-from rowlock.store import remote as stored
 from support.remote import Remote
 
 

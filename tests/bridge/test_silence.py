@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rowlock import Rowlock
-from rowlock.store import outbox
+from rowlock.bridge import outbox
 from support.redis_server import RedisServer
 from support.refusals import refused
 from support.remote import Remote, until, until_state, with_tasks
@@ -114,8 +114,8 @@ async def test_what_a_dead_bridge_has_not_sent_is_sent_by_another(quick_app: Row
     app = quick_app
     job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
     store = await app.store()
-    from rowlock.core.lanes import Lane
-    from rowlock.store.ids import new_token
+    from rowlock.core.claiming.ranges import Lane
+    from rowlock.store.engine.ids import new_token
 
     claimed = await store.run(outbox.publish(new_token(), [Lane("default", "REPLAY_MP4")], 10, 0.5, {}))
     assert [one.id for one in claimed] == [job.id]  # and here its bridge dies

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from rowlock import Rowlock
+from rowlock.bridge import outbox
 from rowlock.bridge.bridge import Bridge
 from rowlock.bridge.messages import REQUESTS
 from rowlock.bridge.streams import Streams
-from rowlock.store import outbox
 from rowlock.worker.loops import Loops
 from support.remote import Remote, until
 

@@ -8,12 +8,12 @@ import pytest
 
 from bridge.test_kills import killed_bridge
 from rowlock import Rowlock
+from rowlock.bridge import reports as stored
 from rowlock.bridge.listener import MOST_DEATHS
 from rowlock.bridge.streams import Entry, Streams
 from rowlock.bridge.writer import Writer
 from rowlock.core.config import RedisSettings
 from rowlock.core.errors import StoreUnavailable
-from rowlock.store import remote as stored
 from support.remote import Remote, until, until_state
 
 

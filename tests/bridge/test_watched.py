@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 
 from rowlock import Rowlock
+from rowlock.api.access import tokens
 from rowlock.api.server import serving
-from rowlock.store import tokens
 from support.remote import Remote, with_tasks
 
 VIDEO = b"\x00\x00\x00\x18ftypmp42 and the rest of it"

@@ -7,9 +7,9 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from rowlock import Rowlock
+from rowlock.api.access import tokens
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
-from rowlock.store import tokens
 from support.browser import OpenWindow, Window
 from support.dashboard_page import ONE_ENGINE, confirm, live, rest, show
 from support.dashboard_world import LINKS, World, until

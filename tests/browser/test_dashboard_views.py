@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from playwright.async_api import Page, expect
 
-from rowlock.store import tasks, workers
-from rowlock.store.tasks import StoredTask
+from rowlock.store import workers
+from rowlock.store.jobs import tasks
+from rowlock.store.jobs.tasks import StoredTask
 from support.browser import OpenWindow
 from support.dashboard_page import ONE_ENGINE, confirm, live, show
 from support.dashboard_world import LINKS, World, until

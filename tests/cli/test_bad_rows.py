@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from cli.command import Inside
-from rowlock.store import aside, open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store import open_store
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.upkeep import bad_rows as aside
 from support.bad_rows import bad_id, bad_rows, insert_bad_rows
 
 

@@ -2,7 +2,7 @@ import os
 from pathlib import Path
 
 from cli.command import Cli
-from rowlock.cli.reload import python_files
+from rowlock.cli.run.reload import python_files
 
 
 def test_a_changed_file_starts_the_worker_again_with_the_new_code(lite: Cli) -> None:

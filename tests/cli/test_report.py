@@ -8,9 +8,10 @@ from cli.command import Cli, Inside
 from rowlock import Permanent, Rowlock
 from rowlock.core.option_checks import NAME
 from rowlock.core.states import FINAL
-from rowlock.store import audit, look, tallies, workers
+from rowlock.store import audit, workers
 from rowlock.store.audit import Actor
-from rowlock.store.reads import JobFilter
+from rowlock.store.read import counters, search
+from rowlock.store.read.reads import JobFilter
 
 HOSTILE = (Path(__file__).parents[1] / "browser" / "hostile.txt").read_text("utf-8").splitlines()
 
@@ -55,13 +56,13 @@ async def incident(url: str, names: list[str]) -> None:
             async with asyncio.timeout(60):
                 while await unfinished(app):
                     await asyncio.sleep(0.05)
-            await store.run(tallies.sample())
-        while await store.run(tallies.sum_up()):
+            await store.run(counters.sample())
+        while await store.run(counters.sum_up()):
             pass
 
 
 async def unfinished(app: Rowlock) -> bool:
-    counts = await (await app.store()).run(look.count(JobFilter(queue="default")))
+    counts = await (await app.store()).run(search.count(JobFilter(queue="default")))
     return any(one.count for state, one in counts.items() if state not in FINAL)
 
 

@@ -129,7 +129,7 @@ def test_up_dispatches_and_works_in_one_process(cli: Cli, here: Inside) -> None:
 
 
 SICK = """
-import rowlock.store.firing
+import rowlock.store.schedules.fire
 import rowlock.worker.loops
 from clockwork import app
 
@@ -140,7 +140,7 @@ def fire(*given):
     raise RuntimeError("sick")
 
 
-rowlock.store.firing.fire = fire
+rowlock.store.schedules.fire.fire = fire
 """
 
 

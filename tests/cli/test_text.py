@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from rowlock.cli import times
-from rowlock.cli.logs import JsonLines, TextLines
-from rowlock.cli.output import cell, show
+from rowlock.cli.kit import times
+from rowlock.cli.kit.logs import JsonLines, TextLines
+from rowlock.cli.kit.output import cell, show
 from rowlock.core.errors import InvalidArguments
 
 ROWS = [{"id": "1", "name": "a\x1b[31m\nb", "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "tags": ("x", "y")}]

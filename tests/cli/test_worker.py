@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cli.command import APP, Cli, Inside, wait_until
-from rowlock.cli.supervisor import Supervisor
+from rowlock.cli.run.supervisor import Supervisor
 
 PRINTS = """
 

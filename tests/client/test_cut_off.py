@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock, State, StoreError
-from rowlock.store.engines import connections
+from rowlock.store.engine.postgres import connections
 from rowlock.worker.pool import WorkerPool
 from support.contract_tasks import row_of
 from support.writing import nobody_else_writes, patient, until_nothing_is_written

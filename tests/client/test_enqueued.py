@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.client.enqueued import MOST, Enqueued
+from rowlock.client.metrics import MOST, Enqueued
 
 
 def counted(app: Rowlock) -> dict[tuple[str, str], int]:

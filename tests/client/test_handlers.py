@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import rowlock.client.handlers
+import rowlock.client.tasks.handlers
 from rowlock import BaseHandler, HandlerNotFoundError, InvalidArguments, JobDead, Rowlock, fixed, get_handler, handler
 from support.contract_tasks import attempts_of, row_of, working
 

@@ -15,7 +15,7 @@ import pytest
 
 from rowlock import InvalidArguments, Rowlock, StoreError
 from rowlock.store import open_store
-from rowlock.store.engines import migrate
+from rowlock.store.engine import migrate
 from rowlock.testing import testing
 from support.writing import nobody_else_writes, until_nothing_is_written
 
@@ -109,13 +109,13 @@ async def test_a_link_that_is_turned_leads_nobody_to_another_file(tmp_path: Path
 
 @pytest.mark.parametrize("url", ["postgresql://host/jobs", "sqlite:////tmp/jobs.db", "sqlite:///:memory:", "nonsense"])
 def test_an_address_that_is_no_relative_path_stays_as_it_is(url: str) -> None:
-    from rowlock.store.engines.engine import absolute
+    from rowlock.store.engine.store import absolute
 
     assert absolute(url, "/somewhere") == url
 
 
 def test_the_path_of_the_folder_may_have_signs_that_mean_something_in_an_address() -> None:
-    from rowlock.store.engines.engine import absolute, file_of
+    from rowlock.store.engine.store import absolute, file_of
 
     assert absolute("sqlite:///a%20b.db", "/100%25 sure") == "sqlite:////100%2525 sure/a b.db"
     assert file_of("sqlite:////100%2525 sure/a b.db") == Path("/100%25 sure/a b.db")

@@ -5,13 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.alert_rules import KINDS, AlertRule, parse_rules
-from rowlock.core.alerts import Alert, Facts
-from rowlock.core.cron import parse_rule
+from rowlock.core.config.alert_rules import KINDS, AlertRule, parse_rules
 from rowlock.core.outcome import Failed
-from rowlock.core.schedule import Schedule
-from rowlock.store import alerts, schedules, stats, workers
-from rowlock.store.engines.operation import Call, Steps, operation
+from rowlock.core.schedules.rule import parse_rule
+from rowlock.core.schedules.schedule import Schedule
+from rowlock.health import alerts
+from rowlock.health.conditions import Alert, Facts
+from rowlock.store import workers
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.read import counts
+from rowlock.store.schedules import schedules
 from support.rig import Rig, token
 from support.sources_rig import open_breaker, sources
 
@@ -186,9 +189,9 @@ async def test_queues_with_ready_jobs_of_sources_that_are_closed_are_known_with_
     await open_breaker(rig, "api:broken")
     await sources(rig).pause("api:paused", timedelta(minutes=5))
     await sources(rig).pause("api:off")
-    assert await rig.store.run(stats.read_held_queues()) == {"links": ("api:broken", "api:off", "api:paused")}
+    assert await rig.store.run(counts.read_held_queues()) == {"links": ("api:broken", "api:off", "api:paused")}
     facts = await rig.store.run(alerts.facts(parse_rules({"mine": {"when": "queued"}})))
     assert facts.held == {"links": ("api:broken", "api:off", "api:paused")}
     await sources(rig).pause("api")  # the whole class
-    held = await rig.store.run(stats.read_held_queues())
+    held = await rig.store.run(counts.read_held_queues())
     assert held["files"] == ("api",)

@@ -16,15 +16,19 @@ from rowlock.core.job import Settlement
 from rowlock.core.outcome import Succeeded
 from rowlock.core.policy import fixed
 from rowlock.core.states import State
-from rowlock.signals.watchers import Watcher
-from rowlock.store import aside, batches, claim, jobs, leases, reads, retention, workers
-from rowlock.store.claim import Lane
-from rowlock.store.explain import explain, unknown_tasks
-from rowlock.store.stats import read_stats
+from rowlock.signals.events import Watcher
+from rowlock.store import batches, workers
+from rowlock.store.jobs import claim, leases, settle
+from rowlock.store.jobs.claim import Lane
+from rowlock.store.read import reads
+from rowlock.store.read.counts import read_stats
+from rowlock.store.read.explain import explain, unknown_tasks
+from rowlock.store.upkeep import bad_rows as aside
+from rowlock.store.upkeep import retention
+from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.loops import Loops
-from rowlock.worker.progress import ProgressBook
-from rowlock.worker.settler import Settler
-from rowlock.worker.sweeper import Sweeper
+from rowlock.worker.settle.settler import Settler
+from rowlock.worker.upkeep.sweeper import Sweeper
 from support.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
 from support.rig import KEEP, Rig, prefix
 from support.slots import new_planner, new_slots
@@ -45,7 +49,7 @@ async def test_an_id_that_any_job_has_or_had_makes_no_second_job(database: str) 
         store = await app.store()
         claimed = await store.run(claim.claim("w", bad_id("no JSON"), [Lane("default", "t")], 10, 60))
         ended = [(job.id, job.token, None) for job in claimed if job.id in (done.id, keyed.id)]
-        assert await store.run(jobs.succeed(ended, KEEP))
+        assert await store.run(settle.succeed(ended, KEEP))
         async with app.transaction() as tx:  # pruned: only its key remembers it
             await tx.execute(f"DELETE FROM {prefix(store)}jobs_finished WHERE id = $1", keyed.id)
         for known in (waiting, done, keyed):

@@ -6,8 +6,9 @@ import pytest
 
 from rowlock import BatchNotFound, Context, InvalidArguments, LeaseLost, NotAllowed, Rowlock
 from rowlock.core.job import NewJob
-from rowlock.store import batches, jobs
-from rowlock.store.adding import NewRow
+from rowlock.store import batches
+from rowlock.store.jobs import enqueue
+from rowlock.store.jobs.insert import NewRow
 from support.app_rig import app, rig
 from support.contract_tasks import working
 from support.rig import TABLES, Rig
@@ -93,7 +94,7 @@ async def test_jobs_of_another_batch_do_not_add_to_a_sealed_one(app: Rowlock, t:
     before = await rig.everything(ALL)
     row, new = NewRow(rig.new_id(), "{}", None, None), NewJob(task="t", batch_id=mine.id)
     with pytest.raises(NotAllowed, match="sealed"):
-        await rig.store.run(jobs.enqueue_rows([row], new, (stranger.id, stranger.token)))
+        await rig.store.run(enqueue.enqueue_rows([row], new, (stranger.id, stranger.token)))
     assert await rig.everything(ALL) == before
 
 
@@ -104,8 +105,8 @@ async def test_a_job_that_is_no_longer_held_adds_nothing(app: Rowlock, t: Any, r
     await rig.lose(zombie)
     row, new = NewRow(rig.new_id(), "{}", None, None), NewJob(task="t", batch_id=batch.id)
     add = [
-        jobs.enqueue_rows([row], new, (zombie.id, zombie.token)),
-        jobs.enqueue_rows([row], new, (zombie.id, zombie.token), must_hold=True),
+        enqueue.enqueue_rows([row], new, (zombie.id, zombie.token)),
+        enqueue.enqueue_rows([row], new, (zombie.id, zombie.token), must_hold=True),
     ]
     before = await rig.everything(ALL)
     for operation in add:

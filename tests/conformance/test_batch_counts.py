@@ -11,8 +11,8 @@ from rowlock import NotAllowed, Rowlock
 from rowlock.core.errors import StoreError
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
-from rowlock.store import cancels, jobs
-from rowlock.store.adding import NewRow
+from rowlock.store.jobs import cancel, enqueue, settle
+from rowlock.store.jobs.insert import NewRow
 from support.app_rig import app, report, rig, sweep, t
 from support.refusals import refused
 from support.rig import KEEP, Rig
@@ -59,7 +59,7 @@ async def test_counts_are_exact_through_every_way_to_end(app: Rowlock, t: Any, r
     await rig.cancel(claimed[7].id)  # waits for its next try
     await exact(rig, batch)
     rig.clock.move(7200)
-    assert await rig.store.run(cancels.expire(10, KEEP)) == 1
+    assert await rig.store.run(cancel.expire(10, KEEP)) == 1
     await exact(rig, batch)
     await rig.promote()
     rest = await rig.claim(9)
@@ -97,7 +97,7 @@ async def test_a_batch_ends_in_the_state_that_its_jobs_make_true(
         how = (await rig.row(job.id))["tags"][0]
         await rig.settle(job, {"succeeded": Succeeded(), "dead": DEAD, "cancelled": Cancelled()}[how])
     rig.clock.move(7200)
-    await rig.store.run(cancels.expire(10, KEEP))
+    await rig.store.run(cancel.expire(10, KEEP))
     await sweep(rig)
     await exact(rig, batch)
     assert (batch.state, batch.processed) == (state, 2)
@@ -125,7 +125,7 @@ async def test_what_is_settled_twice_or_by_a_zombie_counts_once(app: Rowlock, t:
     assert await rig.settle(zombie, DEAD) == "lost"
     with suppress(Exception):  # one of the two is no longer its attempt's: neither may be counted
         done = [(mine.id, mine.token, None), (plain.id, plain.token, None)]
-        await rig.store.run(jobs.succeed(done, KEEP, [mine, plain]))
+        await rig.store.run(settle.succeed(done, KEEP, [mine, plain]))
     await exact(rig, batch)
     await rig.succeed(mine)
     await exact(rig, batch)
@@ -165,7 +165,7 @@ async def test_counts_are_exact_after_any_steps(app: Rowlock, t: Any, rig: Rig, 
         rig.clock.move(dice.choice([0, 5, 61]))
         await rig.promote()
         await rig.reclaim()
-        await rig.store.run(cancels.expire(10, KEEP))
+        await rig.store.run(cancel.expire(10, KEEP))
         await sweep(rig)
         await exact(rig, batch)
         if batch.over:
@@ -272,7 +272,7 @@ async def test_a_retried_job_of_a_cancelled_batch_may_add_to_it_until_the_batch_
 
     async def add() -> None:
         row = NewRow(rig.new_id(), "{}", None, None)
-        await rig.store.run(jobs.enqueue_rows([row], new, lease=(again.id, again.token)))
+        await rig.store.run(enqueue.enqueue_rows([row], new, lease=(again.id, again.token)))
 
     await add()
     await exact(rig, batch)

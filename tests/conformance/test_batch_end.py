@@ -7,7 +7,9 @@ import pytest
 
 from rowlock import BatchNotFound, InvalidArguments, Rowlock
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.store import batches, retention, transitions
+from rowlock.store import batches
+from rowlock.store.jobs import transitions
+from rowlock.store.upkeep import retention
 from support.app_rig import app, report, rig, sweep, t
 from support.contract_tasks import working
 from support.rig import KEEP, TABLES, Rig, settlement

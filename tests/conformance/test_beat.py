@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from rowlock.core.outcome import Released
-from rowlock.store import leases
+from rowlock.store.jobs import leases
 from support import contract
 from support.rig import Rig, token
 

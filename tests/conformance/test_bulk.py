@@ -6,11 +6,12 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.outcome import Failed
 from rowlock.core.states import State
-from rowlock.store import Store, audit, bulk
+from rowlock.store import Store, audit
 from rowlock.store.audit import Actor
-from rowlock.store.look import Counted
-from rowlock.store.reads import JobFilter
-from rowlock.store.retention import forget
+from rowlock.store.jobs import bulk
+from rowlock.store.read.reads import JobFilter
+from rowlock.store.read.search import Counted
+from rowlock.store.upkeep.retention import forget
 from support.refusals import refused
 from support.rig import KEEP, Rig
 

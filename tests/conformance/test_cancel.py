@@ -4,7 +4,7 @@ import pytest
 
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.core.states import State, allowed
-from rowlock.store import leases
+from rowlock.store.jobs import leases
 from support.rig import Rig
 
 

@@ -11,8 +11,9 @@ import pytest
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import fixed
-from rowlock.store import claim, jobs, workers
-from rowlock.store.claim import Lane
+from rowlock.store import workers
+from rowlock.store.jobs import claim, enqueue
+from rowlock.store.jobs.claim import Lane
 from support import contract
 from support.rig import Rig, numbered, token
 
@@ -20,7 +21,7 @@ from support.rig import Rig, numbered, token
 async def test_claims_go_by_priority_then_id(rig: Rig) -> None:
     wanted = [(priority, n) for n, priority in enumerate([5, -3, 0, 5, -100, 100, 0, -3])]
     for priority, n in reversed(wanted):
-        await rig.store.run(jobs.enqueue([(numbered(n), "{}")], NewJob(task="t", priority=priority)))
+        await rig.store.run(enqueue.enqueue([(numbered(n), "{}")], NewJob(task="t", priority=priority)))
     claimed = []
     for size in (1, 3, 2, 10):
         claimed += [(job.priority, job.id) for job in await rig.claim(size)]

@@ -10,9 +10,10 @@ from rowlock.core.errors import LeaseLost, StoreError
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Released
 from rowlock.core.policy import fixed
-from rowlock.store import jobs, open_store
-from rowlock.store.adding import NewRow
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store import open_store
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import enqueue
+from rowlock.store.jobs.insert import NewRow
 from support.rig import Rig, numbered, token
 
 
@@ -79,23 +80,23 @@ async def test_a_job_has_the_documented_defaults(rig: Rig) -> None:
 
 async def test_jobs_of_one_bulk_share_options_and_keep_their_own_arguments(rig: Rig) -> None:
     bulk = [(numbered(n), json.dumps({"n": n})) for n in range(500)]
-    await rig.store.run(jobs.enqueue(bulk, NewJob(task="t", queue="links", priority=3)))
+    await rig.store.run(enqueue.enqueue(bulk, NewJob(task="t", queue="links", priority=3)))
     rows = await rig.rows()
     assert [row["args"] for row in rows.values()] == [{"n": n} for n in range(500)]
     assert {(row["queue"], row["priority"]) for row in rows.values()} == {("links", 3)}
 
 
 async def test_an_empty_bulk_stores_nothing(rig: Rig) -> None:
-    await rig.store.run(jobs.enqueue([], NewJob(task="t")))
+    await rig.store.run(enqueue.enqueue([], NewJob(task="t")))
     assert await rig.rows() == {}
 
 
 async def test_a_bulk_of_several_sources_is_stored_together_or_not_at_all(rig: Rig) -> None:
     rows = [NewRow(numbered(n), "{}", None, f"api:{n % 2}") for n in range(4)]
     with pytest.raises(StoreError):
-        await rig.store.run(jobs.enqueue_rows(rows, NewJob(task="b", priority=1000)))
+        await rig.store.run(enqueue.enqueue_rows(rows, NewJob(task="b", priority=1000)))
     assert await rig.rows() == {}
-    await rig.store.run(jobs.enqueue_rows(rows, NewJob(task="a")))
+    await rig.store.run(enqueue.enqueue_rows(rows, NewJob(task="a")))
     assert [row["source"] for row in (await rig.rows()).values()] == ["api:0", "api:1"] * 2
 
 
@@ -114,16 +115,16 @@ async def test_arguments_come_back_as_they_were_given(rig: Rig, args: str) -> No
 
 
 async def test_a_used_id_is_refused_and_nothing_of_its_bulk_is_stored(rig: Rig) -> None:
-    await rig.store.run(jobs.enqueue([(numbered(5), "{}")], NewJob(task="first")))
+    await rig.store.run(enqueue.enqueue([(numbered(5), "{}")], NewJob(task="first")))
     bulk = [(numbered(n), "{}") for n in range(10)]
     with pytest.raises(StoreError):
-        await rig.store.run(jobs.enqueue(bulk, NewJob(task="second")))
+        await rig.store.run(enqueue.enqueue(bulk, NewJob(task="second")))
     assert {job_id: row["task"] for job_id, row in (await rig.rows()).items()} == {numbered(5): "first"}
 
 
 async def test_one_refused_enqueue_takes_no_other_down(rig: Rig) -> None:
-    await rig.store.run(jobs.enqueue([(numbered(1), "{}")], NewJob(task="t")))
-    wanted = [jobs.enqueue([(numbered(n), "{}")], NewJob(task="t")) for n in range(40)]
+    await rig.store.run(enqueue.enqueue([(numbered(1), "{}")], NewJob(task="t")))
+    wanted = [enqueue.enqueue([(numbered(n), "{}")], NewJob(task="t")) for n in range(40)]
     answers = await asyncio.gather(*map(rig.store.run, wanted), return_exceptions=True)
     assert [type(answer) for answer in answers if answer is not None] == [StoreError]
     assert isinstance(answers[1], StoreError)
@@ -152,22 +153,22 @@ async def test_a_delayed_job_waits_for_its_time(rig: Rig) -> None:
 
 async def test_a_chosen_id_is_taken_once(rig: Rig) -> None:
     chosen = numbered(1)
-    assert await rig.store.run(jobs.enqueue_once(chosen, '{"first": 1}', NewJob(task="t"))) == [(chosen, True)]
+    assert await rig.store.run(enqueue.enqueue_once(chosen, '{"first": 1}', NewJob(task="t"))) == [(chosen, True)]
     before = await rig.everything()
-    assert await rig.store.run(jobs.enqueue_once(chosen, '{"second": 2}', NewJob(task="t"))) == [(chosen, False)]
+    assert await rig.store.run(enqueue.enqueue_once(chosen, '{"second": 2}', NewJob(task="t"))) == [(chosen, False)]
     assert await rig.everything() == before
 
 
 async def test_a_chosen_id_stays_taken_after_the_job_is_finished(rig: Rig) -> None:
-    await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t")))
+    await rig.store.run(enqueue.enqueue_once(numbered(1), "{}", NewJob(task="t")))
     (job,) = await rig.claim()
     await rig.succeed(job)
-    assert await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) == [(numbered(1), False)]
+    assert await rig.store.run(enqueue.enqueue_once(numbered(1), "{}", NewJob(task="t"))) == [(numbered(1), False)]
     assert await rig.state(numbered(1)) == "succeeded"
 
 
 async def test_concurrent_enqueues_of_one_chosen_id_make_one_job(rig: Rig) -> None:
-    twins = [jobs.enqueue_once(numbered(1), json.dumps({"n": n}), NewJob(task="t")) for n in range(20)]
+    twins = [enqueue.enqueue_once(numbered(1), json.dumps({"n": n}), NewJob(task="t")) for n in range(20)]
     created = [created for ((_, created),) in await asyncio.gather(*map(rig.store.run, twins))]
     assert sorted(created) == [False] * 19 + [True]
     assert (await rig.row(numbered(1)))["args"] == {"n": created.index(True)}
@@ -175,15 +176,15 @@ async def test_concurrent_enqueues_of_one_chosen_id_make_one_job(rig: Rig) -> No
 
 async def test_a_chosen_id_is_free_again_when_its_enqueue_fails(rig: Rig) -> None:
     with pytest.raises(StoreError):
-        await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t", priority=1000)))
-    assert await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) == [(numbered(1), True)]
+        await rig.store.run(enqueue.enqueue_once(numbered(1), "{}", NewJob(task="t", priority=1000)))
+    assert await rig.store.run(enqueue.enqueue_once(numbered(1), "{}", NewJob(task="t"))) == [(numbered(1), True)]
 
 
 async def test_a_running_attempt_may_enqueue_children(rig: Rig) -> None:
     job = await rig.running()
     child = rig.new_id()
     row, lease = NewRow(child, "{}", None, None), (job.id, job.token)
-    await rig.store.run(jobs.enqueue_rows([row], NewJob(task="child"), lease, must_hold=True))
+    await rig.store.run(enqueue.enqueue_rows([row], NewJob(task="child"), lease, must_hold=True))
     assert await rig.state(child) == "queued"
 
 
@@ -195,5 +196,5 @@ async def test_the_child_of_a_zombie_is_refused(rig: Rig) -> None:
     for lease in ((zombie.id, zombie.token), (job.id, token()), (rig.new_id(), job.token)):
         with pytest.raises(LeaseLost):
             child = NewRow(rig.new_id(), "{}", None, None)
-            await rig.store.run(jobs.enqueue_rows([child], NewJob(task="child"), lease, must_hold=True))
+            await rig.store.run(enqueue.enqueue_rows([child], NewJob(task="child"), lease, must_hold=True))
     assert await rig.everything() == before

@@ -7,8 +7,8 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.states import State
 from rowlock.store import Store, batches, workers
-from rowlock.store.explain import Explanation, explain
-from rowlock.store.sources import put_right
+from rowlock.store.read.explain import Explanation, explain
+from rowlock.store.sources.sources import put_right
 from rowlock.store.workers import pause_queue
 from support.rig import LEASE, TABLES, Rig
 from support.sources_rig import claim_turns, cleared, enqueue_each, fail, open_breaker, sources, succeed

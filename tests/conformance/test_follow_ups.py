@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from rowlock import InvalidArguments, Rowlock, fixed
-from rowlock.client.follow_ups import MAX_BYTES
+from rowlock.client.tasks.follow_ups import MAX_BYTES
 from rowlock.core.options import NOT_OF_FOLLOW_UPS, names_in
 from rowlock.core.outcome import Succeeded
-from rowlock.store import tasks
+from rowlock.store.jobs import tasks
 from support.app_rig import app, rig, t
 from support.rig import Rig
 

@@ -3,9 +3,10 @@
 import pytest
 
 from rowlock.core.clock import FakeClock
-from rowlock.store import Store, job_logs
-from rowlock.store.job_logs import NewLine
-from rowlock.store.retention import forget
+from rowlock.store import Store
+from rowlock.store.read import job_logs
+from rowlock.store.read.job_logs import NewLine
+from rowlock.store.upkeep.retention import forget
 from support.rig import Rig
 
 

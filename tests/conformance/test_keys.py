@@ -8,7 +8,8 @@ import pytest
 
 from rowlock import JobNotFound, NotAllowed, Rowlock, Task
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded
-from rowlock.store import cancels, retention
+from rowlock.store.jobs import cancel as cancels
+from rowlock.store.upkeep import retention
 from support.app_rig import app, rig
 from support.rig import KEEP, LEASE, Rig, numbered
 

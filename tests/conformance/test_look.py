@@ -10,9 +10,10 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.states import State
-from rowlock.store import Store, look
-from rowlock.store.look import Counted, Ids, ids_that_begin
-from rowlock.store.reads import JobFilter
+from rowlock.store import Store
+from rowlock.store.read import search
+from rowlock.store.read.reads import JobFilter
+from rowlock.store.read.search import Counted, Ids, ids_that_begin
 from support.rig import Rig
 
 
@@ -20,7 +21,7 @@ async def pages(store: Store, filter: JobFilter, limit: int, within: Ids | None 
     """All that fits, page by page."""
     found, before = list[str](), None
     while True:
-        page = await store.run(look.page(filter, limit, before, within))
+        page = await store.run(search.page(filter, limit, before, within))
         found += page.ids
         if page.next is None:
             return found
@@ -50,8 +51,8 @@ async def test_pages_of_any_size_have_every_job_that_fits_once_and_in_order(
 ) -> None:
     everything = sorted((job for ids in jobs.values() for job in ids), reverse=True)
     for first, more in ((1_000, 20_000), (2, 3), (1, 1)):  # looks so short that pages end within them
-        monkeypatch.setattr(look, "FIRST_LOOK", first)
-        monkeypatch.setattr(look, "LOOK", more)
+        monkeypatch.setattr(search, "FIRST_LOOK", first)
+        monkeypatch.setattr(search, "LOOK", more)
         for limit in (1, 4, 100):
             assert await pages(store, JobFilter(), limit) == everything
             for states in (("dead",), ("queued", "dead"), ("succeeded", "dead"), ("succeeded",), ("running",)):
@@ -81,18 +82,18 @@ async def test_filters_and_their_counts_agree(
 ) -> None:
     found = await pages(store, filter, 7)
     assert len(found) == number
-    counted = await store.run(look.count(filter))
+    counted = await store.run(search.count(filter))
     assert all(one.exact for one in counted.values())
     assert sum(one.count for one in counted.values()) == len(found)
-    monkeypatch.setattr(look, "LOOK", 2)
-    looked = await store.run(look.count(filter, looks=100))
+    monkeypatch.setattr(search, "LOOK", 2)
+    looked = await store.run(search.count(filter, looks=100))
     assert looked == counted
 
 
 async def test_a_count_that_stops_early_says_so(store: Store, jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await store.run(look.count(JobFilter(states=(State.DEAD,)), limit=4)) == {State.DEAD: Counted(4, False)}
-    monkeypatch.setattr(look, "LOOK", 2)
-    found = await store.run(look.count(JobFilter(states=(State.DEAD,), task="even"), looks=2))
+    assert await store.run(search.count(JobFilter(states=(State.DEAD,)), limit=4)) == {State.DEAD: Counted(4, False)}
+    monkeypatch.setattr(search, "LOOK", 2)
+    found = await store.run(search.count(JobFilter(states=(State.DEAD,), task="even"), looks=2))
     assert found == {State.DEAD: Counted(2, False)}
 
 
@@ -112,7 +113,7 @@ async def test_the_first_characters_of_an_id_find_it(store: Store, jobs: dict[st
     one = everything[3]
     assert await pages(store, JobFilter(), 4, ids_that_begin(one)) == [one]
     assert await pages(store, JobFilter(), 4, ids_that_begin("0001")) == []
-    assert ids_that_begin("ffff").high == look.LAST_ID
+    assert ids_that_begin("ffff").high == search.LAST_ID
     for wrong in ("", "123", "wxyz", "0" * 33):
         with pytest.raises(InvalidArguments, match="beginning of an id"):
             ids_that_begin(wrong)

@@ -11,16 +11,16 @@ import psycopg
 import pytest
 
 from rowlock.core.errors import SchemaError, StoreError
-from rowlock.core.source_policy import SHIPPED, Policy
+from rowlock.core.sources.policy import SHIPPED, Policy
 from rowlock.store import batches, open_store
-from rowlock.store.engines import migrate
-from rowlock.store.engines.dialects import DIALECTS
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.sources import sources
+from rowlock.store.engine import migrate
+from rowlock.store.engine.dialects import DIALECTS
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.sources.sources import sources
 from support.rig import COLUMNS, TABLES, Rig, prefix
 
 OPEN = (
-    "import asyncio, sys; from rowlock.store import open_store; from rowlock.store.engines.engine import StoreOptions\n"
+    "import asyncio, sys; from rowlock.store import open_store; from rowlock.store.engine.store import StoreOptions\n"
     "async def main():\n"
     "    store = await open_store(sys.argv[1], StoreOptions(migrate=True))\n"
     "    await store.close()\n"

@@ -24,10 +24,14 @@ from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
-from rowlock.store import Store, cancels, claim, jobs, leases, open_store, retries, transitions
-from rowlock.store.claim import Lane
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.operation import Operation
+from rowlock.store import Store, open_store
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import cancel as cancels
+from rowlock.store.jobs import claim, leases, transitions
+from rowlock.store.jobs import enqueue as enqueue_jobs
+from rowlock.store.jobs import retry as retries
+from rowlock.store.jobs.claim import Lane
 from support.functions import FunctionStore, fake_world
 from support.interleave import rewrite
 from support.rig import KEEP, TABLES, Rig, numbered, settlement
@@ -187,7 +191,7 @@ class Machine(RuleBasedStateMachine):
         ids = [numbered(len(self.jobs) + n) for n in range(count)]
         backoff = fixed(seconds=BACKOFF).to_json()
         new = NewJob("t", priority=priority, delay=delay, max_attempts=tries, on_lost=on_lost, backoff=backoff)
-        self.world.run(jobs.enqueue([(job_id, "{}") for job_id in ids], new))
+        self.world.run(enqueue_jobs.enqueue([(job_id, "{}") for job_id in ids], new))
         due = self.now + timedelta(seconds=delay)
         self.jobs |= {job_id: Model(priority, tries, on_lost, due, delay == 0) for job_id in ids}
 

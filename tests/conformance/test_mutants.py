@@ -8,9 +8,10 @@ import pytest
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Released, Succeeded
-from rowlock.store import Store, open_store, transitions
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.operation import Steps
+from rowlock.store import Store, open_store
+from rowlock.store.engine.operation import Steps
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import transitions
 from support import contract
 from support.interleave import add_gate, rewrite, watching
 from support.rig import Rig

@@ -6,8 +6,9 @@ import pytest
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Failed
-from rowlock.store import sources, workers
-from rowlock.store.overview import LATELY_MINUTES, MINUTES, overview
+from rowlock.store import workers
+from rowlock.store.read.overview import LATELY_MINUTES, MINUTES, overview
+from rowlock.store.sources import sources
 from support.rig import Rig
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rowlock.store.engines.queries import bind, load
-from rowlock.store.reads import LAST_ID
+from rowlock.store.engine.statements import bind, load
+from rowlock.store.read.reads import LAST_ID
 from support.rig import Rig, numbered
 
 ROWS = 10_000

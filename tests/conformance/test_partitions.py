@@ -14,9 +14,9 @@ from rowlock import Rowlock
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
 from rowlock.store import open_store
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.partitions import DAYS_AHEAD, Partitions, ensure_partitions
-from rowlock.store.retention import prune
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.upkeep.partitions import DAYS_AHEAD, Partitions, ensure_partitions
+from rowlock.store.upkeep.retention import prune
 from support.retention_rig import IN_LINE, TODAY, Watched, cancelled, dead, left
 from support.rig import KEEP, Rig
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from rowlock.store import claim, jobs, leases, reads, sourced_claim, transitions
-from rowlock.store.claim import Lane
+from rowlock.store.jobs import claim, leases, settle, transitions
+from rowlock.store.jobs.claim import Lane
+from rowlock.store.read import reads
+from rowlock.store.sources import claim as sourced_claim
 from support.plans import (
     BATCH_ID,
     FIRST_FINISHED,
@@ -203,10 +205,10 @@ def test_a_statement_reads_only_its_own_rows(plans: dict[str, dict[str, list[Pla
 
 def test_only_operations_whose_plans_are_tested_are_hot() -> None:
     assert claim.claim("w", TOKEN, lanes(1), 1, 60).hot
-    assert jobs.succeed([], jobs.Keep()).hot
+    assert settle.succeed([], settle.Keep()).hot
     assert sourced_claim.look([]).hot
     assert sourced_claim.claim_sourced("w", TOKEN, [], [], [], 1, 60).hot
-    assert not transitions.apply([], jobs.Keep()).hot
+    assert not transitions.apply([], settle.Keep()).hot
     assert not leases.beat([], 60).hot
 
 

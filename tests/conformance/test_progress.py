@@ -1,7 +1,7 @@
 """What progress promises: the holder's latest word is shown, a zombie's is not."""
 
 from rowlock.core.outcome import Failed, Released
-from rowlock.store import leases
+from rowlock.store.jobs import leases
 from support.rig import Rig, token
 
 

@@ -14,11 +14,12 @@ from rowlock.core.job import Job
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.policy import fixed
 from rowlock.core.states import State
-from rowlock.store import look, reads, workers
-from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.engines.queries import bind, compile_query, load
-from rowlock.store.reads import JobFilter
-from rowlock.store.stats import read_stats
+from rowlock.store import workers
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.statements import bind, compile_query, load
+from rowlock.store.read import reads, search
+from rowlock.store.read.counts import read_stats
+from rowlock.store.read.reads import JobFilter
 from support.rig import COLUMNS, Rig, numbered, settlement
 
 RESULTS = ["1", "0", '"text"', '"1"', "null", "false", "[]", '{"a": [1, {"b": null}]}']
@@ -166,7 +167,7 @@ async def test_lists_ids_and_counts_mean_the_same_filter(rig: Rig) -> None:
         wanted = JobFilter(states=tuple(states), owner=owner, **other)
         right = [job for job in reversed(jobs) if fits(job, wanted)]
         assert await rig.store.run(reads.list_jobs(wanted, 1_000)) == right, wanted
-        assert await rig.store.run(look.page(wanted, 1_000)) == ([job.id for job in right], None), wanted
+        assert await rig.store.run(search.page(wanted, 1_000)) == ([job.id for job in right], None), wanted
         assert await rig.store.run(reads.count(wanted)) == len(right), wanted
 
 
@@ -196,7 +197,7 @@ async def test_a_filters_values_are_values_and_nothing_else(rig: Rig) -> None:
     for text, name in itertools.product(HOSTILE, ("task", "queue", "owner", "source", "tag")):
         wanted = replace(JobFilter(), **{name: text})
         assert await rig.store.run(reads.list_jobs(wanted, 10)) == [], text
-        assert await rig.store.run(look.page(replace(wanted, states=(State.DEAD,)), 10)) == ([], None), text
+        assert await rig.store.run(search.page(replace(wanted, states=(State.DEAD,)), 10)) == ([], None), text
         assert await rig.store.run(reads.count(wanted)) == 0, text
     assert await rig.everything() == before
 
@@ -290,7 +291,7 @@ async def test_stats_count_each_queue_by_state(rig: Rig) -> None:
 
 
 async def test_stats_tell_the_longest_wait_also_of_the_starved(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowlock.store.stats.LOOKS", 200)
+    monkeypatch.setattr("rowlock.store.read.counts.LOOKS", 200)
     await rig.enqueue(priority=50)
     rig.clock.move(100)
     await rig.enqueue_many(150, priority=-50)  # more than are looked at one by one
@@ -305,7 +306,7 @@ async def test_stats_tell_the_longest_wait_also_of_the_starved(rig: Rig, monkeyp
 
 
 async def test_stats_of_a_long_line_say_that_they_are_not_exact(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowlock.store.stats.LOOKS", 400)
+    monkeypatch.setattr("rowlock.store.read.counts.LOOKS", 400)
     await rig.enqueue_many(150)
     stats = await rig.store.run(read_stats())
     assert (stats.exact, stats.queues[0].queued) == (True, 150)

@@ -8,8 +8,9 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.errors import StoreError
 from rowlock.core.outcome import Failed
-from rowlock.store import leases, open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store import open_store
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import leases
 from support import contract
 from support.refusals import refused
 from support.rig import KEEP, Rig

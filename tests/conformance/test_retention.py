@@ -8,10 +8,12 @@ import pytest
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
-from rowlock.store import jobs, reads, retention
-from rowlock.store.partitions import ensure_partitions
-from rowlock.store.retention import Pace, prune
-from rowlock.store.transitions import Keep
+from rowlock.store.jobs import enqueue
+from rowlock.store.jobs.transitions import Keep
+from rowlock.store.read import reads
+from rowlock.store.upkeep import retention
+from rowlock.store.upkeep.partitions import ensure_partitions
+from rowlock.store.upkeep.retention import Pace, prune
 from support.retention_rig import TODAY, Watched, cancelled, dead, left
 from support.rig import Rig, token
 from support.sources_rig import claim_turns, sources
@@ -138,7 +140,7 @@ async def test_attempts_that_stay_do_not_hide_those_that_go(rig: Rig, monkeypatc
 async def test_prune_removes_keys_whose_time_is_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "BATCH", 2)
     monkeypatch.setattr(retention, "KEYS_AT_ONCE", 3)
-    await rig.store.run(jobs.enqueue_once(rig.new_id(), "{}", NewJob(task="t")))
+    await rig.store.run(enqueue.enqueue_once(rig.new_id(), "{}", NewJob(task="t")))
     for n in range(8):
         expires = rig.clock.now() + timedelta(seconds=60 if n < 7 else 61)
         async with rig.store.transaction() as tx:

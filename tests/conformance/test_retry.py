@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from rowlock.core.outcome import Cancelled, Failed, Lost, Succeeded
-from rowlock.store import cancels
+from rowlock.store.jobs import cancel
 from support.rig import KEEP, Rig, token
 
 
@@ -65,9 +65,9 @@ async def test_a_cancelled_job_can_be_retried_and_is_not_asked_to_stop_again(rig
 
 async def test_an_expired_job_can_be_retried_and_started(rig: Rig) -> None:
     job_id = await rig.enqueue(expires_at=rig.clock.now())
-    assert await rig.store.run(cancels.expire(10, KEEP)) == 1
+    assert await rig.store.run(cancel.expire(10, KEEP)) == 1
     assert await rig.retry(job_id) == {job_id}
-    assert await rig.store.run(cancels.expire(10, KEEP)) == 0
+    assert await rig.store.run(cancel.expire(10, KEEP)) == 0
     assert [job.id for job in await rig.claim()] == [job_id]
 
 

@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from rowlock.core.policy import DAY
-from rowlock.core.schedule import Missed
-from rowlock.store import firing, schedules
+from rowlock.core.schedules.schedule import Missed
+from rowlock.store.schedules import fire as firing
+from rowlock.store.schedules import schedules
 from support.rig import Rig
 from support.schedule_rig import at, break_rule, declare, fire, fired, schedule, shown
 

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from rowlock import InvalidArguments, Rowlock, fixed
-from rowlock.core import cron_words
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
-from rowlock.core.schedule import Missed
-from rowlock.store import firing, retention, schedules
+from rowlock.core.schedules import rule_text
+from rowlock.core.schedules.schedule import Missed
+from rowlock.store.schedules import fire as firing
+from rowlock.store.schedules import schedules
+from rowlock.store.upkeep import retention
 from support.rig import Rig
 from support.schedule_rig import at, break_rule, declare, fire, fired, schedule, shown, ticks
 
@@ -263,7 +265,7 @@ async def test_what_one_dispatcher_cannot_read_stays_due_and_fires_from_one_that
     await declare(rig, schedule(rule="0 * * * *", zone="America/Ciudad_Juarez", missed=Missed("all", window=DAY)))
     rig.clock.move(3600)
     with monkeypatch.context() as older:
-        older.setattr(cron_words, "_zones", lambda: frozenset({"Asia/Seoul"}))
+        older.setattr(rule_text, "_zones", lambda: frozenset({"Asia/Seoul"}))
         answer = await rig.store.run(firing.fire(100))
         assert [schedule.zone for schedule in answer.refused] == ["America/Ciudad_Juarez"]
     row = await shown(rig)

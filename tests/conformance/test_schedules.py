@@ -10,9 +10,11 @@ import pytest
 
 from rowlock.core.errors import NotAllowed, ScheduleNotFound
 from rowlock.core.policy import DAY
-from rowlock.core.schedule import Missed
-from rowlock.store import dispatchers, firing, open_store, schedules
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.core.schedules.schedule import Missed
+from rowlock.store import open_store
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.schedules import dispatchers, schedules
+from rowlock.store.schedules import fire as firing
 from support.rig import Rig
 from support.schedule_rig import LEASE, NEW_YEAR, declare, fire, fired, schedule, shown, ticks
 

@@ -10,9 +10,10 @@ from rowlock.core.errors import StoreError
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
-from rowlock.store import batches, jobs, leases
-from rowlock.store.adding import NewRow
-from rowlock.store.transitions import Keep
+from rowlock.store import batches
+from rowlock.store.jobs import enqueue, leases, settle
+from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.transitions import Keep
 from support.refusals import refused
 from support.rig import ENDS, KEEP, Rig, moment, numbered, settlement, token
 
@@ -48,9 +49,9 @@ async def test_succeed_writes_the_row_that_the_general_settle_writes(rig: Rig) -
     """The short way of the hot path writes what the general way writes, and says when it did not."""
     one, two = await rig.running(), await rig.running()
     done = [(one.id, one.token, '{"a": 1}')]
-    assert await rig.store.run(jobs.succeed(done, KEEP)) is True
+    assert await rig.store.run(settle.succeed(done, KEEP)) is True
     await rig.settle(two, Succeeded('{"a": 1}'))
-    assert await rig.store.run(jobs.succeed(done, KEEP)) is False
+    assert await rig.store.run(settle.succeed(done, KEEP)) is False
     differ = {"id": None, "settled_token": None}
     assert await rig.row(one.id) | differ == await rig.row(two.id) | differ
     assert await rig.settle(one, Succeeded('{"a": 1}')) == "duplicate"
@@ -61,11 +62,11 @@ async def test_one_settle_of_all_kinds_of_ends_answers_for_each_and_ends_what_is
     for batch_id in (numbered(901), numbered(902)):
         await rig.store.run(batches.make(batch_id, "b", None, None))
         row = NewRow(rig.new_id(), "{}", None, None)
-        await rig.store.run(jobs.enqueue_rows([row], NewJob(task="t", batch_id=batch_id)))
+        await rig.store.run(enqueue.enqueue_rows([row], NewJob(task="t", batch_id=batch_id)))
         await rig.store.run(batches.seal(batch_id))
     in_batch, dead_in_batch = await rig.claim(2)
     key = NewRow(rig.new_id(), "{}", "k", None)
-    await rig.store.run(jobs.enqueue_rows([key], NewJob(task="t", unique="until_done")))
+    await rig.store.run(enqueue.enqueue_rows([key], NewJob(task="t", unique="until_done")))
     (keyed,) = await rig.claim()
     repeated, lost = await rig.running(), await rig.running()
     await rig.succeed(repeated)
@@ -76,10 +77,10 @@ async def test_one_settle_of_all_kinds_of_ends_answers_for_each_and_ends_what_is
     settled += [settlement(failed, Failed("E", "no")), settlement(dead_in_batch, Failed("E", "no", permanent=True))]
     stale = [settlement(repeated, Succeeded()), settlement(lost, Succeeded(), under=token())]
     for given, answers in ((settled, {s.job.id: "applied" for s in settled}), (settled[:1], {plain.id: "duplicate"})):
-        assert await jobs.settle(rig.store, given, KEEP) == answers
+        assert await settle.settle(rig.store, given, KEEP) == answers
     mixed = {**{s.job.id: "duplicate" for s in settled}, repeated.id: "duplicate", lost.id: "lost"}
     before = await rig.everything()
-    assert await jobs.settle(rig.store, [*settled, *stale], KEEP) == mixed
+    assert await settle.settle(rig.store, [*settled, *stale], KEEP) == mixed
     assert await rig.everything() == before, "written twice"
     rows = await rig.rows()
     assert [rows[job.id]["result"] for job in done] == ["0", "1", "2", "3", "4"]
@@ -94,10 +95,10 @@ async def test_a_stale_success_among_marked_ones_leaves_the_others_counted_once(
     """The short way of marked successes is all or none; the general way then writes each that still holds."""
     await rig.store.run(batches.make(numbered(901), "b", None, None))
     rows = [NewRow(rig.new_id(), "{}", None, None) for _ in range(3)]
-    await rig.store.run(jobs.enqueue_rows(rows, NewJob(task="t", batch_id=numbered(901))))
+    await rig.store.run(enqueue.enqueue_rows(rows, NewJob(task="t", batch_id=numbered(901))))
     one, stale, two = await rig.claim(3)
     ends = [settlement(one, Succeeded()), settlement(stale, Succeeded(), under=token()), settlement(two, Succeeded())]
-    assert await jobs.settle(rig.store, ends, KEEP) == {one.id: "applied", stale.id: "lost", two.id: "applied"}
+    assert await settle.settle(rig.store, ends, KEEP) == {one.id: "applied", stale.id: "lost", two.id: "applied"}
     batch = await rig.store.run(batches.get(numbered(901)))
     assert batch is not None
     assert (batch.total, batch.processed, batch.over) == (3, 2, False)

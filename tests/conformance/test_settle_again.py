@@ -3,7 +3,7 @@
 import pytest
 
 from rowlock.core.outcome import Failed, Released, Succeeded
-from rowlock.store import leases
+from rowlock.store.jobs import leases
 from support import contract
 from support.rig import ENDS, Rig, settlement, token
 

@@ -7,8 +7,8 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store import Store
-from rowlock.store.retention import forget
-from rowlock.store.sources import put_right
+from rowlock.store.sources.sources import put_right
+from rowlock.store.upkeep.retention import forget
 from support.rig import LEASE, Rig, settlement
 from support.sources_rig import claim_turns, cleared, fail, open_breaker, sources, succeed
 

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from rowlock.core.claiming.candidates import ClaimResult, Head
 from rowlock.core.clock import FakeClock
-from rowlock.core.heads import ClaimResult, Head
 from rowlock.store import Store, open_store
-from rowlock.store.claim import Lane
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.operation import Operation
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs.claim import Lane
 from support import sourced
 from support.interleave import Actor, play, watching
 from support.rig import LEASE, Rig, moment, token

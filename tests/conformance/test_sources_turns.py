@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core import seen_sources
-from rowlock.core.claiming import NO_PLAIN_SECONDS
+from rowlock.core.claiming import survey
+from rowlock.core.claiming.candidates import FRONT
+from rowlock.core.claiming.plan import NO_PLAIN_SECONDS
 from rowlock.core.clock import FakeClock
-from rowlock.core.heads import FRONT
 from rowlock.store import Store, workers
 from support.rig import Rig
 from support.sourced import look
@@ -159,7 +159,7 @@ async def test_urgent_jobs_that_cannot_be_taken_do_not_hold_up_the_others(rig: R
 
 async def test_a_job_without_a_source_waits_for_urgent_sources_that_a_look_did_not_reach(rig: Rig) -> None:
     await sources(rig).set("domain", concurrency=0)
-    await enqueue_each(rig, [f"domain:{n:04}" for n in range(seen_sources.WHOLE_LOOK)], priority=-10)
+    await enqueue_each(rig, [f"domain:{n:04}" for n in range(survey.WHOLE_LOOK)], priority=-10)
     await enqueue_each(rig, [f"zeta:{n:03}" for n in range(8)], priority=-10)
     await rig.enqueue()
     worker = Worker(rig)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from rowlock.store import open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from support.server import PostgresServer
 from support.sql_worker import Sql
 

@@ -25,9 +25,13 @@ from rowlock.core.job import Claimed, NewJob
 from rowlock.core.options import to_json
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
-from rowlock.store import Store, batches, cancels, claim, jobs, leases, open_store, sources, transitions
-from rowlock.store.adding import NewRow
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store import Store, batches, open_store
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import cancel as cancels
+from rowlock.store.jobs import claim, leases, settle, transitions
+from rowlock.store.jobs import enqueue as enqueue_jobs
+from rowlock.store.jobs.insert import NewRow
+from rowlock.store.sources import sources
 from support.functions import FunctionRig, FunctionStore, fake_world
 from support.rig import KEEP, Rig, numbered, settlement
 from support.server import PostgresDatabases
@@ -255,10 +259,12 @@ class Game:
         store, held, answers = self.twins.python.store, lease and (lease[0].id, lease[0].token), list[Any]()
         for row, chosen in rows:
             if chosen is None:
-                answers += await store.run(jobs.enqueue_rows([row], new, held, held is not None))
+                answers += await store.run(enqueue_jobs.enqueue_rows([row], new, held, held is not None))
             else:
                 one = dataclasses.replace(new, source=row.source)
-                answers += await store.run(jobs.enqueue_once(chosen, row.args, one, row.key, held, held is not None))
+                answers += await store.run(
+                    enqueue_jobs.enqueue_once(chosen, row.args, one, row.key, held, held is not None)
+                )
         return answers
 
     async def enqueue_in_sql(self, rows: Sequence[tuple[NewRow, str | None]], new: NewJob, lease: Any) -> list[Any]:
@@ -340,7 +346,7 @@ class Game:
             # Of several successes of which some are not applied, `settle` answers `duplicate` for the others.
             one = len(python) == 1
             store = self.twins.python.store
-            return jobs.settle(store, python, KEEP) if one else store.run(transitions.apply(python, KEEP))
+            return settle.settle(store, python, KEEP) if one else store.run(transitions.apply(python, KEEP))
 
         answers = self.twins.same(how, in_python, in_sql)
         self.unended = [pair for pair in self.unended if pair not in pairs or answers[pair[0].id] != "applied"]

@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from rowlock.core.remote import REMOTE
+from rowlock.core.redis_request import REMOTE
 from support.sql_worker import Sql, leases
 
 

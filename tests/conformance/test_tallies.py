@@ -8,7 +8,9 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
-from rowlock.store import Store, cancels, jobs, tallies
+from rowlock.store import Store
+from rowlock.store.jobs import cancel, enqueue, settle
+from rowlock.store.read import counters
 from support.rig import KEEP, LEASE, Rig
 
 
@@ -26,12 +28,12 @@ async def counted(rig: Rig) -> Counter[tuple[str, str, str]]:
 
 async def told(store: Store) -> Counter[tuple[str, str, str]]:
     """What the counters say."""
-    return Counter({(one.queue, one.task, one.what): one.count for one in await store.run(tallies.totals())})
+    return Counter({(one.queue, one.task, one.what): one.count for one in await store.run(counters.totals())})
 
 
 async def sum_up(store: Store) -> None:
     """What a worker does every few seconds."""
-    while await store.run(tallies.sum_up()):
+    while await store.run(counters.sum_up()):
         pass
 
 
@@ -49,9 +51,9 @@ async def every_end(rig: Rig) -> None:
         await rig.settle(job, Failed("HTTP_500", "no answer", permanent=True))
     (lost,) = await rig.claim(1)
     await rig.lose(lost)
-    await rig.store.run(jobs.enqueue([(rig.new_id(), "{}")], NewJob(task="t", expires_at=rig.clock.now())))
+    await rig.store.run(enqueue.enqueue([(rig.new_id(), "{}")], NewJob(task="t", expires_at=rig.clock.now())))
     rig.clock.move(1)
-    await rig.store.run(cancels.expire(10, KEEP))
+    await rig.store.run(cancel.expire(10, KEEP))
     await rig.cancel(await rig.enqueue(task="later", delay=60.0))
 
 
@@ -77,17 +79,17 @@ async def test_hours_and_totals_keep_what_minutes_forget(rig: Rig, store: Store,
     await sum_up(store)
     whole = await told(store)
     clock.move(timedelta(hours=27))
-    await store.run(tallies.forget())
+    await store.run(counters.forget())
     seconds = await rig.fetch("SELECT DISTINCT seconds FROM {t}rollups")
     by_hour: Counter[str] = Counter()
-    for numbers in (await store.run(tallies.by_time(began - timedelta(hours=1), seconds=3600))).values():
+    for numbers in (await store.run(counters.by_time(began - timedelta(hours=1), seconds=3600))).values():
         by_hour.update(numbers)
     expected: Counter[str] = Counter()
     for (_, _, what), number in whole.items():
         expected[what] += number
     assert (seconds, by_hour) == ([(3600,)], expected)
     clock.move(timedelta(days=36))
-    await store.run(tallies.forget())
+    await store.run(counters.forget())
     assert await rig.fetch("SELECT * FROM {t}rollups") == []
     assert await told(store) == whole
 
@@ -96,7 +98,7 @@ async def test_a_change_that_is_undone_is_not_counted(rig: Rig, store: Store) ->
     job = await rig.running()
     try:
         async with store.transaction() as tx:
-            await tx.run(jobs.succeed([(job.id, job.token, None)], KEEP))
+            await tx.run(settle.succeed([(job.id, job.token, None)], KEEP))
             raise RuntimeError("undone")
     except RuntimeError:
         pass
@@ -112,24 +114,24 @@ async def test_minutes_say_when_and_buckets_how_long(rig: Rig, store: Store, clo
         (job,) = await rig.claim(1, lease=10_000)
         clock.move(ran)
         await rig.succeed(job)
-    minutes = await store.run(tallies.by_time(begin, queue="default"))
+    minutes = await store.run(counters.by_time(begin, queue="default"))
     assert minutes == {
         begin + timedelta(minutes=1): {"succeeded": 2},
         begin + timedelta(minutes=67): {"succeeded": 1},
     }
-    assert await store.run(tallies.by_time(begin, queue="another")) == {}
-    (spread,) = await store.run(tallies.histograms())
+    assert await store.run(counters.by_time(begin, queue="another")) == {}
+    (spread,) = await store.run(counters.histograms())
     assert [n for n, count in enumerate(spread.run) if count] == [0, 6, 16]
     assert [(n, count) for n, count in enumerate(spread.wait) if count] == [(2, 3)]
     assert round(spread.run_seconds, 3) == 4000.303
-    heat = await store.run(tallies.heat("run", begin))
+    heat = await store.run(counters.heat("run", begin))
     assert sum(heat[begin + timedelta(minutes=1)]) == 2
 
 
 async def test_many_jobs_of_one_settle_are_one_row(rig: Rig, store: Store) -> None:
     await rig.enqueue_many(100)
     claimed = await rig.claim(100)
-    assert await store.run(jobs.succeed([(job.id, job.token, None) for job in claimed], KEEP))
+    assert await store.run(settle.succeed([(job.id, job.token, None) for job in claimed], KEEP))
     assert [tuple(row) for row in await rig.fetch("SELECT what, number FROM {t}tallies")] == [("succeeded", 100)]
 
 
@@ -138,13 +140,13 @@ async def test_queues_are_sampled_once_a_minute_by_one_process(rig: Rig, store: 
     await rig.enqueue(task="t", delay=500.0)
     clock.move(7)
     await rig.claim(1, lease=LEASE)
-    assert [await store.run(tallies.sample()) for _ in range(2)] == [True, False]
+    assert [await store.run(counters.sample()) for _ in range(2)] == [True, False]
     clock.move(60)
-    assert await store.run(tallies.sample())
-    found = (await store.run(tallies.samples(clock.now() - timedelta(hours=1))))["default"]
+    assert await store.run(counters.sample())
+    found = (await store.run(counters.samples(clock.now() - timedelta(hours=1))))["default"]
     assert [(one.ready, one.waiting, one.running) for one in found] == [(2, 1, 1)] * 2
     assert [round(one.oldest_seconds or 0) for one in found] == [7, 67]
-    assert await store.run(tallies.samples(clock.now() - timedelta(hours=1), "links")) == {}
+    assert await store.run(counters.samples(clock.now() - timedelta(hours=1), "links")) == {}
 
 
 async def test_of_too_many_samples_the_newest_are_told_and_of_each_hour_the_longest(
@@ -154,21 +156,21 @@ async def test_of_too_many_samples_the_newest_are_told_and_of_each_hour_the_long
     for minute in range(90):
         if minute < 30:
             await rig.enqueue(task="t")
-        await store.run(tallies.sample())
+        await store.run(counters.sample())
         clock.move(60)
-    hours = (await store.run(tallies.samples(since, seconds=3600)))["default"]
+    hours = (await store.run(counters.samples(since, seconds=3600)))["default"]
     assert [one.ready for one in hours][-1] == 30
     assert len(hours) in (2, 3), "ninety minutes lie in two or three hours"
     assert all(one.at.minute == 0 for one in hours)
-    monkeypatch.setattr(tallies, "MOST_SAMPLES", 5)
-    newest = (await store.run(tallies.samples(since)))["default"]
+    monkeypatch.setattr(counters, "MOST_SAMPLES", 5)
+    newest = (await store.run(counters.samples(since)))["default"]
     assert [(clock.now() - one.at).total_seconds() // 60 for one in newest] == [5, 4, 3, 2, 1]
 
 
 def test_a_percentile_is_estimated_within_its_bucket() -> None:
-    counts = [0] * tallies.BUCKETS
-    assert tallies.percentile(counts, 0.5) is None
+    counts = [0] * counters.BUCKETS
+    assert counters.percentile(counts, 0.5) is None
     counts[7] = 10  # from half a second to one
-    assert tallies.percentile(counts, 0.5) == 0.75
+    assert counters.percentile(counts, 0.5) == 0.75
     counts[16] = 90
-    assert tallies.percentile(counts, 0.95) == 3600.0
+    assert counters.percentile(counts, 0.95) == 3600.0

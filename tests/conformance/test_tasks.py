@@ -3,8 +3,8 @@
 from typing import Any
 
 from rowlock import Rowlock
-from rowlock.store import tasks
-from rowlock.store.tasks import StoredTask
+from rowlock.store.jobs import tasks
+from rowlock.store.jobs.tasks import StoredTask
 from support.app_rig import app, rig
 from support.rig import Rig
 

@@ -10,9 +10,11 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, StoreError, TransactionTooLong
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Succeeded
-from rowlock.store import Store, claim, jobs, leases, open_store, transitions
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.operation import Operation
+from rowlock.store import Store, open_store
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import claim, leases, transitions
+from rowlock.store.jobs import enqueue as enqueue_jobs
 from support.rig import KEEP, Rig, numbered, settlement
 
 
@@ -23,7 +25,7 @@ async def notes(rig: Rig) -> None:
 
 
 def enqueue(n: int, **options: int) -> Operation[None]:
-    return jobs.enqueue([(numbered(n), "{}")], NewJob(task="t", **options))
+    return enqueue_jobs.enqueue([(numbered(n), "{}")], NewJob(task="t", **options))
 
 
 @pytest.mark.usefixtures("notes")
@@ -106,12 +108,12 @@ async def test_a_block_that_ends_without_an_error_has_committed(rig: Rig) -> Non
 
 async def test_an_operation_that_fails_in_a_block_leaves_nothing_of_itself(rig: Rig) -> None:
     """The user swallows the error and goes on: a half of the operation must not be committed."""
-    chosen = jobs.enqueue_once(numbered(1), "{}", NewJob(task="t", priority=1000))
+    chosen = enqueue_jobs.enqueue_once(numbered(1), "{}", NewJob(task="t", priority=1000))
     with suppress(StoreError):
         async with rig.store.transaction() as tx:
             with pytest.raises(StoreError):
                 await tx.run(chosen)
-    assert await rig.store.run(jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) == [(numbered(1), True)]
+    assert await rig.store.run(enqueue_jobs.enqueue_once(numbered(1), "{}", NewJob(task="t"))) == [(numbered(1), True)]
 
 
 @pytest.mark.usefixtures("notes")

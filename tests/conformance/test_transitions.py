@@ -12,7 +12,9 @@ from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition
 from rowlock.core.states import EVENTS, FINAL, Outcome, State, allowed
-from rowlock.store import Store, cancels, leases
+from rowlock.store import Store
+from rowlock.store.jobs import cancel as cancels
+from rowlock.store.jobs import leases
 from support.rig import KEEP, Rig, token
 from support.stores import empty
 

@@ -9,7 +9,8 @@ import pytest
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Failed
-from rowlock.store import sources, workers
+from rowlock.store import workers
+from rowlock.store.sources import sources
 from support.rig import Rig, moment
 
 NAMES = ("recent_jobs", "source_health", "stuck_jobs", "backlog")

@@ -8,9 +8,9 @@ import pytest
 
 from rowlock.core.errors import NotAllowed, WorkerNotFound
 from rowlock.store import workers
-from rowlock.store.engines.engine import Wakeups
-from rowlock.store.engines.operation import Operation
-from rowlock.store.engines.wakeups import send_wakeups
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.sqlite.wakeups import send_wakeups
+from rowlock.store.engine.store import Wakeups
 from support.rig import Rig
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.core.alert_rules import KINDS, AlertRule, parse_rules
-from rowlock.core.alerts import MOST_SUBJECTS, Alert, Facts, RunningJob, Seen, decide, see
 from rowlock.core.config import Settings, load_settings
+from rowlock.core.config.alert_rules import KINDS, AlertRule, parse_rules
 from rowlock.core.errors import ConfigError
+from rowlock.health.conditions import MOST_SUBJECTS, Alert, Facts, RunningJob, Seen, decide, see
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SEEN = Seen(12, "twelve")

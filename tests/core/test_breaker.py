@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rowlock.core.breaker import Event, Health, after
+from rowlock.core.sources.breaker import Event, Health, after
 
 FAILURE, SUCCESS, REFUSAL, NOTHING = (Event(kind, 0) for kind in ("failure", "success", "refusal", "none"))  # type: ignore[arg-type]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rowlock.core.claim_actions import Claim, Fill, Promote, SetIdle, Sleep
-from rowlock.core.claiming import FULL_SECONDS, PREFETCH_SECONDS, PROMOTE_SECONDS, Plan
-from rowlock.core.lanes import FRONT_SECONDS, NO_ID
+from rowlock.core.claiming.actions import Claim, Fill, Promote, SetIdle, Sleep
+from rowlock.core.claiming.plan import FULL_SECONDS, PREFETCH_SECONDS, PROMOTE_SECONDS, Plan
+from rowlock.core.claiming.ranges import FRONT_SECONDS, NO_ID
 from support.claiming_rig import BATCH, POLL_SECONDS, WALL, Worker, new_plan, quick_worker
 
 # --- how many are claimed

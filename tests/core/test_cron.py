@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from rowlock.core.cron import Rule, parse_rule
-from rowlock.core.cron_words import FIELDS, MACROS
 from rowlock.core.errors import InvalidArguments
+from rowlock.core.schedules.rule import Rule, parse_rule
+from rowlock.core.schedules.rule_text import FIELDS, MACROS
 
 NOON = datetime(2026, 5, 5, 12, tzinfo=UTC)  # a Tuesday
 

@@ -9,7 +9,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rowlock.core.cron import Rule, parse_rule
+from rowlock.core.schedules.rule import Rule, parse_rule
 
 MOST = 100_000
 
@@ -180,7 +180,7 @@ def test_a_tick_at_the_end_of_the_gap_is_found_from_within_it() -> None:
 
 
 def test_cronsim_still_has_the_faults_for_which_ticks_are_computed_here() -> None:
-    """If one of these fails, cronsim has changed, and the head of `core/cron.py` has to say so."""
+    """If one of these fails, cronsim has changed, and the head of `core/schedules/rule.py` has to say so."""
 
     def theirs(text: str, zone: str, after: str, until: str) -> list[str]:
         found = []

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.core.deal import Found, deal, in_turn
+from rowlock.core.claiming.pick import Found, deal, in_turn
 from rowlock.core.job import Claimed
-from rowlock.core.source import class_of
+from rowlock.core.sources.admission import class_of
 
 PLAIN = ""
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rowlock.core.claiming.ranges import BACK_MS, MARKS, NO_ID, START, Lane, Lanes
 from rowlock.core.job import Claimed
-from rowlock.core.lanes import BACK_MS, MARKS, NO_ID, START, Lane, Lanes
 
 NOBODY = Claimed(
     *("", "", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),

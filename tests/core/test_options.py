@@ -11,7 +11,7 @@ from typing import get_overloads
 
 import rowlock
 from rowlock.client.client import Client
-from rowlock.client.tasks import Task
+from rowlock.client.tasks.task import Task
 from rowlock.core.options import OPTIONS, JobOptions, TaskOptions, names_in
 
 NOT_STORED = {"job_id", "key", "connection"}  # of one enqueue, beside the options of its job

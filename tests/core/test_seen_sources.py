@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rowlock.core import seen_sources
-from rowlock.core.claim_actions import Claim, ClaimSourced, Fill, Look
-from rowlock.core.claiming import Plan
-from rowlock.core.deal import Found, deal
-from rowlock.core.heads import ClaimResult, Head, Range
+from rowlock.core.claiming import survey
+from rowlock.core.claiming.actions import Claim, ClaimSourced, Fill, Look
+from rowlock.core.claiming.candidates import ClaimResult, Head, Range
+from rowlock.core.claiming.pick import Found, deal
+from rowlock.core.claiming.plan import Plan
+from rowlock.core.claiming.rotation import PLAIN
+from rowlock.core.claiming.survey import SeenSources
 from rowlock.core.job import Claimed
-from rowlock.core.seen_sources import SeenSources
-from rowlock.core.source import Gate, admit, class_of
-from rowlock.core.turn_order import PLAIN
+from rowlock.core.sources.admission import Gate, admit, class_of
 
 OPEN = Gate(None, None, None, None, True, None, False, False, None, None, 0, None, None, True)
 NOBODY = Claimed(
@@ -64,7 +64,7 @@ class Table:
         return sorted(heads, key=lambda head: head.priority)
 
     def claim(self, action: ClaimSourced, heads: list[Head], n: int, now: float) -> ClaimResult:
-        """As store/sourced_claim.py: count anew, deal, claim."""
+        """As store/sources/claim.py: count anew, deal, claim."""
         gates = {head.source: self.gate(head.source, now) for head in heads}
         room = {source: admit(gate).room for source, gate in gates.items()}
         names = {(head.task, head.priority, head.source) for head in heads if room[head.source] > 0}
@@ -313,16 +313,16 @@ def test_after_a_source_has_given_a_job_earlier_misses_do_not_lengthen_its_next_
     sources.claimed([head], ClaimResult([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
     sources.claimed([head], nothing, 4.0, 4.0)
     assert not sources.has_open(4.0)
-    assert sources.has_open(4.0 + 2 * seen_sources.BUSY_SECONDS), "the pause after a first miss"
+    assert sources.has_open(4.0 + 2 * survey.BUSY_SECONDS), "the pause after a first miss"
 
 
 def test_a_survey_that_was_cut_short_goes_on_as_soon_as_what_it_showed_is_used_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(seen_sources, "MOST", 2)
+    monkeypatch.setattr(survey, "MOST", 2)
     sources, heads = SeenSources([("default", "a")], 5.0), [seen("api:x"), seen("api:y")._replace(end=True)]
     sources.saw(sources.ranges(), heads, 0.0, 0.0)
-    assert sources.look_at == seen_sources.CLOSED_SECONDS, "while jobs can start, the next look can wait"
+    assert sources.look_at == survey.CLOSED_SECONDS, "while jobs can start, the next look can wait"
     jobs = [NOBODY._replace(source=head.source) for head in heads]
     sources.claimed(heads, ClaimResult(jobs, False, (), {head.source: head.gate for head in heads}), 0.1, 0.2)
     assert sources.look_at <= 0.2
@@ -347,7 +347,7 @@ def test_between_the_looks_of_a_long_survey_jobs_without_a_source_are_claimed() 
 
 
 def test_more_sources_than_one_survey_shows_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_sources, "MOST", 300)
+    monkeypatch.setattr(survey, "MOST", 300)
     table = Table()
     for n in range(1000):
         table.jobs["a", 0, f"api:{n:05}"] = 1

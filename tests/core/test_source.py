@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rowlock.core.source import UNLIMITED, Gate, admit
+from rowlock.core.sources.admission import UNLIMITED, Gate, admit
 
 OPEN = Gate(
     concurrency=None,

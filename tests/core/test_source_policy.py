@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.source import class_of
-from rowlock.core.source_policy import check_name, check_policy, parse_rate, show_rate
+from rowlock.core.sources.admission import class_of
+from rowlock.core.sources.policy import check_name, check_policy, parse_rate, show_rate
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.core.heads import HeadName
+from rowlock.core.claiming.candidates import HeadName
+from rowlock.core.claiming.rotation import PLAIN, TurnOrder
 from rowlock.core.job import MAX_PRIORITY, Claimed
-from rowlock.core.turn_order import PLAIN, TurnOrder
 
 
 def head(source: str, priority: int = 0, task: str = "t") -> HeadName:

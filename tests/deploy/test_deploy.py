@@ -16,7 +16,7 @@ import yaml
 
 from rowlock.cli import main
 from rowlock.core.config import OTHER_VARIABLES, VARIABLES, WorkerSettings, load_settings
-from rowlock.signals.families import METRICS
+from rowlock.signals.metrics import METRICS
 from support.chart import Chart
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +113,7 @@ def test_the_compose_file_runs_commands_and_settings_that_exist() -> None:
 
 
 def test_the_app_of_the_compose_file_is_an_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rowlock.cli.target import load_app
+    from rowlock.cli.kit.target import load_app
 
     monkeypatch.syspath_prepend(DEPLOY / "docker" / "app")
     monkeypatch.delitem(__import__("sys").modules, "jobs", raising=False)

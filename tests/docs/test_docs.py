@@ -17,9 +17,9 @@ import typer
 from rowlock import Rowlock
 from rowlock.cli import main
 from rowlock.core.config import Settings, load_settings
-from rowlock.core.cron import parse_rule
-from rowlock.store import tasks
-from rowlock.store.tasks import StoredTask
+from rowlock.core.schedules.rule import parse_rule
+from rowlock.store.jobs import tasks
+from rowlock.store.jobs.tasks import StoredTask
 from support.state_diagram import diagram
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from rowlock.core.options import OPTIONS
-from rowlock.store import roles
+from rowlock.store.engine import roles
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ANA, BO = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"

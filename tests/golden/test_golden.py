@@ -20,8 +20,8 @@ from rowlock import Rowlock
 from rowlock.api.app import build
 from rowlock.cli import main
 from rowlock.core.config import Settings
-from rowlock.signals.families import METRICS
-from rowlock.store.engines.queries import load
+from rowlock.signals.metrics import METRICS
+from rowlock.store.engine.statements import load
 from support.golden import compare
 from support.schema_dump import postgres_functions, postgres_schema, sqlite_schema
 

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from rowlock import NotAllowed, Rowlock
-from rowlock.client.batch import Batch
+from rowlock.client.handles.batch import Batch
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.store import Store, batches, jobs, retries, transitions
-from rowlock.store.adding import NewRow
-from rowlock.store.engines import connector
-from rowlock.store.ids import new_id
+from rowlock.store import Store, batches
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.postgres import connector
+from rowlock.store.jobs import enqueue, retry, transitions
+from rowlock.store.jobs import settle as settle_jobs
+from rowlock.store.jobs.insert import NewRow
 from support.app_rig import app, rig, t
 from support.interleave import GATE, Actor, closed_gate, orders, play, watching
 from support.rig import KEEP, Rig, settlement
@@ -70,7 +72,7 @@ async def test_a_retry_and_the_end_leave_no_batch_that_is_over_with_work_left(
             await t.using(batch=batch).enqueue()
         (job,) = await rig.claim()
         await rig.settle(job, DEAD)
-        await play(watcher, order, Actor(rig.store, retries.retry([job.id], 1)), Actor(other, batches.end([batch.id])))
+        await play(watcher, order, Actor(rig.store, retry.retry([job.id], 1)), Actor(other, batches.end([batch.id])))
         row = (await batch.refresh()).record
         assert (row.processed, row.failed, row.over) == (0, 0, False), order
         await rig.cancel(job.id)
@@ -132,7 +134,7 @@ async def test_a_seal_and_the_last_outcome_at_the_same_moment_end_the_batch(
     )
 
     async def settle() -> None:
-        assert await jobs.settle(rig.store, [settlement(job, Succeeded())], KEEP) == {job.id: "applied"}
+        assert await settle_jobs.settle(rig.store, [settlement(job, Succeeded())], KEEP) == {job.id: "applied"}
 
     first, second = (batch.seal, settle) if waits == "the seal" else (settle, batch.seal)
     async with closed_gate(watcher) as somebody_waits:
@@ -155,11 +157,11 @@ async def test_a_job_that_is_added_while_the_batch_is_sealed_is_in_it_or_refused
         await rig.store.run(batches.make(batch_id, "b", None, None))
         row, new = NewRow(rig.new_id(), "{}", None, None), NewJob(task="t", batch_id=batch_id)
         before = [NewRow(rig.new_id(), "{}", None, None) for _ in range(others)]
-        await rig.store.run(jobs.enqueue_rows(before, new))
+        await rig.store.run(enqueue.enqueue_rows(before, new))
         seal = Actor(other, batches.seal(batch_id))
         looking = asyncio.create_task(ended(seal, other, batch_id))
         try:
-            await play(watcher, order, Actor(rig.store, jobs.enqueue_rows([row], new)), seal)
+            await play(watcher, order, Actor(rig.store, enqueue.enqueue_rows([row], new)), seal)
             added = True
         except NotAllowed:
             added = False
@@ -182,7 +184,7 @@ async def test_a_job_that_is_added_while_the_batch_is_cancelled_is_there_to_be_c
         cancel = Actor(other, batches.mark_cancelled(batch_id))
         looking = asyncio.create_task(once_done(cancel, other, batches.left(batch_id, 10)))
         try:
-            await play(watcher, order, Actor(rig.store, jobs.enqueue_rows([row], new)), cancel)
+            await play(watcher, order, Actor(rig.store, enqueue.enqueue_rows([row], new)), cancel)
             added = True
         except NotAllowed:
             added = False

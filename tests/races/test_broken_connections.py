@@ -12,10 +12,14 @@ import pytest
 
 from rowlock import ConfigError, Rowlock, StoreError, StoreUnavailable
 from rowlock.core.job import NewJob
-from rowlock.store import Store, cancels, jobs, open_store, reads
-from rowlock.store.engines.engine import StoreOptions, redact
-from rowlock.store.engines.listener import EVERY_MESSAGE, Listener
-from rowlock.store.ids import new_id
+from rowlock.store import Store, open_store
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.postgres.listener import EVERY_MESSAGE, Listener
+from rowlock.store.engine.store import StoreOptions, redact
+from rowlock.store.jobs import cancel as cancels
+from rowlock.store.jobs import enqueue as enqueue_jobs
+from rowlock.store.jobs import settle
+from rowlock.store.read import reads
 from support.race_proxy import Proxy
 from support.server import PostgresServer
 
@@ -28,11 +32,11 @@ WAITING = "datname = current_database() AND wait_event_type = 'Lock'"
 
 
 async def enqueue(store: Store) -> None:
-    await store.run(jobs.enqueue([(new_id(), "{}")], NewJob(task="t")))
+    await store.run(enqueue_jobs.enqueue([(new_id(), "{}")], NewJob(task="t")))
 
 
 async def cancel(store: Store) -> None:
-    await store.run(cancels.cancel([new_id()], jobs.Keep()))
+    await store.run(cancels.cancel([new_id()], settle.Keep()))
 
 
 async def read(store: Store) -> None:
@@ -49,7 +53,7 @@ async def execute(store: Store) -> None:
 
 async def enqueue_in_transaction(store: Store) -> None:
     async with store.transaction() as session:
-        await session.run(jobs.enqueue([(new_id(), "{}")], NewJob(task="t")))
+        await session.run(enqueue_jobs.enqueue([(new_id(), "{}")], NewJob(task="t")))
 
 
 EVERY: list[Do] = [enqueue, cancel, read, fetch, execute, enqueue_in_transaction]
@@ -237,7 +241,7 @@ async def test_a_connection_whose_cancelled_begin_takes_effect_later_is_not_hand
             await asyncio.sleep(0.1)  # the reply is in the socket: one turn of the loop reads it
             job_id = new_id()
             async with store.transaction() as session:
-                await session.run(jobs.enqueue([(job_id, "{}")], NewJob(task="t")))
+                await session.run(enqueue_jobs.enqueue([(job_id, "{}")], NewJob(task="t")))
             assert await store.run(reads.get(job_id)) is not None, "what was committed is not there"
         finally:
             await store.close()

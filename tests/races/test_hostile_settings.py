@@ -12,7 +12,7 @@ import pytest
 from rowlock import ConfigError, Context, Rowlock
 from rowlock.core.config import Settings
 from rowlock.store import open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from support.parts import PARTS
 from support.pgbouncer import pgbouncer
 from support.server import PostgresDatabases, PostgresServer

@@ -9,9 +9,11 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.store import Store, cancels, jobs, leases, retries, transitions
-from rowlock.store import claim as claims
-from rowlock.store.claim import Lane
+from rowlock.store import Store
+from rowlock.store.jobs import cancel, enqueue, leases, retry, transitions
+from rowlock.store.jobs import claim as claims
+from rowlock.store.jobs import settle as settle_jobs
+from rowlock.store.jobs.claim import Lane
 from support import contract
 from support.interleave import Actor, add_gate, orders, play
 from support.rig import KEEP, Rig, numbered, settlement, token
@@ -82,7 +84,7 @@ async def test_plain_success_and_reclaim_write_one_outcome(rig: Rig, other: Stor
     for order in orders(2, 5):
         job = await rig.running(lease=5)
         rig.clock.move(6)
-        finish = jobs.succeed([(job.id, job.token, '"done"')], KEEP)
+        finish = settle_jobs.succeed([(job.id, job.token, '"done"')], KEEP)
         a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, leases.reclaim([0.5], 0, KEEP)))
         row = await rig.row(job.id)
         assert (bool(a), len(b)) in ((True, 0), (False, 1)), order
@@ -106,7 +108,7 @@ async def test_cancel_and_finish_agree_on_what_happened(rig: Rig, other: Store, 
     for order in orders(4, 4):
         job = await rig.running()
         finish = transitions.apply([settlement(job, Succeeded('"done"'))], KEEP)
-        a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, cancels.cancel([job.id], KEEP)))
+        a, b = await play(watcher, order, Actor(rig.store, finish), Actor(other, cancel.cancel([job.id], KEEP)))
         row = await rig.row(job.id)
         assert a[job.id] == "applied", order
         assert row["state"] == "succeeded", order
@@ -122,7 +124,7 @@ async def test_cancel_and_a_failure_agree_on_what_happened(rig: Rig, other: Stor
     for order in orders(4, 4):
         job = await rig.running()
         fail = transitions.apply([settlement(job, Failed("E", "no"))], KEEP)
-        a, b = await play(watcher, order, Actor(rig.store, fail), Actor(other, cancels.cancel([job.id], KEEP)))
+        a, b = await play(watcher, order, Actor(rig.store, fail), Actor(other, cancel.cancel([job.id], KEEP)))
         assert a[job.id] == "applied", order
         assert (await rig.state(job.id) == "cancelled") or b[job.id] == "cancelling", order
         assert len(await rig.attempts(job.id)) == 1, order
@@ -134,7 +136,7 @@ async def test_cancel_and_claim_agree_on_what_happened(rig: Rig, other: Store, w
     seen = set()
     for order in orders(2, 4):
         job_id = await rig.enqueue()
-        a, b = await play(watcher, order, Actor(rig.store, claim("a")), Actor(other, cancels.cancel([job_id], KEEP)))
+        a, b = await play(watcher, order, Actor(rig.store, claim("a")), Actor(other, cancel.cancel([job_id], KEEP)))
         assert await rig.state(job_id) == ("running" if a else "cancelled"), order
         assert b == {job_id: "cancelling" if a else "cancelled"}, order
         seen.add(b[job_id])
@@ -164,9 +166,9 @@ async def test_plain_success_and_another_write_to_the_row_leave_one_row(rig: Rig
             writes = {
                 "beat": leases.beat([(job.id, job.token)], 1000),
                 "progress": leases.progress([(job.id, job.token, 50, "p", "m")]),
-                "cancel": cancels.cancel([job.id], KEEP),
+                "cancel": cancel.cancel([job.id], KEEP),
             }
-            done = jobs.succeed([(job.id, job.token, '"done"'), (beside.id, beside.token, None)], KEEP)
+            done = settle_jobs.succeed([(job.id, job.token, '"done"'), (beside.id, beside.token, None)], KEEP)
             a, b = await play(watcher, order, Actor(rig.store, done), Actor(other, writes[write]))
             assert a is True, (write, order)
             assert await rig.fetch("SELECT count(*) FROM {t}jobs_live") == [(0,)], (write, order)
@@ -196,7 +198,7 @@ async def test_retry_and_retry_bring_a_job_back_once(rig: Rig, other: Store, wat
     for order in (*orders(5, 2), *orders(2, 5)):
         job = await rig.running()
         await rig.settle(job, Failed("E", "no", permanent=True))
-        actors = [Actor(store, retries.retry([job.id], 1)) for store in (rig.store, other)]
+        actors = [Actor(store, retry.retry([job.id], 1)) for store in (rig.store, other)]
         a, b = await play(watcher, order, *actors)
         assert len(a) + len(b) == 1, order
         assert await rig.state(job.id) == "queued"
@@ -208,8 +210,8 @@ async def test_twins_under_one_chosen_id_make_one_job(rig: Rig, other: Store, wa
     """The second waits for the first: it takes over when that one is undone, and is told so when it is not."""
     for n, order in enumerate(orders(3, 3)):
         job_id = numbered(1000 + n)
-        first = jobs.enqueue_once(job_id, '{"by": "a"}', NewJob(task="t"))
-        second = jobs.enqueue_once(job_id, '{"by": "b"}', NewJob(task="t"))
+        first = enqueue.enqueue_once(job_id, '{"by": "a"}', NewJob(task="t"))
+        second = enqueue.enqueue_once(job_id, '{"by": "b"}', NewJob(task="t"))
         answers = await play(watcher, order, Actor(rig.store, first, roll_back), Actor(other, second))
         a, b = (isinstance(answer, list) and answer[0][1] for answer in answers)  # whether each has created the job
         row = await rig.row(job_id)  # there is one, whoever wrote it
@@ -254,7 +256,7 @@ async def test_a_locked_row_does_not_stop_claims_promotions_and_expiries_of_othe
         rig.clock.move(6)
         assert (await rig.promote())[0] == 1
         assert [job.id for job in await rig.claim(10)] == [later[1]]
-        assert await rig.store.run(cancels.expire(10, KEEP)) == 1
+        assert await rig.store.run(cancel.expire(10, KEEP)) == 1
     await transaction.rollback()
     assert await rig.state(overdue[1]) == "cancelled"
     assert (await rig.promote())[0] == 1

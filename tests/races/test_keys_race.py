@@ -14,8 +14,10 @@ import pytest
 from rowlock import Rowlock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
-from rowlock.store import Store, jobs, retries
-from rowlock.store.adding import NewRow
+from rowlock.store import Store
+from rowlock.store.jobs import enqueue as enqueue_jobs
+from rowlock.store.jobs import retry as retries
+from rowlock.store.jobs.insert import NewRow
 from support.app_rig import app, rig
 from support.interleave import Actor, orders, play, watching
 from support.rig import Rig
@@ -145,11 +147,11 @@ async def test_a_retry_and_a_new_job_of_the_same_key_leave_one_active(rig: Rig, 
     for n, order in enumerate(few):
         new = NewJob(task="t", unique="until_done")
         dead = NewRow(rig.new_id(), "{}", f"k{n}", None)
-        await rig.store.run(jobs.enqueue_rows([dead], new))
+        await rig.store.run(enqueue_jobs.enqueue_rows([dead], new))
         (job,) = await rig.claim()
         assert await rig.settle(job, Failed("E", "no", permanent=True)) == "applied"
         newer = dead._replace(id=rig.new_id())
-        retry, enqueue = retries.retry([dead.id], 1), jobs.enqueue_rows([newer], new)
+        retry, enqueue = retries.retry([dead.id], 1), enqueue_jobs.enqueue_rows([newer], new)
         revived, found = await play(watcher, order, Actor(rig.store, retry), Actor(other, enqueue))
         (active,) = [row[0] for row in await rig.fetch(ACTIVE)]
         assert found == [(active, active == newer.id)], order

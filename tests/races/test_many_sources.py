@@ -13,12 +13,12 @@ import pytest
 from rowlock import Rowlock
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, open_store
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.operation import Call
-from rowlock.store.engines.postgres import PostgresStore
-from rowlock.store.engines.queries import load
-from rowlock.store.engines.sqlite_runner import Runner
-from rowlock.store.sources import pause, resume, set_policy
+from rowlock.store.engine.operation import Call
+from rowlock.store.engine.postgres.store import PostgresStore
+from rowlock.store.engine.sqlite.runner import Runner
+from rowlock.store.engine.statements import load
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.sources.sources import pause, resume, set_policy
 from rowlock.worker.pool import WorkerPool
 from support.rig import Rig, numbered, token
 from support.server import PostgresDatabases

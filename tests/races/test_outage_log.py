@@ -14,7 +14,7 @@ import pytest
 from rowlock import Context, Rowlock
 from rowlock.core.config import Settings
 from rowlock.store import open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from rowlock.worker import loops
 from rowlock.worker.dispatcher import Dispatcher
 from support.race_disk import disk

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.schedule import Missed
-from rowlock.store import Store, firing, schedules
+from rowlock.core.schedules.schedule import Missed
+from rowlock.store import Store
+from rowlock.store.schedules import fire, schedules
 from support.interleave import Actor, orders, play, rewrite
 from support.rig import Rig
 from support.schedule_rig import declare, schedule, shown
@@ -34,11 +35,11 @@ async def each_tick_fires_once(
     """Play after play, two ticks of two schedules are due; when both are done, each has one job."""
     for order in plays:
         rig.clock.move(20)
-        a = Actor(rig.store, firing.fire(n), roll_back)
-        b = Actor(other, firing.fire(n))
+        a = Actor(rig.store, fire.fire(n), roll_back)
+        b = Actor(other, fire.fire(n))
         answers = await play(watcher, order, a, b)
         said = sum(answer.jobs for answer in answers) - (answers[0].jobs if roll_back else 0)
-        after = await rig.store.run(firing.fire(100))  # what both left over
+        after = await rig.store.run(fire.fire(100))  # what both left over
         found = Counter({(name, tick): count for name, tick, count in await watcher.fetch(JOBS)})
         ticks = {(row[0], row[1]) for row in await watcher.fetch("SELECT schedule_id, tick FROM rowlock.ticks")}
         assert max(found.values()) == 1, f"{order}: a tick fired twice"
@@ -56,7 +57,7 @@ async def test_a_round_has_as_many_statements_as_these_tests_take_it_to_have(rig
     await prepare(rig)
     for expected in (STEPS, LOOK):
         rig.clock.move(20 if expected == STEPS else 0)
-        actor, steps = Actor(rig.store, firing.fire(100)), 0
+        actor, steps = Actor(rig.store, fire.fire(100)), 0
         while await actor.reach_a_stop(watcher) and not actor.task.done():
             steps += 1
             actor.move_on()
@@ -107,9 +108,9 @@ async def test_what_is_paused_or_removed_before_a_round_commits_waits_for_it_and
         await declare(rig, schedule("s", "every 10s"), origin="runtime")
         await rig.store.run(schedules.resume("s"))
         rig.clock.move(10)
-        a, b = Actor(rig.store, firing.fire(100)), Actor(other, getattr(schedules, verb)("s"))
+        a, b = Actor(rig.store, fire.fire(100)), Actor(other, getattr(schedules, verb)("s"))
         answer, _ = await play(watcher, "A" * i + "BBB" + "A" * (STEPS - i), a, b)
         rig.clock.move(10)
-        assert (answer.jobs, (await rig.store.run(firing.fire(100))).jobs) == (1, 0)
+        assert (answer.jobs, (await rig.store.run(fire.fire(100))).jobs) == (1, 0)
         if verb == "pause":
             assert (await shown(rig)).paused_at is not None

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.heads import ClaimResult, Head
+from rowlock.core.claiming.candidates import ClaimResult, Head
 from rowlock.store import Store
-from rowlock.store.engines.operation import Operation
-from rowlock.store.sources import set_policy
+from rowlock.store.engine.operation import Operation
+from rowlock.store.sources.sources import set_policy
 from support.interleave import GATE, Actor, closed_gate, orders, play, rewrite
 from support.rig import Rig
 from support.source_claims import LIMITS, LOCKS, Limit, claim, count_first, meetings, prepare, seen, started

@@ -7,9 +7,10 @@ import pytest
 
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Failed
-from rowlock.store import Store, jobs, transitions
-from rowlock.store.engines.operation import Operation
-from rowlock.store.sources import set_policy
+from rowlock.store import Store
+from rowlock.store.engine.operation import Operation
+from rowlock.store.jobs import settle, transitions
+from rowlock.store.sources.sources import set_policy
 from support.interleave import Actor, play
 from support.rig import KEEP, Rig, settlement
 from support.source_claims import all_meetings, claim, finish, seen
@@ -87,7 +88,7 @@ def failures(held: list[Claimed]) -> Operation[Any]:
 
 
 def successes(held: list[Claimed]) -> Operation[Any]:
-    return jobs.succeed([(job.id, job.token, None) for job in held], KEEP, held)
+    return settle.succeed([(job.id, job.token, None) for job in held], KEEP, held)
 
 
 @pytest.mark.parametrize(("outcome", "steps"), [(failures, 7), (successes, 3)])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from rowlock.signals.families import METRICS
+from rowlock.signals.metrics import METRICS
 
 
 def get(port: int, path: str = "/metrics", host: str = "127.0.0.1") -> tuple[int, str]:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 import pytest
 
 from rowlock import Context, JobDead, JobFields, Permanent, Rowlock
-from rowlock.cli.logs import JsonLines, TextLines
+from rowlock.cli.kit.logs import JsonLines, TextLines
 from support.contract_tasks import WAIT, until, working
 
 CANARY = "canary-7f3a"

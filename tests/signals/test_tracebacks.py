@@ -6,7 +6,7 @@ import pytest
 
 from rowlock.core.scrubbing import scrub
 from rowlock.core.tracebacks import STORED_BYTES, exceptions_of, traceback_text
-from rowlock.signals.raised import trace_of
+from rowlock.signals.exceptions import trace_of
 
 
 def raised(function) -> BaseException:  # type: ignore[no-untyped-def]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from rowlock.core.job import Claimed
-from rowlock.signals.families import BOUNDS, Histogram
-from rowlock.signals.watchers import Watcher, Watchers
+from rowlock.signals.events import Watcher, Watchers
+from rowlock.signals.metrics import BOUNDS, Histogram
 
 
 class Hears(Watcher):

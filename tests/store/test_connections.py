@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from rowlock.store.engines import connections
-from rowlock.store.engines.connections import Connections
-from rowlock.store.engines.connector import Connector
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.postgres import connections
+from rowlock.store.engine.postgres.connections import Connections
+from rowlock.store.engine.postgres.connector import Connector
+from rowlock.store.engine.store import StoreOptions
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Pages of an owner's jobs are planned once for each connection: planning looks at each partition."""
 
-from rowlock.store import owned
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.postgres import PostgresStore
+from rowlock.api.access import own_jobs
+from rowlock.store.engine.postgres.store import PostgresStore
+from rowlock.store.engine.store import StoreOptions
 
 PLANS = """
     SELECT coalesce(sum(custom_plans), 0) AS planned_anew, coalesce(sum(generic_plans), 0) AS from_the_cache
@@ -13,7 +13,7 @@ async def test_a_list_that_is_asked_for_again_and_again_is_answered_from_a_cache
     store = await PostgresStore.open(postgres_url, StoreOptions(migrate=True))
     try:
         for number in range(30):
-            await store.run(owned.page(f"owner-{number}", None, (), 10))
+            await store.run(own_jobs.page(f"owner-{number}", None, (), 10))
         async with store._connections["hot"].one() as connection:
             plans = await connection.fetchrow(PLANS)
         assert plans["from_the_cache"] >= 20

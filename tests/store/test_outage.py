@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rowlock.core.errors import StorageFull, StoreUnavailable
-from rowlock.store.engines.outage import MINUTE, QUIET_SECONDS, SILENT_SECONDS, WAKE_SECONDS, Outage, outage_of
+from rowlock.store.engine.outage import MINUTE, QUIET_SECONDS, SILENT_SECONDS, WAKE_SECONDS, Outage, outage_of
 
 AWAY = StoreUnavailable("sweep: no server accepts connections")
 FULL = StorageFull("settle: the database's disk is full")

@@ -13,9 +13,10 @@ import psycopg
 import pytest
 
 import rowlock.store
-from rowlock.store.engines import migrate, queries
-from rowlock.store.engines.dialects import POSTGRES, SQLITE, Dialect
-from rowlock.store.engines.queries import Query, _include, _names, compile_query, fill, load
+from rowlock.store.engine import migrate
+from rowlock.store.engine import statements as queries
+from rowlock.store.engine.dialects import POSTGRES, SQLITE, Dialect
+from rowlock.store.engine.statements import Query, _include, _names, compile_query, fill, load
 
 DIALECTS = [POSTGRES, SQLITE]
 CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from rowlock.store import reads
-from rowlock.store.engines.dialects import POSTGRES
-from rowlock.store.engines.operation import Call, drive
-from rowlock.store.ids import new_id
+from rowlock.store.engine.dialects import POSTGRES
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.operation import Call, drive
+from rowlock.store.read import reads
 
 
 class Nothing:

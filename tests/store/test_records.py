@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from rowlock.core.states import State
-from rowlock.store.engines.operation import row_maker
-from rowlock.store.records import LATEST, record
+from rowlock.store.engine.operation import row_maker
+from rowlock.store.engine.records import LATEST, record
 
 
 @dataclass(frozen=True)

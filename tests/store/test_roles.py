@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from rowlock import Rowlock
-from rowlock.store import open_store, roles
-from rowlock.store.engines import migrate
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store import open_store
+from rowlock.store.engine import migrate, roles
+from rowlock.store.engine.store import StoreOptions
 from support.owned import owner_url, take_a_table_away
 
 __all__ = ["owner_url"]  # a fixture

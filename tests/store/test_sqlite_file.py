@@ -11,10 +11,10 @@ import pytest
 from rowlock import Rowlock
 from rowlock.core.config import Settings
 from rowlock.core.errors import StoreUnavailable
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.filesystem import CHECK_SECONDS
-from rowlock.store.engines.opening import open_store
-from rowlock.store.engines.sqlite_reader import SAME_SECONDS
+from rowlock.store.engine.open import open_store
+from rowlock.store.engine.sqlite.filesystem import CHECK_SECONDS
+from rowlock.store.engine.sqlite.reader import SAME_SECONDS
+from rowlock.store.engine.store import StoreOptions
 
 Change = Callable[[Path], object]
 

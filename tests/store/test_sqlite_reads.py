@@ -10,13 +10,13 @@ from typing import Any
 import apsw
 import pytest
 
+from rowlock.api.access import own_jobs
 from rowlock.core.errors import StoreError
-from rowlock.store import owned
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.operation import Wake
-from rowlock.store.engines.sqlite import SqliteStore
-from rowlock.store.engines.sqlite_runner import Runner
-from rowlock.store.ids import new_id
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.operation import Wake
+from rowlock.store.engine.sqlite.runner import Runner
+from rowlock.store.engine.sqlite.store import SqliteStore
+from rowlock.store.engine.store import StoreOptions
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def test_one_job_is_read_in_the_callers_thread(store: SqliteStore) -> None
 
     assert store._reader.runner is not None
     store._reader.runner.connection.exec_trace = trace
-    assert await store.run(owned.get("ana", new_id())) is None
+    assert await store.run(own_jobs.get("ana", new_id())) is None
     assert set(threads) == {threading.get_ident()}
     threads.clear()
     await store.fetch("SELECT 1")
@@ -59,7 +59,7 @@ async def test_reading_one_job_does_not_hold_up_the_event_loop_while_another_rea
         async with asyncio.timeout(20):
             while not store._reader.runner.turn.locked():
                 await asyncio.sleep(0.001)
-        one = asyncio.ensure_future(store.run(owned.get("ana", new_id())))
+        one = asyncio.ensure_future(store.run(own_jobs.get("ana", new_id())))
         await asyncio.sleep(0.05)
         assert not slow.done()
         assert not one.done()
@@ -94,7 +94,7 @@ async def test_after_a_slow_read_the_next_ones_go_to_the_readers_thread_for_a_wh
 
 
 async def test_a_store_that_is_closed_before_a_read_begins_stays_closed(store: SqliteStore) -> None:
-    reading = asyncio.ensure_future(store.run(owned.get("ana", new_id())))
+    reading = asyncio.ensure_future(store.run(own_jobs.get("ana", new_id())))
     await asyncio.sleep(0)  # it has begun, and lets other tasks run first
     store._closed = True
     try:

@@ -13,20 +13,21 @@ import pytest
 
 from rowlock.core.errors import StorageFull, StoreError
 from rowlock.core.job import NewJob
-from rowlock.store import jobs
-from rowlock.store.engines import sqlite_transaction, sqlite_writer
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.opening import open_store
-from rowlock.store.engines.operation import Steps, Wake, operation
-from rowlock.store.engines.sqlite_runner import CHECKPOINT_PAGES
-from rowlock.store.engines.sqlite_writer import SMALL, Writer
-from rowlock.store.ids import new_id
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.open import open_store
+from rowlock.store.engine.operation import Steps, Wake, operation
+from rowlock.store.engine.sqlite import transaction
+from rowlock.store.engine.sqlite import writer as sqlite_writer
+from rowlock.store.engine.sqlite.runner import CHECKPOINT_PAGES
+from rowlock.store.engine.sqlite.writer import SMALL, Writer
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import enqueue
 
 JOB = NewJob(task="t")
 
 
 def one(job_id: str | None = None) -> Any:
-    return jobs.enqueue([(job_id or new_id(), "{}")], JOB)
+    return enqueue.enqueue([(job_id or new_id(), "{}")], JOB)
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ async def test_a_small_write_that_comes_alone_needs_no_other_thread(store: Any, 
 
 
 async def test_a_large_write_goes_to_the_thread(store: Any, groups: list[int]) -> None:
-    await store.run(jobs.enqueue([(new_id(), "{}") for _ in range(SMALL + 1)], JOB))
+    await store.run(enqueue.enqueue([(new_id(), "{}") for _ in range(SMALL + 1)], JOB))
     assert groups == [1]
 
 
@@ -193,7 +194,7 @@ async def test_a_transaction_that_cannot_be_rolled_back_is_left_by_opening_the_f
     store._writer._commit_seconds = 0.0  # by the caller's own thread …
     for seconds in (0.0, 1.0):  # … and by the writer's
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite_transaction, "roll_back", broken)
+            patch.setattr(transaction, "roll_back", broken)
             store._writer._commit_seconds = seconds
             with pytest.raises(StoreError, match="UNIQUE"):
                 await asyncio.wait_for(store.run(one(taken)), 10)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rowlock import Rowlock
-from rowlock.store.engines import wakeups
-from rowlock.store.engines.wakeups import DatagramWakeups, NoWakeups, send_wakeups
+from rowlock.store.engine.sqlite import wakeups
+from rowlock.store.engine.sqlite.wakeups import DatagramWakeups, NoWakeups, send_wakeups
 
 
 async def test_a_new_worker_removes_the_sockets_of_killed_processes(tmp_path: Path) -> None:

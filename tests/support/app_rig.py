@@ -7,7 +7,8 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.core.clock import FakeClock
-from rowlock.store import batches, claim
+from rowlock.store import batches
+from rowlock.store.jobs import claim
 from support.rig import Rig
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rowlock.core.claim_actions import Action, Claim, Fill, Look, Promote, SetIdle, Sleep
-from rowlock.core.claiming import PREFETCH_SECONDS, REPOLLS, Plan
+from rowlock.core.claiming.actions import Action, Claim, Fill, Look, Promote, SetIdle, Sleep
+from rowlock.core.claiming.plan import PREFETCH_SECONDS, REPOLLS, Plan
 from rowlock.core.job import Claimed
 
 POLL_SECONDS = 5.0

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from rowlock.core.outcome import Failed, Released, Succeeded
-from rowlock.store import jobs, leases
+from rowlock.store.jobs import leases, settle
 from support.interleave import closed_gate
 from support.rig import KEEP, LEASE, Rig, token
 
@@ -33,7 +33,7 @@ async def old_tokens_change_nothing(rig: Rig) -> None:
             answer = await rig.settle(zombie, end, under=stale)
             assert await rig.everything() == before, f"an old token wrote {end}"
             assert answer == "lost"
-        assert await rig.store.run(jobs.succeed([(zombie.id, stale, '"stolen"')], KEEP)) is False
+        assert await rig.store.run(settle.succeed([(zombie.id, stale, '"stolen"')], KEEP)) is False
         assert await rig.store.run(leases.progress([(zombie.id, stale, 99, "stolen", "stolen")])) == set()
         await rig.store.run(leases.beat([(zombie.id, stale)], 1000))
         assert await rig.store.run(leases.held([(zombie.id, stale)])) == {}

@@ -16,7 +16,8 @@ from typing import Any
 
 from rowlock import Context, Rowlock, WorkerPool
 from rowlock.core.config import Settings, WorkerSettings
-from rowlock.store import leases, workers
+from rowlock.store import workers
+from rowlock.store.jobs import leases
 from rowlock.testing import Testing
 from rowlock.testing import testing as rowlock_testing
 from support.rig import COLUMNS, plain, prefix

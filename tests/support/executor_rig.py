@@ -7,9 +7,9 @@ from typing import Any
 
 from rowlock import Rowlock
 from rowlock.signals.logs import JobLog
-from rowlock.worker.executor import Executor
-from rowlock.worker.running import Running
-from rowlock.worker.slots import Slots
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.executor import Executor
+from rowlock.worker.attempt.slots import Slots
 
 
 class RecordingSlots(Slots):

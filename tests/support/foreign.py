@@ -21,10 +21,10 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
 from rowlock.core.clock import FakeClock
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.foreign import run_on, run_on_sync
-from rowlock.store.engines.opening import open_store
-from rowlock.store.engines.operation import Operation
+from rowlock.store.engine.callers_connection import run_on, run_on_sync
+from rowlock.store.engine.open import open_store
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.store import StoreOptions
 
 
 @dataclass

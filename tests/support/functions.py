@@ -19,10 +19,10 @@ from rowlock.core.job import Claimed, NewJob
 from rowlock.core.options import to_json
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.store import Store
-from rowlock.store.claim import Lane, in_claim_order
-from rowlock.store.engines.operation import Operation
-from rowlock.store.engines.queries import CLAIMED, WAITED
-from rowlock.store.jobs import NewOrOlder
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.statements import CLAIMED, WAITED
+from rowlock.store.jobs.claim import Lane, in_claim_order
+from rowlock.store.jobs.enqueue import NewOrOlder
 from support.rig import KEEP, Ended, Rig, token
 
 SET = "nullif(current_setting('rowlock.test_%s', TRUE), '')"

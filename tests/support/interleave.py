@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 
 from rowlock.store import Store
-from rowlock.store.engines.operation import Call, Operation
+from rowlock.store.engine.operation import Call, Operation
 
 PATIENCE = 20.0
 GATE = 4711

@@ -12,12 +12,12 @@ import apsw
 import psycopg
 
 from rowlock.core.clock import FakeClock
-from rowlock.store.claim import Lane
-from rowlock.store.engines import migrate
-from rowlock.store.engines.dialects import SQLITE
-from rowlock.store.engines.postgres import HOT
-from rowlock.store.engines.queries import Query, bind, load
-from rowlock.store.engines.sqlite_runner import bindable
+from rowlock.store.engine import migrate
+from rowlock.store.engine.dialects import SQLITE
+from rowlock.store.engine.postgres.store import HOT
+from rowlock.store.engine.sqlite.runner import bindable
+from rowlock.store.engine.statements import Query, bind, load
+from rowlock.store.jobs.claim import Lane
 from support.rig import numbered
 from support.server import PostgresDatabases
 

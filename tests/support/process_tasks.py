@@ -20,10 +20,10 @@ from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
 from rowlock.client.context import loose_context
 from rowlock.core.job import Claimed
 from rowlock.core.policy import PROBATION
-from rowlock.store import claim as claims
-from rowlock.store.claim import Lane
-from rowlock.store.ids import new_id, new_token
-from rowlock.worker.running import Running
+from rowlock.store.engine.ids import new_id, new_token
+from rowlock.store.jobs import claim as claims
+from rowlock.store.jobs.claim import Lane
+from rowlock.worker.attempt.attempt import Running
 
 app = Rowlock()
 layers: contextvars.ContextVar[str] = contextvars.ContextVar("layers", default="none")

@@ -10,10 +10,12 @@ from typing import Any
 from rowlock.core.job import NewJob, Settlement
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.policy import decide
-from rowlock.store import claim, jobs, leases, open_store
-from rowlock.store.ids import new_id, new_token
+from rowlock.store import open_store
+from rowlock.store.engine.ids import new_id, new_token
+from rowlock.store.jobs import claim, leases, settle
+from rowlock.store.jobs import enqueue as enqueue_jobs
 
-KEEP = jobs.Keep()
+KEEP = settle.Keep()
 
 
 async def mixed(url: str, seconds: float) -> dict[str, Any]:
@@ -24,7 +26,7 @@ async def mixed(url: str, seconds: float) -> dict[str, Any]:
 
     async def enqueue() -> None:
         rows = [(new_id(), "{}") for _ in range(random.randrange(1, 10))]
-        await store.run(jobs.enqueue(rows, NewJob(task="mixed", max_attempts=1000)))
+        await store.run(enqueue_jobs.enqueue(rows, NewJob(task="mixed", max_attempts=1000)))
         told["accepted"] += [job_id for job_id, _ in rows]
 
     async def work() -> None:
@@ -36,7 +38,7 @@ async def mixed(url: str, seconds: float) -> dict[str, Any]:
             for job in claimed
         }
         settlements = [Settlement(job, decide(job, ends[job.id], 0)) for job in claimed]
-        for job_id, answer in (await jobs.settle(store, settlements, KEEP)).items():
+        for job_id, answer in (await settle.settle(store, settlements, KEEP)).items():
             told["lost"] += answer != "applied"
             if isinstance(ends[job_id], Succeeded):
                 told["finished"].append(job_id)

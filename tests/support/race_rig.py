@@ -17,9 +17,10 @@ import apsw
 import psycopg
 
 from rowlock.core.job import NewJob
-from rowlock.store import Store, jobs, open_store
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.ids import new_id
+from rowlock.store import Store, open_store
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import enqueue as enqueue_jobs
 from support import race_ledger
 from support.race_ledger import Entry, Row
 
@@ -147,7 +148,7 @@ class Race:
     ) -> list[str]:
         """Jobs that count as accepted once this has returned."""
         rows = [(new_id(), json.dumps(args)) for _ in range(count)]
-        await self.store.run(jobs.enqueue(rows, NewJob(task=task, **(options or {}))))
+        await self.store.run(enqueue_jobs.enqueue(rows, NewJob(task=task, **(options or {}))))
         self.accepted += [job_id for job_id, _ in rows]
         return [job_id for job_id, _ in rows]
 

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, Self
 import apsw
 import psycopg
 
-from rowlock.core.source import class_of
-from rowlock.core.source_policy import check_policy
-from rowlock.store.sources import set_policy
+from rowlock.core.sources.admission import class_of
+from rowlock.core.sources.policy import check_policy
+from rowlock.store.sources.sources import set_policy
 from support.race_rig import LEASE, SWEEP, Race, Worker, until
 
 SLACK = 3.0  # a busy machine may stand still for that long

@@ -6,7 +6,7 @@ from typing import Any
 
 from rowlock.core.outcome import Failed
 from rowlock.store import Store
-from rowlock.store.engines.operation import Operation
+from rowlock.store.engine.operation import Operation
 from support.rig import Rig
 
 TODAY = date(2026, 1, 1)  # where the fake clock starts

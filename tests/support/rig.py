@@ -11,9 +11,13 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import decide
-from rowlock.store import Store, cancels, claim, jobs, leases, retries, transitions
-from rowlock.store.claim import Lane
-from rowlock.store.transitions import Keep
+from rowlock.store import Store
+from rowlock.store.jobs import cancel as cancels
+from rowlock.store.jobs import claim, leases, transitions
+from rowlock.store.jobs import enqueue as enqueue_jobs
+from rowlock.store.jobs import retry as retries
+from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.transitions import Keep
 from support.sourced import claim_from, look
 
 KEEP = Keep()
@@ -121,12 +125,12 @@ class Rig:
     async def enqueue(self, task: str = "t", args: str = "{}", **options: Any) -> str:
         """Enqueue one job; ids grow in the order of calls."""
         job_id = self.new_id()
-        await self.store.run(jobs.enqueue([(job_id, args)], NewJob(task=task, **options)))
+        await self.store.run(enqueue_jobs.enqueue([(job_id, args)], NewJob(task=task, **options)))
         return job_id
 
     async def enqueue_many(self, count: int, task: str = "t", **options: Any) -> list[str]:
         ids = [self.new_id() for _ in range(count)]
-        await self.store.run(jobs.enqueue([(job_id, "{}") for job_id in ids], NewJob(task=task, **options)))
+        await self.store.run(enqueue_jobs.enqueue([(job_id, "{}") for job_id in ids], NewJob(task=task, **options)))
         return ids
 
     async def claim(

@@ -3,10 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from rowlock.core.cron import parse_rule
-from rowlock.core.schedule import Schedule
-from rowlock.store import firing, schedules
-from rowlock.store.schedules import ScheduleRow
+from rowlock.core.schedules.rule import parse_rule
+from rowlock.core.schedules.schedule import Schedule
+from rowlock.store.schedules import fire as firing
+from rowlock.store.schedules import schedules
+from rowlock.store.schedules.schedules import ScheduleRow
 from support.rig import Rig, moment
 
 LEASE = 60.0

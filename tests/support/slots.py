@@ -1,10 +1,10 @@
 """Slots of a worker that has no other parts: nothing claims for them."""
 
 from rowlock.core.config import WorkerSettings
+from rowlock.signals.events import Watcher
 from rowlock.signals.logs import JobLog
-from rowlock.signals.watchers import Watcher
-from rowlock.worker.planner import Planner
-from rowlock.worker.slots import Slots
+from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.claim.planner import Planner
 
 
 def new_planner(settings: WorkerSettings | None = None, *, parallel: bool = False) -> Planner:

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rowlock.core.heads import ClaimResult, Head
+from rowlock.core.claiming.candidates import ClaimResult, Head
 from rowlock.store import Store
-from rowlock.store.engines.operation import Call, Operation, Steps
-from rowlock.store.sources import set_policy
+from rowlock.store.engine.operation import Call, Operation, Steps
+from rowlock.store.sources.sources import set_policy
 from support.interleave import Actor
 from support.rig import Rig, token
 from support.sourced import claim_from, look

@@ -10,11 +10,12 @@ from typing import Any
 import apsw
 
 from rowlock.core.job import NewJob
-from rowlock.store import Store, jobs
-from rowlock.store.adding import NewRow
-from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.engines.postgres import HOT
-from rowlock.store.engines.queries import bind
+from rowlock.store import Store
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.postgres.store import HOT
+from rowlock.store.engine.statements import bind
+from rowlock.store.jobs import enqueue as enqueue_jobs
+from rowlock.store.jobs.insert import NewRow
 from support.rig import numbered
 from support.sourced import look
 
@@ -35,7 +36,7 @@ def site(n: int) -> str:
 async def enqueue(store: Store, sources: list[str], first: int = 0, task: str = "work", priority: int = 0) -> None:
     """A job for each of these sources; one may come more than once. The first has the id `numbered(first)`."""
     rows = [NewRow(numbered(first + n), "{}", None, source) for n, source in enumerate(sources)]
-    await store.run(jobs.enqueue_rows(rows, NewJob(task=task, priority=priority)))
+    await store.run(enqueue_jobs.enqueue_rows(rows, NewJob(task=task, priority=priority)))
 
 
 @asynccontextmanager

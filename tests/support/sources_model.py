@@ -16,7 +16,7 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store import open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from support.rig import LEASE, TABLES, Rig
 from support.sources_rig import claim_turns, sources, succeed
 

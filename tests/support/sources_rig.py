@@ -4,16 +4,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rowlock.client.sources import Sources
-from rowlock.core.claim_actions import ClaimSourced, Look
-from rowlock.core.claiming import Plan
+from rowlock.client.handles.sources import Sources
+from rowlock.core.claiming.actions import ClaimSourced, Look
+from rowlock.core.claiming.plan import Plan
+from rowlock.core.claiming.rotation import PLAIN
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import Failed, Succeeded
-from rowlock.core.source import Fault
-from rowlock.core.turn_order import PLAIN
-from rowlock.store import jobs, sourced_claim
-from rowlock.store.adding import NewRow
-from rowlock.store.claim import Lane
+from rowlock.core.sources.admission import Fault
+from rowlock.store.jobs import enqueue, settle
+from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.insert import NewRow
+from rowlock.store.sources import claim as sourced_claim
 from support import sourced
 from support.rig import KEEP, LEASE, Rig, settlement, token
 from support.stores import empty
@@ -36,7 +37,7 @@ async def cleared(rig: Rig) -> Rig:
 async def enqueue_each(rig: Rig, names: Sequence[str], task: str = "t", **options: Any) -> None:
     """One job of each of these sources, at once."""
     rows = [NewRow(rig.new_id(), "{}", None, name) for name in names]
-    await rig.store.run(jobs.enqueue_rows(rows, NewJob(task=task, **options)))
+    await rig.store.run(enqueue.enqueue_rows(rows, NewJob(task=task, **options)))
 
 
 class Taken(NamedTuple):
@@ -145,7 +146,7 @@ async def fail(
 
 async def succeed(rig: Rig, *claimed: Claimed) -> None:
     """These attempts succeed, all at once, by the way that a worker's successes go."""
-    answers = await jobs.settle(rig.store, [settlement(job, Succeeded()) for job in claimed], KEEP)
+    answers = await settle.settle(rig.store, [settlement(job, Succeeded()) for job in claimed], KEEP)
     assert set(answers.values()) <= {"applied"}
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from support.clean import CleanDatabases
 from support.functions import FunctionRig, FunctionStore, fake_world
 from support.rig import TABLES, Rig

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rowlock.store.engines.postgres_session import BEGIN
-from rowlock.store.engines.queries import load
+from rowlock.store.engine.postgres.transactions import BEGIN
+from rowlock.store.engine.statements import load
 from support.race_proxy import CLAIM, SUCCEED, stands_in
 
 

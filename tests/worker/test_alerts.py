@@ -11,13 +11,14 @@ from rowlock import Rowlock
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import AlertSettings, Settings
 from rowlock.core.errors import ConfigError
-from rowlock.store import Store, alerts, workers
-from rowlock.store.engines.outage import Outage
-from rowlock.worker import alerts as module
+from rowlock.health import alerts
+from rowlock.health import sender as module
+from rowlock.health.post import Way, post
+from rowlock.health.sender import Alerts, alerting
+from rowlock.public_web import web_target
+from rowlock.store import Store, workers
+from rowlock.store.engine.outage import Outage
 from rowlock.worker import loops
-from rowlock.worker.alerts import Alerts, alerting
-from rowlock.worker.public_web import web_target
-from rowlock.worker.signed_post import Way, post
 from support.receiver import Receiver, receiving
 
 SECRET = "whsec_" + "QUJD" * 8

@@ -14,8 +14,8 @@ import pytest
 from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
 from rowlock.client.context import loose_context
 from rowlock.core.outcome import Failed
-from rowlock.store.ids import new_id
-from rowlock.worker.running import Running
+from rowlock.store.engine.ids import new_id
+from rowlock.worker.attempt.attempt import Running
 from support import hostile
 from support.contract_tasks import attempts_of, count_jobs, execute, fetch, in_state, row_of, until, working
 from support.refusals import refused

@@ -18,7 +18,7 @@ from rowlock import (
     TaskNotFound,
     fixed,
 )
-from rowlock.store.leases import reclaim
+from rowlock.store.jobs.leases import reclaim
 from support.contract_tasks import attempts_of, row_of, working
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from rowlock import Context, LeaseLost, Rowlock
 from rowlock.core.outcome import Succeeded
-from rowlock.store import claim
-from rowlock.store.ids import new_token
-from rowlock.worker.caller import Caller
-from rowlock.worker.classify import ArgumentsMisfit, InvalidResult, Overran
-from rowlock.worker.running import Running
+from rowlock.store.engine.ids import new_token
+from rowlock.store.jobs import claim
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.call import Caller
+from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, Overran
 from support.contract_tasks import count_jobs, execute, row_of
 
 LIMIT = 30.0

@@ -1,4 +1,4 @@
-"""The claimer: carries out the plan of core/claiming.py on a real database, and hands what it claims to the slots."""
+"""The claimer: carries out the plan of core/claiming/plan.py on a real database, and hands what it claims to the slots."""
 
 import asyncio
 import time
@@ -12,15 +12,15 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreUnavailable
 from rowlock.core.job import Claimed
+from rowlock.signals.events import Watcher
 from rowlock.signals.logs import JobLog
-from rowlock.signals.watchers import Watcher
 from rowlock.store import Store, open_store
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.operation import Operation
-from rowlock.worker import claimer
-from rowlock.worker.claimer import Claimer
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.store import StoreOptions
+from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.claim import claimer
+from rowlock.worker.claim.claimer import Claimer
 from rowlock.worker.registration import Registration
-from rowlock.worker.slots import Slots
 from support.race_disk import disk
 from support.rig import Rig
 from support.slots import new_planner

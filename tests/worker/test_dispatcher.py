@@ -14,11 +14,12 @@ import pytest
 from rowlock import Context, Rowlock, fixed
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
-from rowlock.core.cron import parse_rule
 from rowlock.core.policy import DAY
-from rowlock.core.schedule import Missed, Schedule
-from rowlock.store import claim, firing, schedules
-from rowlock.store.ids import new_token
+from rowlock.core.schedules.rule import parse_rule
+from rowlock.core.schedules.schedule import Missed, Schedule
+from rowlock.store.engine.ids import new_token
+from rowlock.store.jobs import claim
+from rowlock.store.schedules import fire, schedules
 from support.contract_tasks import attempts_of, fetch, rows_of, until, working
 from support.dispatching import Time, by_hand, count_statements, live, of_one_schedule, rounds
 
@@ -242,7 +243,7 @@ async def test_what_a_dispatcher_cannot_read_is_told_once_and_costs_no_more_look
 async def test_many_missed_ticks_are_fired_in_bounded_rounds_with_rests(
     still: Rowlock, time: Time, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(firing, "MOST_JOBS", 20)
+    monkeypatch.setattr(fire, "MOST_JOBS", 20)
     missed = Missed("all", window=DAY)
     found = [Schedule(f"s{n}", "t", parse_rule("0 * * * *"), missed=missed) for n in range(5)]
     await (await still.store()).run(schedules.declare(found, "runtime", None))

@@ -19,18 +19,18 @@ from rowlock.core.job import NewJob, Settlement
 from rowlock.core.outcome import Succeeded
 from rowlock.core.policy import decide
 from rowlock.signals.logs import JobLog
-from rowlock.store import claim, jobs, leases, transitions
-from rowlock.store.claim import Lane
-from rowlock.store.engines.engine import Store
-from rowlock.store.engines.outage import Outage
-from rowlock.store.ids import new_token
-from rowlock.store.transitions import Keep
-from rowlock.worker import heartbeat
-from rowlock.worker.heartbeat import Heart, boottime
+from rowlock.store.engine.ids import new_token
+from rowlock.store.engine.outage import Outage
+from rowlock.store.engine.store import Store
+from rowlock.store.jobs import claim, enqueue, leases, transitions
+from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.transitions import Keep
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.registration import Registration
-from rowlock.worker.running import Running
-from rowlock.worker.slots import Slots
-from rowlock.worker.stopping import Stopping
+from rowlock.worker.upkeep import heartbeat
+from rowlock.worker.upkeep.heartbeat import Heart, boottime
 from support.rig import prefix
 
 only_where_rows_have_locks = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
@@ -84,7 +84,7 @@ class Held:
 async def held(app: Rowlock, count: int, beat: float = 60.0) -> AsyncIterator[Held]:
     store = await app.store()
     rows = [(f"00000000-0000-7000-8000-{number:012x}", "{}") for number in range(count)]
-    await store.run(jobs.enqueue(rows, NewJob(task="t")))
+    await store.run(enqueue.enqueue(rows, NewJob(task="t")))
     found = await store.run(claim.claim("w", new_token(), [Lane("default", "t")], count, 100.0))
     made = Held(app, [Running(job) for job in found], beat)
     made.store = await made.heart._open()

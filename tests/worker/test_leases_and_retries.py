@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from rowlock import Context, Rowlock, exponential, fixed
-from rowlock.store import claim
+from rowlock.store.jobs import claim
 from support.contract_tasks import (
     attempts_of,
     frozen,

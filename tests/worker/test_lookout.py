@@ -11,9 +11,10 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
 from rowlock.core.outcome import Released
 from rowlock.core.policy import DAY
-from rowlock.store import sources, workers
-from rowlock.worker import lookout
-from rowlock.worker.lookout import Lookout
+from rowlock.store import workers
+from rowlock.store.sources import sources
+from rowlock.worker.upkeep import checks
+from rowlock.worker.upkeep.checks import Lookout
 from support.contract_tasks import until, working
 from support.rig import LEASE, Rig
 
@@ -62,7 +63,7 @@ async def test_tasks_of_its_queues_that_no_live_worker_knows_are_told_once(
 async def test_a_running_worker_tells_of_a_task_that_nobody_knows(
     app: Rowlock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookout, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(checks, "LOOK_SECONDS", 0.05)
     caplog.set_level(logging.WARNING, "rowlock.worker")
 
     @app.task("known")
@@ -81,14 +82,14 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> Any:
     class Boot:
         now = 1000.0
 
-    monkeypatch.setattr(lookout, "boottime", lambda: Boot.now)
+    monkeypatch.setattr(checks, "boottime", lambda: Boot.now)
     return Boot
 
 
 async def test_a_clock_that_is_set_back_is_noticed_and_all_is_put_right(
     rig: Rig, boot: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lookout, "FEW", 0)  # not by the look after a start
+    monkeypatch.setattr(checks, "FEW", 0)  # not by the look after a start
     await rig.store.run(sources.set_policy("api", {"rate": 60.0}))
     (job_id,) = await rig.enqueue_many(1, max_attempts=3)
     rig.clock.move(DAY)

@@ -8,8 +8,8 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.core.job import Claimed
-from rowlock.worker.claimer import Claimer
-from rowlock.worker.running import Running
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.claim.claimer import Claimer
 
 NOBODY = Claimed(id="", task="t")
 

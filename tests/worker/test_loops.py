@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from rowlock.core.errors import StoreUnavailable
-from rowlock.store.engines.outage import Outage
+from rowlock.store.engine.outage import Outage
 from rowlock.worker import loops as loops_module
 from rowlock.worker.loops import Loops, Round
 

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from rowlock import Context, Rowlock
-from rowlock.store import batches, family
+from rowlock.store import batches
+from rowlock.store.read import relatives
 from support.contract_tasks import working
 
 
 async def children_of(app: Rowlock, job_id: str) -> list[str]:
-    found = await (await app.store()).run(family.of_job(job_id))
+    found = await (await app.store()).run(relatives.of_job(job_id))
     return [f"{child.task} {'(child)' if child.parent_id == job_id else child.parent_id}" for child in found.children]
 
 
@@ -45,7 +46,7 @@ async def test_every_way_of_enqueueing_in_a_handler_makes_children(app: Rowlock)
             await job.wait(timeout=30)
             assert await children_of(app, job.id) == ["child (child)"] * number, task
     outside = await child.enqueue()
-    assert (await (await app.store()).run(family.of_job(outside.id))).parent is None
+    assert (await (await app.store()).run(relatives.of_job(outside.id))).parent is None
 
 
 async def test_a_batch_made_in_a_handler_names_its_job_and_so_does_its_end(app: Rowlock) -> None:
@@ -69,7 +70,7 @@ async def test_a_batch_made_in_a_handler_names_its_job_and_so_does_its_end(app: 
     assert batch is not None
     assert batch.parent_id == job.id
     assert await children_of(app, job.id) == ["child (child)", "report (child)"]
-    assert (await (await app.store()).run(family.link(str(batch.end_job)))).task == "report"
+    assert (await (await app.store()).run(relatives.link(str(batch.end_job)))).task == "report"
 
 
 async def test_jobs_that_a_handler_makes_in_another_app_are_not_its_children(app: Rowlock, tmp_path: Path) -> None:
@@ -84,4 +85,4 @@ async def test_jobs_that_a_handler_makes_in_another_app_are_not_its_children(app
 
         async with working(app):
             made = await (await sends.enqueue()).wait(timeout=30)
-        assert (await (await other.store()).run(family.of_job(made))).parent is None
+        assert (await (await other.store()).run(relatives.of_job(made))).parent is None

@@ -16,8 +16,8 @@ from rowlock.core.config import Settings
 from rowlock.core.outcome import Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import PROBATION, decide
 from rowlock.core.states import State
-from rowlock.worker.processes.spawned import Child
-from rowlock.worker.running import Running
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.processes.process import Child
 from support import process_tasks as tasks
 from support.executor_rig import ExecutorRig
 from support.process_tasks import LOST, app, claim, claimed, read_pids, until_gone

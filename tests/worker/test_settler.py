@@ -13,12 +13,12 @@ from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.policy import decide
 from rowlock.core.states import Outcome, State
 from rowlock.store import batches
-from rowlock.store.adding import NewRow
-from rowlock.store.jobs import enqueue_rows
+from rowlock.store.jobs.enqueue import enqueue_rows
+from rowlock.store.jobs.insert import NewRow
+from rowlock.worker.attempt.attempt import Running
 from rowlock.worker.loops import Loops
-from rowlock.worker.running import Running
-from rowlock.worker.settler import BATCH, Batch, Settler
-from rowlock.worker.unstorable import UNSTORABLE, undecided, unstorable
+from rowlock.worker.settle.fallback import UNSTORABLE, undecided, unstorable
+from rowlock.worker.settle.settler import BATCH, Batch, Settler
 from support.rig import KEEP, Rig
 from support.slots import new_planner
 

@@ -6,10 +6,10 @@ from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded
 from rowlock.core.policy import Transition, decide
 from rowlock.core.states import Outcome
-from rowlock.signals.watchers import Watcher
-from rowlock.store.ids import new_token
-from rowlock.worker.running import Running
-from rowlock.worker.slots import Slots
+from rowlock.signals.events import Watcher
+from rowlock.store.engine.ids import new_token
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.slots import Slots
 from support.process_tasks import LOST, claimed
 from support.slots import new_planner, new_slots
 

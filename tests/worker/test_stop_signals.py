@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.cli.logs import configure_logs, flush_logs
-from rowlock.cli.worker_options import LogOptions
+from rowlock.cli.kit.logs import configure_logs, flush_logs
+from rowlock.cli.kit.worker_options import LogOptions
 from rowlock.worker.lifecycle import run_everything, signals
 from rowlock.worker.stop_signals import Terminal
 from support.contract_tasks import fetch

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rowlock.core.outcome import AttemptEnd
-from rowlock.store.ids import new_token
-from rowlock.worker.running import Running
-from rowlock.worker.stopping import Stopping
+from rowlock.store.engine.ids import new_token
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.stopping import Stopping
 from support.process_tasks import claimed
 from support.slots import new_slots
 

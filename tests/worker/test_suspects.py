@@ -11,13 +11,13 @@ import pytest
 from rowlock.core.config import Settings
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Released
-from rowlock.store import claim, leases
-from rowlock.store.claim import Lane
-from rowlock.store.ids import new_token
-from rowlock.store.transitions import Keep
-from rowlock.worker import suspects
-from rowlock.worker.running import Running
-from rowlock.worker.suspects import Suspects
+from rowlock.store.engine.ids import new_token
+from rowlock.store.jobs import claim, leases
+from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.transitions import Keep
+from rowlock.worker.attempt import quarantine
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.quarantine import Suspects
 from support import process_tasks as tasks
 from support.process_tasks import LOST, app, claimed
 from support.rig import prefix
@@ -103,7 +103,7 @@ async def test_suspects_that_wait_for_the_quarantine_child_hold_no_slot_of_healt
 async def test_a_suspect_that_has_waited_too_long_goes_back_to_the_queue_and_uses_up_no_try(
     held: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects, "LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(quarantine, "LONGEST_SECONDS", 0.2)
     async with app.worker(pool_size=2, poll_interval_seconds=0.2) as pool:
 
         async def given_back() -> bool:
@@ -193,11 +193,11 @@ async def test_no_more_suspects_wait_than_a_worker_may_hold() -> None:
     settler = Settlements()
     slots = new_slots()
     waiting = Suspects(slots, settler)  # type: ignore[arg-type]
-    many = [claimed("pid", **LOST) for _ in range(suspects.MOST + 2)]
+    many = [claimed("pid", **LOST) for _ in range(quarantine.MOST + 2)]
     for attempt in many:
         waiting.add(attempt)
     assert [attempt for attempt, _ in settler.put] == many[-2:]
-    assert len(slots.suspects) == suspects.MOST
+    assert len(slots.suspects) == quarantine.MOST
     assert waiting.next() is many[0]
     assert waiting.next() is None, "two suspects run at once"
     waiting.returned(many[1])
@@ -211,7 +211,7 @@ async def test_no_more_suspects_wait_than_a_worker_may_hold() -> None:
 async def test_a_suspect_that_finds_no_place_comes_back_when_those_ahead_are_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(suspects, "MOST", 10)
+    monkeypatch.setattr(quarantine, "MOST", 10)
     settler = Settlements()
     waiting = Suspects(new_slots(), settler)  # type: ignore[arg-type]
     for _ in range(10):

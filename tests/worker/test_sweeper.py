@@ -12,12 +12,12 @@ from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StorageFull
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
-from rowlock.signals.watchers import Watcher
-from rowlock.store import leases
-from rowlock.store.engines.outage import Outage
-from rowlock.store.leases import ToSweep
-from rowlock.store.transitions import Keep
-from rowlock.worker import sweeper
+from rowlock.signals.events import Watcher
+from rowlock.store.engine.outage import Outage
+from rowlock.store.jobs import leases
+from rowlock.store.jobs.leases import ToSweep
+from rowlock.store.jobs.transitions import Keep
+from rowlock.worker.upkeep import sweeper
 from support.rig import KEEP, Rig
 from support.slots import new_planner
 

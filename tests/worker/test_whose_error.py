@@ -18,7 +18,7 @@ from rowlock import (
     TaskNotFound,
     fixed,
 )
-from rowlock.store.ids import new_id
+from rowlock.store.engine.ids import new_id
 from support.contract_tasks import attempts_of, fetch, in_state, row_of, until, working
 
 # Errors about other jobs

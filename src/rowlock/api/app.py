@@ -14,17 +14,20 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
-from rowlock.api import health, jobs, live, new_jobs, operator, problems, results, session, sockets, webhooks
-from rowlock.api.auth import Authenticate, Authenticator
-from rowlock.api.gate import Gate, host_names
+from rowlock.api import operator, probes, problems
+from rowlock.api.access import session
+from rowlock.api.access.auth import Authenticate, Authenticator
+from rowlock.api.access.gate import Gate, host_names
+from rowlock.api.context import Service, add_routes, operation_name
+from rowlock.api.jobs import create, jobs, results, webhooks
+from rowlock.api.live import messages, sockets
 from rowlock.api.pages import Pages, dashboard
-from rowlock.api.service import Service, add_routes, operation_name
 from rowlock.client.client import Client
 from rowlock.client.version import VERSION
 from rowlock.core.errors import ConfigError
-from rowlock.worker.alerts import alerting
+from rowlock.health.sender import alerting
 
-PARTS = (sockets, live, results, webhooks, new_jobs, jobs, operator, session, health)
+PARTS = (sockets, messages, results, webhooks, create, jobs, operator, session, probes)
 ROUTERS = [part.router for part in PARTS]
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."

@@ -11,13 +11,13 @@ from functools import partial
 
 import uvicorn
 
+from rowlock.api.access import tokens
 from rowlock.api.app import build
 from rowlock.api.strict_http import StrictProtocol
 from rowlock.client.client import Client
 from rowlock.core.config import ApiSettings
 from rowlock.core.errors import ConfigError, StoreError
 from rowlock.core.hosts import is_loopback
-from rowlock.store import tokens
 from rowlock.worker.lifecycle import signals
 
 log = logging.getLogger("rowlock.api")

@@ -12,28 +12,31 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from rowlock.bridge import outbox
 from rowlock.bridge.claimer import BridgeClaimer
 from rowlock.bridge.listener import Listener
 from rowlock.bridge.messages import CANCELS, PROGRESS, REQUESTS, RESULTS
-from rowlock.bridge.numbers import BridgeMeter
+from rowlock.bridge.outage import Trouble
 from rowlock.bridge.publisher import Publisher
+from rowlock.bridge.stats import BridgeMeter
 from rowlock.bridge.streams import REFUSED, TROUBLE, Streams
-from rowlock.bridge.trouble import Trouble
 from rowlock.client.client import Client
 from rowlock.core.config import change_worker
 from rowlock.core.errors import ConfigError, StoreError
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
-from rowlock.signals.watchers import Watcher
-from rowlock.store import bulk, outbox, partitions, workers
-from rowlock.store import tasks as stored_tasks
-from rowlock.store.engines.engine import Store, Wakeups
-from rowlock.worker.heartbeat import boottime
+from rowlock.signals.events import Watcher
+from rowlock.store import workers
+from rowlock.store.engine.store import Store, Wakeups
+from rowlock.store.jobs import bulk
+from rowlock.store.jobs import tasks as stored_tasks
+from rowlock.store.upkeep import partitions
+from rowlock.worker.claim.planner import Planner
 from rowlock.worker.loops import Loops
-from rowlock.worker.planner import Planner
 from rowlock.worker.registration import Registration, worker_id
-from rowlock.worker.result_files import ResultTidy
-from rowlock.worker.sweeper import Sweeper
+from rowlock.worker.upkeep.heartbeat import boottime
+from rowlock.worker.upkeep.result_files import ResultTidy
+from rowlock.worker.upkeep.sweeper import Sweeper
 
 log = logging.getLogger("rowlock.bridge")
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rowlock.bridge import outbox
 from rowlock.bridge.publisher import Publisher
-from rowlock.core.heads import ClaimResult, Head
+from rowlock.core.claiming.candidates import ClaimResult, Head
+from rowlock.core.claiming.ranges import Lane
 from rowlock.core.job import Claimed
-from rowlock.core.lanes import Lane
-from rowlock.signals.watchers import Watcher
-from rowlock.store import outbox
-from rowlock.store.engines.engine import Store
-from rowlock.store.engines.operation import Operation
-from rowlock.worker.claimer import Claimer
-from rowlock.worker.planner import Planner
+from rowlock.signals.events import Watcher
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.store import Store
+from rowlock.worker.claim.claimer import Claimer
+from rowlock.worker.claim.planner import Planner
 from rowlock.worker.registration import Registration
 
 

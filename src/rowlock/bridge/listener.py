@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from rowlock.bridge.messages import PROGRESS, RESULTS, dead_letter, letter_job
+from rowlock.bridge.outage import Trouble
+from rowlock.bridge.rules import Ignored, Refused, Unchecked
 from rowlock.bridge.streams import TROUBLE, Entry, Streams, missing_group
-from rowlock.bridge.trouble import Trouble
-from rowlock.bridge.verdicts import Ignored, Refused, Unchecked
 from rowlock.bridge.writer import Judged, Told, Writer
 from rowlock.client.client import Client
-from rowlock.store import aside
-from rowlock.store.engines.engine import Store
+from rowlock.store.engine.store import Store
+from rowlock.store.upkeep import bad_rows
 
 log = logging.getLogger("rowlock.bridge")
 
@@ -164,7 +164,7 @@ class Listener:
         try:
             await self._done(await self._writer.write(entries))
             return
-        except (*aside.OUTAGE, *TROUBLE):
+        except (*bad_rows.OUTAGE, *TROUBLE):
             raise
         except Exception as error:
             log.warning("%d messages could not be written together (%s); writing each alone", len(entries), error)
@@ -187,7 +187,7 @@ class Listener:
         """Store one entry; a dead letter if the database refuses it."""
         try:
             return await self._writer.write([entry])
-        except (*aside.OUTAGE, *TROUBLE):
+        except (*bad_rows.OUTAGE, *TROUBLE):
             raise
         except Exception as error:
             return [Judged(entry, Refused("CANNOT_BE_STORED", f"{type(error).__name__}: {error}"))]

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from rowlock.bridge.replies import size_of
 from rowlock.core.error_text import clean
 from rowlock.core.job import Claimed
-from rowlock.core.remote import OUTPUT, REPLAYS, Request, sources_of
-from rowlock.store.ids import valid_id
+from rowlock.core.redis_request import OUTPUT, REPLAYS, Request, sources_of
+from rowlock.store.engine.ids import valid_id
 
 REQUESTS, PROGRESS, RESULTS = "job.requests", "job.progress", "job.results"
 CANCELS, DEAD_LETTERS = "job.cancels", "job.deadletter"

@@ -15,17 +15,18 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from rowlock.bridge import outbox, reports
 from rowlock.bridge.messages import CANCELS, REQUESTS, request
+from rowlock.bridge.outage import Trouble
 from rowlock.bridge.streams import TROUBLE, Streams, place_of
-from rowlock.bridge.trouble import Trouble
 from rowlock.client.client import Client
 from rowlock.core.error_text import clean
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import decide
-from rowlock.core.remote import OUTPUT_NAME, REPLAYS, folder_name, output_name
-from rowlock.store import batches, outbox, remote
-from rowlock.store.engines.engine import Store
+from rowlock.core.redis_request import OUTPUT_NAME, REPLAYS, folder_name, output_name
+from rowlock.store import batches
+from rowlock.store.engine.store import Store
 
 log = logging.getLogger("rowlock.bridge")
 
@@ -159,7 +160,7 @@ class Publisher:
         said = f"no request for a worker can be made of these arguments: {type(error).__name__}: {error}"
         log.warning("Job %s is not published: %s", job.id, said)
         end = Failed("INVALID_ARGUMENTS", clean(said), permanent=True)
-        await remote.settle(self._store, [Settlement(job, decide(job, end, 0.0))], [], self._app.keep)
+        await reports.settle(self._store, [Settlement(job, decide(job, end, 0.0))], [], self._app.keep)
         if job.batch_id is not None:
             await batches.end_after_commit(self._store, {job.batch_id})
 

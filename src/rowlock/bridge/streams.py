@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from rowlock.bridge.messages import DEAD_LETTERS, MAX_BYTES, PROGRESS, RESULTS, Fields, message_size, without_copy
+from rowlock.bridge.outage import without_secrets
 from rowlock.bridge.replies import UNREAD, BoundedParser
-from rowlock.bridge.trouble import without_secrets
 from rowlock.core.config import RedisSettings
 from rowlock.core.errors import ConfigError
-from rowlock.store.engines.engine import redact
+from rowlock.store.engine.store import redact
 
 try:
     from redis import asyncio as client

@@ -20,8 +20,8 @@ from typing import Any
 from rowlock.bridge import messages
 from rowlock.bridge.messages import PROGRESS, REQUESTS, RESULTS, BadMessage, Progress, Result
 from rowlock.bridge.streams import Streams
-from rowlock.client.result_folder import ResultFolder
-from rowlock.store.ids import new_id
+from rowlock.client.results.folder import ResultFolder
+from rowlock.store.engine.ids import new_id
 
 POLL_SECONDS = 0.05
 SETTLE_SECONDS = 0.3  # wait this long for a second answer, which must not differ

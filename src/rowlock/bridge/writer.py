@@ -11,19 +11,20 @@ import random
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
+from rowlock.bridge import reports
 from rowlock.bridge.messages import PROGRESS, RESULTS, BadMessage, Message, checksum, letter_job, progress, result
+from rowlock.bridge.rules import ACCEPTED, LATE, STALE, Ended, Heard, Ignored, Refused, Unchecked, Verdict, verdict
 from rowlock.bridge.streams import Entry
-from rowlock.bridge.verdicts import ACCEPTED, LATE, STALE, Ended, Heard, Ignored, Refused, Unchecked, Verdict, verdict
 from rowlock.client.client import Client
-from rowlock.client.result_folder import ResultFolder
-from rowlock.client.results import INVALID_PATH, OutsideOfFolder
+from rowlock.client.results.folder import ResultFolder
+from rowlock.client.results.results import INVALID_PATH, OutsideOfFolder
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import decide
-from rowlock.core.remote import REPLAYS, output_name
+from rowlock.core.redis_request import REPLAYS, output_name
 from rowlock.core.states import FINAL
-from rowlock.store import batches, remote
-from rowlock.store.engines.engine import Store
+from rowlock.store import batches
+from rowlock.store.engine.store import Store
 
 log = logging.getLogger("rowlock.bridge")
 
@@ -61,7 +62,7 @@ class Writer:
     async def _judge(self, entries: Sequence[Entry]) -> list[Judged]:
         parsed = [(entry, _parsed(entry)) for entry in entries]
         ids = {message.job_id for _, message in parsed if isinstance(message, Message)}
-        known = await self._store.run(remote.known(sorted(ids))) if ids else remote.Known({}, {})
+        known = await self._store.run(reports.known(sorted(ids))) if ids else reports.Known({}, {})
         parts = self._app.result_folder.parts
         return [
             Judged(entry, verdict(one, known, self._needs_file, parts) if isinstance(one, Message) else one)
@@ -82,7 +83,7 @@ class Writer:
         if not told:
             return judged
         rows = [told[job_id] for job_id in sorted(told)]
-        heard = await self._store.run(remote.hear(rows, self._lease))
+        heard = await self._store.run(reports.hear(rows, self._lease))
         self._told((), len(heard))
         return [
             Judged(entry, Ignored(ACCEPTED if one.job.id in heard else STALE) if isinstance(one, Heard) else one)
@@ -101,7 +102,7 @@ class Writer:
         named = [(one.job, one.file, one.checksum or "") for _, one in first.values() if one.file is not None]
         checks = await asyncio.gather(*[self._check(file, said) for _, file, said in named])
         found = {job.id: check for (job, _, _), check in zip(named, checks, strict=True)}
-        settlements, files = list[Settlement](), list[remote.File]()
+        settlements, files = list[Settlement](), list[reports.File]()
         for _, one in first.values():
             check = found.get(one.job.id)
             if isinstance(check, Unchecked):
@@ -110,7 +111,7 @@ class Writer:
             settlements.append(Settlement(one.job, decide(one.job, end, random.random())))
             if one.file is not None and isinstance(check, str):
                 files.append((one.job.id, one.job.token, one.file, check))
-        answers = await remote.settle(self._store, settlements, files, self._app.keep)
+        answers = await reports.settle(self._store, settlements, files, self._app.keep)
         applied = [s for s in settlements if answers[s.job.id] == "applied"]
         self._told([job for job, _ in applied], len(applied))
         ended = {job.batch_id for job, t in applied if job.batch_id is not None and t.state in FINAL}
@@ -138,7 +139,7 @@ class Writer:
 
     async def tasks_of(self, ids: Set[str | None]) -> dict[str, str]:
         """The tasks of those of these jobs that exist."""
-        known = await self._store.run(remote.known(sorted(job_id for job_id in ids if job_id is not None)))
+        known = await self._store.run(reports.known(sorted(job_id for job_id in ids if job_id is not None)))
         held = {job_id: job.task for job_id, job in known.held.items()}
         return held | {job_id: standing.task for job_id, standing in known.others.items()}
 
@@ -147,7 +148,7 @@ class Writer:
         nothing new to say. Of the message only the job's id is read."""
         job_id = letter_job(entry.fields)
         if job_id is not None:
-            standing = (await self._store.run(remote.known([job_id]))).others.get(job_id)
+            standing = (await self._store.run(reports.known([job_id]))).others.get(job_id)
             if standing is not None and standing.state in FINAL:
                 return Ignored(LATE)
         return Refused("NEVER_DONE", "bridge after bridge died while it handled this message alone")

@@ -7,33 +7,27 @@ from typing import Annotated
 
 import typer
 
-from rowlock.cli import (
+from rowlock.cli.inspect import doctor, report, stats, top
+from rowlock.cli.kit.failures import FAILED, INTERRUPTED, explain
+from rowlock.cli.kit.options import Verbs, examples
+from rowlock.cli.run import bridge, serve, up, worker
+from rowlock.cli.run.bench import command as bench
+from rowlock.cli.run.demo import command as demo
+from rowlock.cli.verbs import (
     alerts,
     batches,
-    bridge,
     deadletters,
-    doctor,
     enqueue,
     jobs,
     login,
     migrate,
     queues,
-    report,
     schedules,
-    serve,
     sources,
-    stats,
     tokens,
-    top,
-    up,
     webhooks,
-    worker,
     workers,
 )
-from rowlock.cli.bench import command as bench
-from rowlock.cli.demo import command as demo
-from rowlock.cli.failures import FAILED, INTERRUPTED, explain
-from rowlock.cli.options import Verbs, examples
 
 app = Verbs()
 

@@ -22,9 +22,9 @@ from rowlock.core.errors import (
 )
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Released
-from rowlock.store.engines.engine import Session, Store
-from rowlock.store.engines.operation import Operation, UserRow
-from rowlock.store.engines.session import Block, take_turn
+from rowlock.store.engine.operation import Operation, UserRow
+from rowlock.store.engine.store import Session, Store
+from rowlock.store.engine.transactions import Block, take_turn
 
 T = TypeVar("T")
 log = logging.getLogger("rowlock.worker")

@@ -10,14 +10,14 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
-from rowlock.client.batch import Batch, collecting
 from rowlock.client.context import Context
-from rowlock.client.handle import JobHandle
-from rowlock.client.jobs import Jobs
-from rowlock.client.registry import Registry
-from rowlock.client.schedules import Schedules, schedule_of
-from rowlock.client.sources import Sources
-from rowlock.client.tasks import AsyncTask, C, Task
+from rowlock.client.handles.batch import Batch, collecting
+from rowlock.client.handles.job import JobHandle
+from rowlock.client.handles.jobs import Jobs
+from rowlock.client.handles.schedules import Schedules, schedule_of
+from rowlock.client.handles.sources import Sources
+from rowlock.client.tasks.registry import Registry
+from rowlock.client.tasks.task import AsyncTask, C, Task
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
 from rowlock.core.errors import BatchNotFound, InvalidArguments
@@ -25,7 +25,7 @@ from rowlock.core.option_checks import name, task_name
 from rowlock.core.options import FOLLOW_UPS, FailureRule, task_options
 from rowlock.core.policy import Backoff
 from rowlock.store import batches
-from rowlock.store.app_schema import Migrations
+from rowlock.store.engine.app_schema import Migrations
 
 R = TypeVar("R")
 P = ParamSpec("P")

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rowlock.client.attempt_transaction import AttemptTransaction, Opens
-from rowlock.client.handle import JobHandle
-from rowlock.client.results import Results
+from rowlock.client.handles.job import JobHandle
+from rowlock.client.results.results import Results
 from rowlock.client.transactions import LeaseKey, joined
 from rowlock.core.errors import InvalidArguments, LeaseLost
 from rowlock.core.job import Claimed
-from rowlock.store.engines.engine import Session
+from rowlock.store.engine.store import Session
 
 Report = Callable[[int | None, str | None, str | None], None]
 KeepLine = Callable[[str, str], None]  # level, message

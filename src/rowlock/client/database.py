@@ -9,24 +9,24 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from rowlock.client.enqueued import Enqueued
-from rowlock.client.portal import Portal
-from rowlock.client.result_folder import ResultFolder
-from rowlock.client.results import Results
+from rowlock.client.metrics import Enqueued
+from rowlock.client.open_stores import Stores
+from rowlock.client.results.folder import ResultFolder
+from rowlock.client.results.results import Results
 from rowlock.client.settings import read_settings
-from rowlock.client.stores import Stores
+from rowlock.client.sync_bridge import Portal
 from rowlock.client.transactions import joined, joining
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import ResultSettings, Settings
 from rowlock.core.errors import ConfigError, InvalidArguments
 from rowlock.core.job import NewJob
 from rowlock.core.policy import DAY
-from rowlock.store import jobs
-from rowlock.store.app_schema import Migrations, prepare
-from rowlock.store.engines import foreign
-from rowlock.store.engines.engine import Runs, Session, Store, StoreOptions, absolute, here
-from rowlock.store.engines.opening import open_store
-from rowlock.store.engines.operation import Operation
+from rowlock.store.engine import callers_connection
+from rowlock.store.engine.app_schema import Migrations, prepare
+from rowlock.store.engine.open import open_store
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.store import Runs, Session, Store, StoreOptions, absolute, here
+from rowlock.store.jobs import settle
 
 T = TypeVar("T")
 
@@ -86,10 +86,10 @@ class Database:
         return self._found[1]
 
     @property
-    def keep(self) -> jobs.Keep:
+    def keep(self) -> settle.Keep:
         """How long finished jobs are kept."""
         retention = self.settings.retention
-        return jobs.Keep(retention.succeeded_days * DAY, retention.dead_days * DAY)
+        return settle.Keep(retention.succeeded_days * DAY, retention.dead_days * DAY)
 
     @property
     def results(self) -> Results:
@@ -190,7 +190,7 @@ class Database:
         """Where an operation of the running code is to run: on the caller's `connection`; else in the transaction that
         the code is in; else in the store of this event loop, in a transaction of its own."""
         if connection is not None:
-            return foreign.OnConnection(connection, self.clock)
+            return callers_connection.OnConnection(connection, self.clock)
         return joined(self) or self._stores.opened() or await self._stores.get()
 
     async def perform(self, op: Operation[T]) -> T:
@@ -225,7 +225,7 @@ def _open_results(settings: ResultSettings, path: str) -> Results:
     if settings.url is None:
         return ResultFolder(path, settings.file_bytes)
     try:
-        from rowlock.client.result_objects import open_bucket
+        from rowlock.client.results.objects import open_bucket
     except ImportError as error:
         raise ConfigError('results.url needs a library: pip install "rowlock[s3]" (obstore is missing)') from error
     return open_bucket(settings, path)

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from rowlock.core.running import running_job
-from rowlock.store.engines.engine import Session
-from rowlock.store.engines.session import Block
+from rowlock.core.current_job import running_job
+from rowlock.store.engine.store import Session
+from rowlock.store.engine.transactions import Block
 
 LeaseKey = tuple[str, str]  # a job's id and the token of its lease
 

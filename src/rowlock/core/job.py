@@ -22,7 +22,7 @@ MAX_RESULT_BYTES = 64 * 1024
 @dataclass(frozen=True)
 class NewJob(JobOptions):
     """What all jobs of one enqueue share: their task, and the options of its jobs. Their ids, arguments and keys are in
-    `store.adding.NewRow`."""
+    `store.jobs.enqueue.NewRow`."""
 
     task: str
 

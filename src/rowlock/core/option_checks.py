@@ -9,7 +9,7 @@ from typing import Any
 
 from rowlock.core.errors import InvalidArguments, seconds
 from rowlock.core.policy import Backoff
-from rowlock.core.source_policy import check_name
+from rowlock.core.sources.policy import check_name
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 MAX_ATTEMPTS = 1_000_000

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from rowlock.core import option_checks as check
 from rowlock.core.errors import InvalidArguments, seconds
 from rowlock.core.policy import Backoff, checked_backoff
-from rowlock.core.remote import Request, checked_request
+from rowlock.core.redis_request import Request, checked_request
 
 Unique = Literal["until_done", "while_queued", "forever"]
 RunsIn = Literal["async", "thread", "process"]
@@ -124,7 +124,7 @@ class TaskOptions(JobOptions):
     keep_logs: bool = False  # what handlers write to ctx.log is kept with the job
     rules: Mapping[type[BaseException], FailureRule] = field(default_factory=dict)
     runs_on: RunsOn | None = None  # "redis": published to workers in other processes, and not run here
-    request: Request | None = None  # the fields of the published request; None: the default of core/remote.py
+    request: Request | None = None  # the fields of the published request; None: the default of core/redis_request.py
 
     def of_jobs(self) -> dict[str, Any]:
         """The options alone, by field."""

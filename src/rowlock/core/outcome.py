@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rowlock.core.source import Fault
+from rowlock.core.sources.admission import Fault
 from rowlock.core.tracebacks import Trace
 
 

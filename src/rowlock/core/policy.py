@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 from rowlock.core.errors import InvalidArguments, NotAllowed, seconds
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, ReleaseCause, Released, Succeeded, TimedOut
-from rowlock.core.source import Fault
+from rowlock.core.sources.admission import Fault
 from rowlock.core.states import Outcome, State, allowed
 from rowlock.core.tracebacks import Trace
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from rowlock.core.current_job import running_job
 from rowlock.core.job import Claimed
-from rowlock.core.running import running_job
 
 
 def job_fields(job: Claimed) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.core.states import Outcome, State
 from rowlock.core.tracebacks import LOGGED_BYTES, traceback_text
+from rowlock.signals.events import Watcher
 from rowlock.signals.job_fields import job_fields
-from rowlock.signals.watchers import Watcher
 
 log = logging.getLogger("rowlock.worker")
 

@@ -12,10 +12,10 @@ from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.core.states import Outcome
 from rowlock.signals.endpoint import Endpoint, Pages, Probe
-from rowlock.signals.families import Bounded, Histogram, Sample, Samples
-from rowlock.signals.watchers import Watcher
-from rowlock.store.engines.engine import Store
-from rowlock.store.engines.operation import Operation
+from rowlock.signals.events import Watcher
+from rowlock.signals.metrics import Bounded, Histogram, Sample, Samples
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.store import Store
 
 T = TypeVar("T")
 RAN = (Outcome.FAILED, Outcome.TIMED_OUT)  # outcomes of attempts that ran to their own end
@@ -131,7 +131,7 @@ def shown(meters: Sequence[Callable[[], Any]], accept: str) -> tuple[bytes, str]
     """The numbers of these meters as Prometheus reads them, and the type of that text. ConfigError if the library for
     metrics is not installed."""
     with needs("metrics", "metrics need a library"):
-        from rowlock.signals.exposition import exposed
+        from rowlock.signals.prometheus import exposed
     return exposed(list(meters), accept)
 
 

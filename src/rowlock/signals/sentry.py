@@ -23,7 +23,7 @@ from rowlock.core.policy import Transition
 from rowlock.core.scrubbing import scrub
 from rowlock.core.states import Outcome, State
 from rowlock.core.tracebacks import Frame, Raised, exceptions_of
-from rowlock.signals.watchers import Watcher
+from rowlock.signals.events import Watcher
 
 FAILURES = (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST)
 FLUSH_SECONDS = 2.0

@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from typing import Protocol, TypeVar
 
-from rowlock.signals.families import MOST, OTHER, Bounded, Sample, Samples
-from rowlock.store import firing, sources, tallies
-from rowlock.store.engines.operation import Operation
-from rowlock.store.sources import SourceLevel
-from rowlock.store.stats import QueueStats, Stats, read_stats
-from rowlock.store.tallies import Total
+from rowlock.signals.metrics import MOST, OTHER, Bounded, Sample, Samples
+from rowlock.store.engine.operation import Operation
+from rowlock.store.read import counters
+from rowlock.store.read.counters import Total
+from rowlock.store.read.counts import QueueStats, Stats, read_stats
+from rowlock.store.schedules import fire
+from rowlock.store.sources import sources
+from rowlock.store.sources.sources import SourceLevel
 
 T = TypeVar("T")
 READ_AGAIN_SECONDS = 2.0
@@ -44,8 +46,8 @@ class DatabaseMeter:
     async def _read(self) -> dict[str, Sequence[Sample]]:
         stats = await self._run(read_stats())
         levels = await self._run(sources.levels())
-        due = await self._run(firing.next_due())
-        totals = await self._run(tallies.totals())
+        due = await self._run(fire.next_due())
+        totals = await self._run(counters.totals())
         late = 0.0 if due is None else max(0.0, -due)
         return {
             **of_queues(stats),

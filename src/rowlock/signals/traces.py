@@ -21,7 +21,7 @@ from rowlock.core.job import Claimed, NewJob
 from rowlock.core.option_checks import TRACEPARENT
 from rowlock.core.outcome import AttemptEnd, Failed, Lost, TimedOut
 from rowlock.core.tracebacks import STORED_BYTES, exceptions_of, traceback_text
-from rowlock.signals.watchers import Watcher
+from rowlock.signals.events import Watcher
 
 SECOND = 1_000_000_000  # in the nanoseconds of spans
 NOWHERE = Context()  # the parent context of spans that are the root of their trace

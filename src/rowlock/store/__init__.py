@@ -1,6 +1,6 @@
 """The database as the queue: operations on it, and the two engines that run them."""
 
-from rowlock.store.engines.engine import Store
-from rowlock.store.engines.opening import open_store
+from rowlock.store.engine.open import open_store
+from rowlock.store.engine.store import Store
 
 __all__ = ["Store", "open_store"]

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from rowlock.core.policy import DAY
-from rowlock.store.engines.operation import Call, Operation, Steps, operation
-from rowlock.store.records import record
+from rowlock.store.engine.operation import Call, Operation, Steps, operation
+from rowlock.store.engine.records import record
 
 T = TypeVar("T")
 KEEP_SECONDS = 365 * DAY

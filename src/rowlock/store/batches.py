@@ -23,13 +23,13 @@ from typing_extensions import TypedDict
 
 from rowlock.core.errors import BatchNotFound, NotAllowed, StorageFull, StoreUnavailable
 from rowlock.core.states import State
-from rowlock.store import aside
-from rowlock.store.adding import add
-from rowlock.store.engines.engine import Store
-from rowlock.store.engines.operation import Call, Row, Steps, operation
-from rowlock.store.follow_ups import on_end
-from rowlock.store.ids import valid_id
-from rowlock.store.records import record
+from rowlock.store.engine.ids import valid_id
+from rowlock.store.engine.operation import Call, Row, Steps, operation
+from rowlock.store.engine.records import record
+from rowlock.store.engine.store import Store
+from rowlock.store.jobs.follow_ups import on_end
+from rowlock.store.jobs.insert import add
+from rowlock.store.upkeep import bad_rows
 
 log = logging.getLogger("rowlock.store")
 
@@ -211,7 +211,7 @@ async def end_after_commit(store: Store, ids: Collection[str]) -> None:
 async def end_each(store: Store, ids: Collection[str]) -> None:
     """End those of these batches that are complete. One that cannot end stops no other, and is set aside."""
     if found := await store.run(complete(ids)):
-        await aside.all_or_each(store, "end", end(found), complete(found), lambda batch_id: end([batch_id]))
+        await bad_rows.all_or_each(store, "end", end(found), complete(found), lambda batch_id: end([batch_id]))
 
 
 @operation(repeatable=True)

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rowlock.core.states import State
-from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.records import record
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.records import record
 
 KEPT_SECONDS = 3600.0  # how long a client may be away and still go on without a gap
 

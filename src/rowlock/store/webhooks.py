@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.ids import new_id
-from rowlock.store.records import record
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.records import record
 
 TASK = "rowlock.webhook"  # the trigger has this name, too
 CLASS = "webhook"  # of sources: each host is one

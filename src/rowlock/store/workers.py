@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from rowlock.core.errors import NotAllowed, WorkerNotFound
-from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.records import moment, record
-from rowlock.store.wake import wake_idle
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.records import moment, record
+from rowlock.store.engine.wake import wake_idle
 
 StopHow = Literal["drain", "stop"]
 

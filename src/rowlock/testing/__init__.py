@@ -25,15 +25,16 @@ from typing import Any, cast
 
 from rowlock.app import Rowlock
 from rowlock.client.context import Context
-from rowlock.client.handle import JobHandle
-from rowlock.client.stores import Stores
-from rowlock.client.tasks import Task
+from rowlock.client.handles.job import JobHandle
+from rowlock.client.open_stores import Stores
+from rowlock.client.tasks.task import Task
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed, Job
 from rowlock.core.states import FINAL
-from rowlock.store import claim, reads
-from rowlock.store.ids import new_id, new_token
-from rowlock.store.reads import JobFilter
+from rowlock.store.engine.ids import new_id, new_token
+from rowlock.store.jobs import claim
+from rowlock.store.read import reads
+from rowlock.store.read.reads import JobFilter
 
 __all__ = ["Ran", "Testing", "run", "testing"]
 

@@ -16,18 +16,20 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from rowlock.client.stored_tasks import stored_task
+from rowlock.client.tasks.stored_tasks import stored_task
 from rowlock.core.errors import StoreError
-from rowlock.signals.families import Sample, Samples
-from rowlock.store import aside, dispatchers, firing, schedules, tasks
-from rowlock.store.engines.engine import Store
-from rowlock.worker.alerts import Alerts
+from rowlock.health.sender import Alerts
+from rowlock.signals.metrics import Sample, Samples
+from rowlock.store.engine.store import Store
+from rowlock.store.jobs import tasks
+from rowlock.store.schedules import dispatchers, fire, schedules
+from rowlock.store.upkeep import bad_rows
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
 
 if TYPE_CHECKING:
     from rowlock.client.client import Client
-    from rowlock.client.tasks import Task
+    from rowlock.client.tasks.task import Task
 
 log = logging.getLogger("rowlock.dispatcher")
 
@@ -60,8 +62,8 @@ class Dispatcher:
         self._looked_at = self._now()  # for schedules to retire; after a start, other dispatchers may be starting
         self._put_right_at = self._look_again_at = 0.0
         self._started_at: Any = None  # by the database's clock
-        self._left_out: set[firing.ScheduleRule] = set()  # they cannot be fired here: left to other dispatchers
-        self._logged: set[firing.ScheduleRule] = set()  # the log has why they are left out
+        self._left_out: set[fire.ScheduleRule] = set()  # they cannot be fired here: left to other dispatchers
+        self._logged: set[fire.ScheduleRule] = set()  # the log has why they are left out
         self._wake = asyncio.Event()
         self.fired = self.passed_over = 0  # ticks
 
@@ -132,7 +134,7 @@ class Dispatcher:
         await self._put_right()
         if self._left_out and self._now() >= self._look_again_at:
             self._left_out.clear()  # what kept it from being fired may have passed
-        wait = await self._store.run(firing.next_due(tuple(self._left_out)))
+        wait = await self._store.run(fire.next_due(tuple(self._left_out)))
         if wait is None:
             return POLL_SECONDS
         return await self._fire() if wait <= 0 else min(POLL_SECONDS, wait)
@@ -141,8 +143,8 @@ class Dispatcher:
         """One batch of what is due; returns the delay before the next."""
         began = time.monotonic()
         try:
-            fired = await self._store.run(firing.fire(self._batch, tuple(self._left_out)))
-        except aside.OUTAGE:
+            fired = await self._store.run(fire.fire(self._batch, tuple(self._left_out)))
+        except bad_rows.OUTAGE:
             raise
         except BAD_ROW as error:
             log.warning("firing failed for a batch of schedules (%s); firing each of them alone", error)
@@ -153,35 +155,35 @@ class Dispatcher:
         self._leave_out(fired.refused)
         if not fired.schedules:
             return random.uniform(0.05, 0.15)  # another dispatcher has locked the schedules that are due
-        full = fired.schedules == self._batch or fired.jobs >= firing.MOST_JOBS
+        full = fired.schedules == self._batch or fired.jobs >= fire.MOST_JOBS
         if full and self._store.writers == 1:
             self._batch = min(max(int(self._batch * BATCH_SECONDS / took), FEWEST), MOST)
             return REST * took
         return 0.0
 
-    async def _fire_each(self) -> firing.Fired:
+    async def _fire_each(self) -> fire.Fired:
         """One row makes firing fail for the whole batch: fire each schedule that is due alone, and leave that one."""
-        every = await self._store.run(firing.due(self._batch, tuple(self._left_out)))
-        fired, refused = list[firing.Fired](), dict[firing.ScheduleRule, str]()
+        every = await self._store.run(fire.due(self._batch, tuple(self._left_out)))
+        fired, refused = list[fire.Fired](), dict[fire.ScheduleRule, str]()
         for one in every:
             others = {*self._left_out, *every} - {one}
             try:
-                fired.append(await self._store.run(firing.fire(1, tuple(others))))
+                fired.append(await self._store.run(fire.fire(1, tuple(others))))
                 refused.update(fired[-1].refused)
-            except aside.OUTAGE:
+            except bad_rows.OUTAGE:
                 raise
             except BAD_ROW as error:
                 refused[one] = why = f"its tick cannot be fired: {error}"
                 with suppress(StoreError):  # so that `schedules list` shows it
-                    await self._store.run(firing.tell(one.id, why))
-        return firing.Fired(
+                    await self._store.run(fire.tell(one.id, why))
+        return fire.Fired(
             sum(one.schedules for one in fired),
             sum(one.jobs for one in fired),
             sum(one.passed_over for one in fired),
             refused,
         )
 
-    def _leave_out(self, refused: Mapping[firing.ScheduleRule, str]) -> None:
+    def _leave_out(self, refused: Mapping[fire.ScheduleRule, str]) -> None:
         """Leave what cannot be fired here to dispatchers that can: it stays due, and is not looked at in each round."""
         if refused:
             self._look_again_at = self._now() + LOOK_AGAIN_SECONDS
@@ -196,7 +198,7 @@ class Dispatcher:
         if self._now() < self._put_right_at:
             return
         self._put_right_at = self._now() + PUT_RIGHT_SECONDS
-        while names := await self._store.run(firing.put_right(MOST)):
+        while names := await self._store.run(fire.put_right(MOST)):
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             log.warning(
                 "the database's clock was ahead and was set back; schedules go on by it as it is now: %s", shown

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rowlock.client.arguments import to_json
+from rowlock.client.tasks.arguments import to_json
 from rowlock.client.transactions import joined
 from rowlock.core import option_checks
 from rowlock.core.error_text import CODE_LIMIT, clean
@@ -24,16 +24,17 @@ from rowlock.core.errors import (
 from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded, TimedOut
 from rowlock.core.policy import decide
-from rowlock.core.schedule import span
+from rowlock.core.schedules.schedule import span
 from rowlock.core.states import State
-from rowlock.store import claim, jobs, leases, reads
-from rowlock.store.ids import new_token
-from rowlock.store.records import parsed
-from rowlock.worker.heartbeat import boottime
+from rowlock.store.engine.ids import new_token
+from rowlock.store.engine.records import parsed
+from rowlock.store.jobs import claim, leases, settle
+from rowlock.store.read import reads
+from rowlock.worker.attempt.attempt import Running
 from rowlock.worker.loops import to_the_end
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.registration import worker_id
-from rowlock.worker.running import Running
+from rowlock.worker.upkeep.heartbeat import boottime
 
 if TYPE_CHECKING:
     from rowlock.client.client import Client
@@ -161,7 +162,7 @@ class Lease:
         if self._over:  # the database would answer `duplicate`, although this outcome may be another one
             raise self._lost("is settled already")
         transition = decide(self._job, end, random.random())
-        answers = await jobs.settle(await self._app.store(), [Settlement(self._job, transition)], self._app.keep)
+        answers = await settle.settle(await self._app.store(), [Settlement(self._job, transition)], self._app.keep)
         if answers[self.job_id] == "lost":
             raise self._lost("is no longer held by this attempt")
         self._over = True

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
-from rowlock.store.engines.outage import Outage
+from rowlock.store.engine.outage import Outage
 
 log = logging.getLogger("rowlock.worker")
 

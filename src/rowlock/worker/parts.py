@@ -14,25 +14,25 @@ from typing import Any, cast
 from rowlock.client.client import Client
 from rowlock.core.config import WorkerSettings
 from rowlock.signals.meters import TimedStore
-from rowlock.store import leases
-from rowlock.store.engines.engine import Store
-from rowlock.worker import listeners
-from rowlock.worker.batch_marks import BatchMarks
-from rowlock.worker.claimer import Claimer
-from rowlock.worker.executor import Executor
-from rowlock.worker.heartbeat import Heart, Stoppable
-from rowlock.worker.job_lines import JobLines
-from rowlock.worker.lookout import Lookout
+from rowlock.store.engine.store import Store
+from rowlock.store.jobs import leases
+from rowlock.worker import observers
+from rowlock.worker.attempt.executor import Executor
+from rowlock.worker.attempt.job_log import JobLines
+from rowlock.worker.attempt.progress import ProgressBook
+from rowlock.worker.attempt.progress_writer import ProgressWriter
+from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.attempt.stopping import Stopping
+from rowlock.worker.claim.claimer import Claimer
+from rowlock.worker.claim.planner import Planner
 from rowlock.worker.loops import Loops
-from rowlock.worker.planner import Planner
-from rowlock.worker.progress import ProgressBook
-from rowlock.worker.progress_writer import ProgressWriter
 from rowlock.worker.registration import Registration
-from rowlock.worker.result_files import ResultTidy
-from rowlock.worker.settler import Settler
-from rowlock.worker.slots import Slots
-from rowlock.worker.stopping import Stopping
-from rowlock.worker.sweeper import Sweeper
+from rowlock.worker.settle.batches import BatchMarks
+from rowlock.worker.settle.settler import Settler
+from rowlock.worker.upkeep.checks import Lookout
+from rowlock.worker.upkeep.heartbeat import Heart, Stoppable
+from rowlock.worker.upkeep.result_files import ResultTidy
+from rowlock.worker.upkeep.sweeper import Sweeper
 
 LINES_SECONDS = 1.0  # for the log lines of jobs that are not yet written when a worker stops
 
@@ -53,7 +53,7 @@ class Parts:
         self._app, self._settings, self._store, self._worker = app, settings, store, worker
         tasks = app.registry.here()
         in_process = [name for name, task in tasks.items() if task.runs_in == "process"]
-        self.watcher, self.meter = listeners.choose(app, settings, worker)
+        self.watcher, self.meter = observers.choose(app, settings, worker)
         if self.meter is not None:
             store = cast(Store, TimedStore(store, self.meter))
         self.loops = Loops(store.outage)

@@ -16,17 +16,19 @@ from typing import Any
 from rowlock.client.client import Client
 from rowlock.core.config import change_worker
 from rowlock.core.errors import NotAllowed, StoreUnavailable
+from rowlock.health.sender import Alerts
 from rowlock.signals.endpoint import Endpoint
-from rowlock.store import partitions, sources, webhooks
-from rowlock.store import tasks as stored_tasks
-from rowlock.store.engines.engine import Store
+from rowlock.store import webhooks
+from rowlock.store.engine.store import Store
+from rowlock.store.jobs import tasks as stored_tasks
+from rowlock.store.sources import sources
+from rowlock.store.upkeep import partitions
 from rowlock.store.workers import StopHow
-from rowlock.worker.alerts import Alerts
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.health import Vitals, show
 from rowlock.worker.parts import Parts
 from rowlock.worker.registration import Registration, worker_id
-from rowlock.worker.running import Running
 from rowlock.worker.shutdown import Shutdown
-from rowlock.worker.vitals import Vitals, show
 
 log = logging.getLogger("rowlock.worker")
 

@@ -13,7 +13,7 @@ from rowlock.client.version import VERSION
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 from rowlock.store import workers
-from rowlock.store.engines.engine import Store
+from rowlock.store.engine.store import Store
 
 log = logging.getLogger("rowlock.worker")
 

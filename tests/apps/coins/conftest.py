@@ -12,7 +12,7 @@ import pytest
 
 from rowlock import FakeClock, Rowlock
 from rowlock.core.job import Job
-from rowlock.store.claim import Lane, work_left
+from rowlock.store.jobs.claim import Lane, work_left
 from rowlock.testing import CLOSED_SECONDS, Testing
 from rowlock_apps.coins import Coins
 from rowlock_apps.coins.markets import Markets

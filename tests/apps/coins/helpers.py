@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rowlock.store import leases
+from rowlock.store.jobs import leases
 from rowlock_apps.coins import Coin, Coins
 from rowlock_apps.coins.markets import Behaviour, Query, listed
 

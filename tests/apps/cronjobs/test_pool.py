@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import rowlock.client.handlers as registry
+import rowlock.client.tasks.handlers as registry
 from rowlock import BaseHandler, Rowlock, handler
 from rowlock.testing import testing
-from rowlock.worker.slots import Slots
+from rowlock.worker.attempt.slots import Slots
 from rowlock_apps.cronjobs import cron_jobs
 from rowlock_apps.cronjobs.executions import get_executions, get_pending_executions, history
 from rowlock_apps.cronjobs.executor import Executor

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rowlock import JobHandle, Rowlock
-from rowlock.store import claim, jobs, leases
+from rowlock.store.jobs import claim, leases, settle
 from rowlock_apps.stickers import app, ledger, shop
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ class Shop:
 
     async def sweep(self) -> list[str]:
         """What every worker does from time to time; answers the ids of what was taken back."""
-        ended = await (await app.store()).run(leases.reclaim([0.0] * 10, 0.0, jobs.Keep()))
+        ended = await (await app.store()).run(leases.reclaim([0.0] * 10, 0.0, settle.Keep()))
         return [job.id for job, _ in ended]
 
     @asynccontextmanager

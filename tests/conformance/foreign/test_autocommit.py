@@ -13,9 +13,9 @@ from sqlalchemy.pool import NullPool
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import NewJob
-from rowlock.store import jobs
-from rowlock.store.engines.foreign import run_on, run_on_sync
-from rowlock.store.engines.operation import Call, Operation, Steps, operation
+from rowlock.store.engine.callers_connection import run_on, run_on_sync
+from rowlock.store.engine.operation import Call, Operation, Steps, operation
+from rowlock.store.jobs import enqueue
 from support.foreign import django_default, django_postgres, ids_of, new_id, sqlalchemy_url
 
 
@@ -62,8 +62,8 @@ def test_in_autocommit_an_operation_is_whole_or_nothing(alone, url, outside, tas
     chosen, single = new_id(), new_id()
     with pytest.raises(RuntimeError, match="half way"):
         alone(url, half(chosen))
-    assert alone(url, jobs.enqueue_once(chosen, "{}", NewJob(task))) == [(chosen, True)]
-    alone(url, jobs.enqueue([(single, "{}")], NewJob(task)))
+    assert alone(url, enqueue.enqueue_once(chosen, "{}", NewJob(task))) == [(chosen, True)]
+    alone(url, enqueue.enqueue([(single, "{}")], NewJob(task)))
     assert ids_of(outside, task) == {chosen, single}
 
 
@@ -81,7 +81,7 @@ def test_in_autocommit_the_isolation_level_of_our_transaction_is_not_the_roles(a
         admin.execute(f"{database} SET default_transaction_isolation = 'repeatable read'")
         try:
             chosen = new_id()
-            assert alone(url, jobs.enqueue_once(chosen, "{}", NewJob(task))) == [(chosen, True)]
+            assert alone(url, enqueue.enqueue_once(chosen, "{}", NewJob(task))) == [(chosen, True)]
         finally:
             admin.execute(f"{database} RESET default_transaction_isolation")
             admin.execute("DROP FUNCTION rowlock.need_level CASCADE")
@@ -90,7 +90,7 @@ def test_in_autocommit_the_isolation_level_of_our_transaction_is_not_the_roles(a
 def test_psycopgs_own_block_on_an_autocommit_connection_is_joined(url, outside, task) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         with connection.transaction():
-            run_on_sync(connection, jobs.enqueue_once(new_id(), "{}", NewJob(task)))
+            run_on_sync(connection, enqueue.enqueue_once(new_id(), "{}", NewJob(task)))
             raise psycopg.Rollback
     assert ids_of(outside, task) == set()
 
@@ -101,7 +101,7 @@ def test_sqlalchemys_autocommit_is_refused(driver, url, outside, task) -> None:
         engine = create_async_engine(sqlalchemy_url(url, driver), poolclass=NullPool, isolation_level="AUTOCOMMIT")
         async with engine.connect() as connection:
             with pytest.raises(InvalidArguments, match="AUTOCOMMIT"):
-                await run_on(connection, jobs.enqueue([(new_id(), "{}")], NewJob(task)))
+                await run_on(connection, enqueue.enqueue([(new_id(), "{}")], NewJob(task)))
 
     asyncio.run(refused())
     assert ids_of(outside, task) == set()

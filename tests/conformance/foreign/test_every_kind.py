@@ -14,9 +14,10 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.errors import SchemaError
 from rowlock.core.job import NewJob
 from rowlock.core.policy import fixed
-from rowlock.store import claim, jobs, reads
-from rowlock.store.engines.operation import Call, Steps, operation
-from rowlock.store.engines.queries import Query, load
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.statements import Query, load
+from rowlock.store.jobs import claim, enqueue
+from rowlock.store.read import reads
 from support.foreign import ids_of, new_id, orders_of, use
 
 TRICKY = {"text": "100% of :all 'single' \"double\" \\ $1 %s %(a)s ::json {} ü 時", "list": [1, None, True]}
@@ -27,8 +28,8 @@ def test_the_job_commits_with_the_callers_rows(kind, url, outside, task) -> None
     answers = use(
         kind(url),
         f"INSERT INTO orders VALUES ('{task}')",
-        jobs.enqueue([(plain, "{}")], NewJob(task)),
-        jobs.enqueue_once(chosen, "{}", NewJob(task)),
+        enqueue.enqueue([(plain, "{}")], NewJob(task)),
+        enqueue.enqueue_once(chosen, "{}", NewJob(task)),
         lambda: seen.append(ids_of(outside, task)),
     )
     assert answers == [None, [(chosen, True)]]
@@ -39,18 +40,21 @@ def test_the_job_commits_with_the_callers_rows(kind, url, outside, task) -> None
 
 def test_a_rollback_leaves_neither_job_nor_reserved_id(kind, url, outside, task) -> None:
     chosen = new_id()
-    both = [jobs.enqueue([(new_id(), "{}")], NewJob(task)), jobs.enqueue_once(chosen, "{}", NewJob(task))]
+    both = [enqueue.enqueue([(new_id(), "{}")], NewJob(task)), enqueue.enqueue_once(chosen, "{}", NewJob(task))]
     assert use(kind(url), f"INSERT INTO orders VALUES ('{task}')", *both, commit=False) == [None, [(chosen, True)]]
     assert ids_of(outside, task) == set()
     assert orders_of(outside, task) == 0
-    again = jobs.enqueue_once(chosen, "{}", NewJob(task))
-    assert use(kind(url), again, jobs.enqueue_once(chosen, "{}", NewJob(task))) == [[(chosen, True)], [(chosen, False)]]
+    again = enqueue.enqueue_once(chosen, "{}", NewJob(task))
+    assert use(kind(url), again, enqueue.enqueue_once(chosen, "{}", NewJob(task))) == [
+        [(chosen, True)],
+        [(chosen, False)],
+    ]
     assert ids_of(outside, task) == {chosen}
 
 
 def test_a_bulk_of_100_keeps_ids_and_arguments(kind, url, outside, task) -> None:
     rows = [(new_id(), json.dumps({"n": n, **TRICKY})) for n in range(100)]
-    use(kind(url), jobs.enqueue(rows, NewJob(task)))
+    use(kind(url), enqueue.enqueue(rows, NewJob(task)))
     stored = outside.execute("SELECT id, args FROM rowlock.jobs WHERE task = %s", [task]).fetchall()
     assert {str(row[0]): row[1] for row in stored} == {job_id: json.loads(args) for job_id, args in rows}
 
@@ -75,7 +79,7 @@ def test_every_option_is_stored_and_now_is_the_clocks(kind, url, outside, task) 
         on_lost="dead",
         keep_seconds=60,
     )
-    use(kind(url), jobs.enqueue([(new_id(), "{}")], new), clock=clock)
+    use(kind(url), enqueue.enqueue([(new_id(), "{}")], new), clock=clock)
     row = outside.execute(
         "SELECT queue, priority, owner, source, tags, max_attempts, backoff, timeout_seconds, run_after,"
         " expires_at, on_success, on_dead, on_lost, keep_seconds, created_at, ready"
@@ -98,7 +102,7 @@ def test_every_option_is_stored_and_now_is_the_clocks(kind, url, outside, task) 
 
 
 def test_a_delay_counts_from_the_databases_clock(kind, url, outside, task) -> None:
-    use(kind(url), jobs.enqueue([(new_id(), "{}")], NewJob(task, delay=90)))
+    use(kind(url), enqueue.enqueue([(new_id(), "{}")], NewJob(task, delay=90)))
     row = outside.execute(
         "SELECT run_after - created_at, now() - created_at, ready FROM rowlock.jobs_live WHERE task = %s",
         [task],
@@ -115,8 +119,8 @@ def test_a_repeatable_read_transaction_may_enqueue(kind, url, outside, task) -> 
         kind(url),
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
         "SELECT count(*) FROM orders",
-        jobs.enqueue_once(chosen, "{}", NewJob(task)),
-        jobs.enqueue_once(chosen, "{}", NewJob(task)),
+        enqueue.enqueue_once(chosen, "{}", NewJob(task)),
+        enqueue.enqueue_once(chosen, "{}", NewJob(task)),
     )
     assert answers == [[(chosen, True)], [(chosen, False)]]
     assert ids_of(outside, task) == {chosen}
@@ -126,7 +130,7 @@ def test_rows_come_back_as_from_our_own_connections(kind, url, outside, task) ->
     job_id, token = new_id(), new_id()
     claiming = claim.claim("worker-1", token, [claim.Lane("default", task)], 10, 60)
     new = NewJob(task, backoff=fixed(minutes=5).to_json())
-    _, claimed = use(kind(url), jobs.enqueue([(job_id, json.dumps(TRICKY))], new), claiming)
+    _, claimed = use(kind(url), enqueue.enqueue([(job_id, json.dumps(TRICKY))], new), claiming)
     assert [(job.id, job.token, job.attempt) for job in claimed] == [(job_id, token, 1)]
     assert json.loads(claimed[0].args) == TRICKY
     assert json.loads(claimed[0].backoff) == json.loads(new.backoff or "")
@@ -135,7 +139,7 @@ def test_rows_come_back_as_from_our_own_connections(kind, url, outside, task) ->
 def test_the_job_that_has_the_id_already_can_be_read(kind, url, outside, task) -> None:
     chosen = new_id()
     new = NewJob(task, tags=("a", "b"), backoff=fixed(minutes=5).to_json())
-    _, met = use(kind(url), jobs.enqueue_once(chosen, json.dumps(TRICKY), new), reads.get(chosen))
+    _, met = use(kind(url), enqueue.enqueue_once(chosen, json.dumps(TRICKY), new), reads.get(chosen))
     assert (met.id, met.args, met.tags, met.state) == (chosen, TRICKY, ("a", "b"), "queued")
     assert abs(datetime.now(UTC) - met.created_at) < timedelta(minutes=1)
 
@@ -157,5 +161,5 @@ def test_percent_signs_and_repeated_parameters_survive(kind, url, monkeypatch) -
 
 def test_a_missing_schema_says_what_to_run(kind, postgres_url) -> None:
     with pytest.raises(SchemaError, match="rowlock migrate") as failure:
-        use(kind(postgres_url), jobs.enqueue([(new_id(), "{}")], NewJob("any")))
+        use(kind(postgres_url), enqueue.enqueue([(new_id(), "{}")], NewJob("any")))
     assert "\n" not in str(failure.value)

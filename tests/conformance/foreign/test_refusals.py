@@ -21,12 +21,13 @@ from sqlalchemy.pool import NullPool
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import NewJob
-from rowlock.store import jobs, reads
-from rowlock.store.adding import NewRow
-from rowlock.store.engines.dialects import POSTGRES
-from rowlock.store.engines.foreign import _as_text, is_async, run_on, run_on_sync
-from rowlock.store.engines.operation import Call, Operation, drive
-from rowlock.store.engines.queries import load
+from rowlock.store.engine.callers_connection import _as_text, is_async, run_on, run_on_sync
+from rowlock.store.engine.dialects import POSTGRES
+from rowlock.store.engine.operation import Call, Operation, drive
+from rowlock.store.engine.statements import load
+from rowlock.store.jobs import enqueue
+from rowlock.store.jobs.insert import NewRow
+from rowlock.store.read import reads
 from support.foreign import django_default, django_postgres, engine_of, ids_of, new_id, sqlalchemy_url
 
 # --- sync and async
@@ -37,16 +38,16 @@ async def test_a_sync_connection_may_be_given_to_async_code(url, outside, task) 
     with psycopg.connect(url) as connection, Session(engine_of(url)) as session:
         assert not is_async(connection)
         assert not is_async(session)
-        await run_on(connection, jobs.enqueue([(job_id, "{}")], NewJob(task)))
+        await run_on(connection, enqueue.enqueue([(job_id, "{}")], NewJob(task)))
         connection.commit()
-        await run_on(session, jobs.enqueue([(new_id(), "{}")], NewJob(task)))
+        await run_on(session, enqueue.enqueue([(new_id(), "{}")], NewJob(task)))
     assert ids_of(outside, task) == {job_id}
 
 
 def test_django_itself_forbids_its_connection_in_async_code(url, outside, task) -> None:
     with django_default(django_postgres(url)):
         with pytest.raises(SynchronousOnlyOperation):
-            asyncio.run(run_on(django.db.connection, jobs.enqueue([(new_id(), "{}")], NewJob(task))))
+            asyncio.run(run_on(django.db.connection, enqueue.enqueue([(new_id(), "{}")], NewJob(task))))
     assert ids_of(outside, task) == set()
 
 
@@ -57,7 +58,7 @@ async def test_an_async_connection_in_sync_code_says_to_await(url) -> None:
         for given in (connection, second, third):
             assert is_async(given)
             with pytest.raises(InvalidArguments, match=f"{type(given).__name__}.*await"):
-                run_on_sync(given, jobs.enqueue([(new_id(), "{}")], NewJob("any")))
+                run_on_sync(given, enqueue.enqueue([(new_id(), "{}")], NewJob("any")))
     await connection.close()
 
 
@@ -74,7 +75,7 @@ def test_a_proxy_that_tells_its_class_is_known(url, outside, task) -> None:
             return getattr(self._wrapped, name)
 
     with psycopg.connect(url) as connection:
-        run_on_sync(Traced(connection), jobs.enqueue([(new_id(), "{}")], NewJob(task)))
+        run_on_sync(Traced(connection), enqueue.enqueue([(new_id(), "{}")], NewJob(task)))
         connection.commit()
     assert len(ids_of(outside, task)) == 1
 
@@ -85,7 +86,7 @@ def test_a_proxy_that_tells_its_class_is_known(url, outside, task) -> None:
 def refused(connection: Any) -> str:
     for run in (run_on_sync, lambda *given: asyncio.run(run_on(*given))):
         with pytest.raises(InvalidArguments) as failure:
-            run(connection, jobs.enqueue([(new_id(), "{}")], NewJob("any")))
+            run(connection, enqueue.enqueue([(new_id(), "{}")], NewJob("any")))
     return str(failure.value)
 
 
@@ -101,7 +102,7 @@ def test_a_pool_is_not_a_connection(url) -> None:
     async def pool_refused() -> None:
         async with asyncpg.create_pool(url, min_size=0) as pool:
             with pytest.raises(InvalidArguments, match=r"asyncpg\.pool\.Pool"):
-                await run_on(pool, jobs.enqueue([(new_id(), "{}")], NewJob("any")))
+                await run_on(pool, enqueue.enqueue([(new_id(), "{}")], NewJob("any")))
 
     asyncio.run(pool_refused())
 
@@ -133,10 +134,10 @@ def test_another_database_is_refused_by_name() -> None:
 def test_the_drivers_own_errors_come_through(url, task) -> None:
     with psycopg.connect(url) as connection:
         with pytest.raises(psycopg.errors.InvalidTextRepresentation):
-            run_on_sync(connection, jobs.enqueue([(new_id(), "not json")], NewJob(task)))
+            run_on_sync(connection, enqueue.enqueue([(new_id(), "not json")], NewJob(task)))
     with Session(engine_of(url)) as session:
         with pytest.raises(sqlalchemy.exc.DataError):
-            run_on_sync(session, jobs.enqueue([(new_id(), "not json")], NewJob(task)))
+            run_on_sync(session, enqueue.enqueue([(new_id(), "not json")], NewJob(task)))
 
 
 def statements_of(*operations: Operation[Any]) -> set[str]:
@@ -155,9 +156,9 @@ def statements_of(*operations: Operation[Any]) -> set[str]:
 async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:
     rows, new = [(new_id(), "{}")], NewJob("any")
     names = statements_of(
-        jobs.enqueue(rows, new),
-        jobs.enqueue_rows([NewRow(*rows[0], None, None)], new),
-        jobs.enqueue_once(*rows[0], new),
+        enqueue.enqueue(rows, new),
+        enqueue.enqueue_rows([NewRow(*rows[0], None, None)], new),
+        enqueue.enqueue_once(*rows[0], new),
         reads.get(new_id()),
     )
     assert len(names) == 5
@@ -171,6 +172,6 @@ async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:
 
 
 def test_no_library_is_imported_before_it_is_used() -> None:
-    code = "import sys, rowlock.store.engines.foreign as f; f.is_async(object()); print(*sys.modules)"
+    code = "import sys, rowlock.store.engine.callers_connection as f; f.is_async(object()); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"asyncpg", "psycopg", "sqlalchemy", "django"} & set(loaded)

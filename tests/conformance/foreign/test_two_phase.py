@@ -9,7 +9,7 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.store import open_store, workers
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from support.server import PostgresServer
 
 OFF = "SET LOCAL rowlock.wakeups = off"

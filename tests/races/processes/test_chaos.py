@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rowlock.store import open_store
-from rowlock.store.engines.engine import StoreOptions
+from rowlock.store.engine.store import StoreOptions
 from support.race_proxy import CLAIM, SUCCEED, Proxy
 from support.race_rig import LEASE, Race, Worker, until
 from support.server import PostgresServer

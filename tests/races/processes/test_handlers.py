@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rowlock import Rowlock
-from rowlock.store import cancels
+from rowlock.store.jobs import cancel as cancels
 from support.race_ledger import boottime, unfaulted
 from support.race_rig import BEAT, LEASE, LONG_LEASE, SWEEP, Race
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from rowlock.store import claim, jobs, leases, open_store
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.ids import new_token
+from rowlock.store import open_store
+from rowlock.store.engine.ids import new_token
+from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import claim, leases, settle
 from support.race_ledger import boottime, unfaulted
 from support.race_rig import LEASE, LONG_LEASE, Race, until
 from support.server import PostgresServer
@@ -110,7 +111,7 @@ async def test_an_outage_of_three_leases_is_not_the_death_of_live_workers(
     assert all(worker.alive for worker in race.workers)
     await asyncio.to_thread(server.start)
     # What a sweeper would do that is quicker than the workers: every lease has run out, and none may be ended yet.
-    assert await race.store.run(leases.reclaim([0.5] * 100, LEASE, jobs.Keep())) == []
+    assert await race.store.run(leases.reclaim([0.5] * 100, LEASE, settle.Keep())) == []
     await race.until_done(30)
     race.judge()
     false = {job: row for job, row in race.rows().items() if row.losses}
@@ -158,7 +159,7 @@ async def test_a_success_that_waited_for_another_write_to_its_job_leaves_one_row
     (job,) = await race.store.run(claim.claim("worker", new_token(), [claim.Lane("default", "work")], 1, 60))
     with psycopg.connect(race.url) as writer:
         writer.execute(f"UPDATE rowlock.jobs_live SET {write} WHERE id = %s", (job_id,))
-        settling = asyncio.create_task(race.store.run(jobs.succeed([(job.id, job.token, None)], jobs.Keep())))
+        settling = asyncio.create_task(race.store.run(settle.succeed([(job.id, job.token, None)], settle.Keep())))
         waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         await until(lambda: race.query(waits)[0][0] == 1, 5, race.story)
         writer.commit()

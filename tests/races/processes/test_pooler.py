@@ -10,8 +10,8 @@ import pytest
 from rowlock import ConfigError, Rowlock
 from rowlock.core.config import Settings
 from rowlock.store import Store, open_store
-from rowlock.store.engines.engine import StoreOptions
-from rowlock.store.engines.listener import EVERY_MESSAGE
+from rowlock.store.engine.postgres.listener import EVERY_MESSAGE
+from rowlock.store.engine.store import StoreOptions
 from support.pgbouncer import pgbouncer
 from support.race_proxy import Proxy
 from support.race_rig import BEAT, Race

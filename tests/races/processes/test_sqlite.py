@@ -14,10 +14,12 @@ import pytest
 from rowlock import StorageFull, StoreError
 from rowlock.core.errors import UnsupportedFilesystem
 from rowlock.core.job import NewJob
-from rowlock.store import Store, jobs, open_store, reads
-from rowlock.store.engines import sqlite
-from rowlock.store.engines.filesystem import network_filesystem
-from rowlock.store.ids import new_id
+from rowlock.store import Store, open_store
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.sqlite import store as sqlite
+from rowlock.store.engine.sqlite.filesystem import network_filesystem
+from rowlock.store.jobs import enqueue
+from rowlock.store.read import reads
 from support.race_disk import disk
 from support.race_rig import Race, until
 
@@ -83,7 +85,7 @@ async def test_a_full_disk_stops_writes_not_reads_and_everything_goes_on_when_th
             await race.until_noted("end", 20)
             full.touch()
             with pytest.raises(StorageFull):
-                await race.store.run(jobs.enqueue([(new_id(), "{}")], NewJob(task="work")))
+                await race.store.run(enqueue.enqueue([(new_id(), "{}")], NewJob(task="work")))
             assert (await race.store.run(reads.get(ids[0]))) is not None
             await until(lambda: "database outage, noticed by" in worker.log(), 10, worker.log)
             await until(lambda: len(race.noted("start")) == len(race.noted("end")), 10, worker.log)

@@ -10,10 +10,10 @@ import pytest
 
 from rowlock.core.outcome import Cancelled, Succeeded
 from rowlock.core.states import State
-from rowlock.store import family, job_logs
-from rowlock.worker.job_lines import JobLines
+from rowlock.store.read import job_logs, relatives
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.job_log import JobLines
 from rowlock.worker.processes.children import Children
-from rowlock.worker.running import Running
 from support import process_tasks as tasks
 from support.child_runs import failed
 from support.executor_rig import ExecutorRig
@@ -57,7 +57,7 @@ async def test_a_job_can_enqueue_another_from_the_child(children: Children) -> N
     assert isinstance(end, Succeeded)
     made = json.loads(end.result or "")
     assert (await app.job(made)).state == State.QUEUED
-    parent = (await (await app.store()).run(family.of_job(made))).parent
+    parent = (await (await app.store()).run(relatives.of_job(made))).parent
     assert parent is not None
     assert parent.id == job.id
 

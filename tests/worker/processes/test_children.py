@@ -13,7 +13,7 @@ import pytest
 from rowlock import fixed
 from rowlock.core.outcome import Failed, Released, Succeeded, TimedOut
 from rowlock.worker.processes.children import Children
-from rowlock.worker.processes.spawned import Child
+from rowlock.worker.processes.process import Child
 from support import process_tasks as tasks
 from support.child_runs import failed, run
 from support.process_tasks import app, claimed, gone, read_pids, until_gone, wait_until

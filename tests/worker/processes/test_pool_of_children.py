@@ -15,7 +15,7 @@ from rowlock.core.config import Settings
 from rowlock.core.outcome import Released, Succeeded
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.processes.children import Children
-from rowlock.worker.processes.spawned import Child
+from rowlock.worker.processes.process import Child
 from support import process_tasks as tasks
 from support.child_runs import failed, run
 from support.process_tasks import app, gone, wait_until

@@ -7,16 +7,18 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from rowlock.api.access import tokens
+from rowlock.api.context import JobId, Service, Serving
 from rowlock.api.operator.common import REFUSED, Acting, existing, jsonable, operator_router, total
 from rowlock.api.operator.jobs import FilterShape, job_row
 from rowlock.api.problems import Refusal
-from rowlock.api.service import JobId, Service, Serving
-from rowlock.api.shapes import Shape
-from rowlock.store import bulk, reads, tokens
+from rowlock.api.schemas import Shape
 from rowlock.store.audit import Actor
-from rowlock.store.ids import valid_id
-from rowlock.store.look import Ids
-from rowlock.store.reads import JobFilter
+from rowlock.store.engine.ids import valid_id
+from rowlock.store.jobs import bulk
+from rowlock.store.read import reads
+from rowlock.store.read.reads import JobFilter
+from rowlock.store.read.search import Ids
 
 Action = Literal["retry", "cancel", "runNow", "delete"]
 

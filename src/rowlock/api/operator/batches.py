@@ -7,16 +7,17 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query
 
+from rowlock.api.context import Service, Serving
 from rowlock.api.operator.common import NOT_FOUND, REFUSED, Acting, Limit, Rows, Text, operator_router, record, rows
 from rowlock.api.operator.job import job_link
 from rowlock.api.problems import Refusal
-from rowlock.api.service import Service, Serving
-from rowlock.client.batch import cancel_audited
-from rowlock.store import batches, family, look
+from rowlock.client.handles.batch import cancel_audited
+from rowlock.store import batches
 from rowlock.store.batches import BatchRow
-from rowlock.store.family import Relative, Relatives
-from rowlock.store.ids import valid_id
-from rowlock.store.reads import LAST_ID, JobFilter
+from rowlock.store.engine.ids import valid_id
+from rowlock.store.read import relatives, search
+from rowlock.store.read.reads import LAST_ID, JobFilter
+from rowlock.store.read.relatives import Relative, Relatives
 
 router = operator_router()
 BatchId = Annotated[str, Path(alias="batchId", max_length=100)]
@@ -48,8 +49,8 @@ async def batch_tree(service: Serving, batch_id: BatchId) -> dict[str, Any]:
     job of its end, and all of them as nodes with their parents while there are fewer than 200."""
     batch = await _batch(service, batch_id)
     maker, last = await _job(service, batch.parent_id), await _job(service, batch.end_job)
-    counts = await service.look(look.count(JobFilter(batch=batch.id)))
-    related = await service.look(family.of_batch(batch.id))
+    counts = await service.look(search.count(JobFilter(batch=batch.id)))
+    related = await service.look(relatives.of_batch(batch.id))
     return {
         "batch": record(batch, service.zone),
         "parent": None if maker is None else job_link(maker),
@@ -69,7 +70,7 @@ async def _batch(service: Service, batch_id: str) -> BatchRow:
 async def _job(service: Service, job_id: str | None) -> Relative | None:
     if job_id is None:
         return None
-    found: Relative = await service.look(family.link(job_id))
+    found: Relative = await service.look(relatives.link(job_id))
     return found
 
 

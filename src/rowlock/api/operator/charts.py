@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Query
 
+from rowlock.api.context import Serving
 from rowlock.api.operator.common import Text, jsonable, moment_before, operator_router, record
 from rowlock.api.operator.now import minute_of
-from rowlock.api.service import Serving
-from rowlock.store import panels, tallies
-from rowlock.store.tallies import BOUNDS, BUCKETS, Sample
+from rowlock.store.read import counters
+from rowlock.store.read import failures as panels
+from rowlock.store.read.counters import BOUNDS, BUCKETS, Sample
 
 MOST_POINTS = 300
 MOST_SOURCES = 5  # of a group of failures
@@ -55,7 +56,7 @@ class Window:
 async def throughput(service: Serving, minutes: Minutes = 60, queue: Text = None, task: Text = None) -> dict[str, Any]:
     """How many jobs ended and attempts failed, in each step of time."""
     window = Window(minutes)
-    minutes_ = await service.look(tallies.by_time(window.since, queue, task, window.kept))
+    minutes_ = await service.look(counters.by_time(window.since, queue, task, window.kept))
     found = window.gathered(minutes_)
     points = []
     for at in window.moments:
@@ -68,7 +69,7 @@ async def throughput(service: Serving, minutes: Minutes = 60, queue: Text = None
 async def depth(service: Serving, minutes: Minutes = 60, queue: Text = None) -> dict[str, Any]:
     """How long each queue was and how old its oldest ready job, sampled once a minute while a worker runs."""
     window = Window(minutes)
-    found = await service.look(tallies.samples(window.since, queue, window.kept))
+    found = await service.look(counters.samples(window.since, queue, window.kept))
     queues = []
     for name, samples in sorted(found.items()):
         steps: dict[datetime, Sample] = {}
@@ -93,7 +94,7 @@ async def heat(
 ) -> dict[str, Any]:
     """How many attempts ran, or jobs waited, for how long, in each step of time."""
     window = Window(minutes)
-    minutes_ = await service.look(tallies.heat(what, window.since, queue, task, window.kept))
+    minutes_ = await service.look(counters.heat(what, window.since, queue, task, window.kept))
     found = window.gathered(minutes_)
     cells = [{"at": jsonable(at, service.zone), "counts": _summed(found.get(at, []))} for at in window.moments]
     return {"stepSeconds": window.step, "bounds": list(BOUNDS), "cells": cells}

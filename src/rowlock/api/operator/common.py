@@ -14,10 +14,10 @@ from fastapi.routing import APIRoute
 from pydantic import StringConstraints
 from pydantic.alias_generators import to_camel
 
+from rowlock.api.context import Acting as Acting
+from rowlock.api.context import Who, api_router, must_change
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.service import Acting as Acting
-from rowlock.api.service import Who, api_router, must_change
-from rowlock.api.shapes import NO_NUL, Shape
+from rowlock.api.schemas import NO_NUL, Shape
 from rowlock.core.durations import parse_duration
 from rowlock.core.errors import (
     BatchNotFound,
@@ -29,7 +29,7 @@ from rowlock.core.errors import (
     WorkerNotFound,
 )
 from rowlock.core.job import Job
-from rowlock.store.look import Counted
+from rowlock.store.read.search import Counted
 
 READS = ("GET", "HEAD")
 FIRST_MOMENT, LAST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)

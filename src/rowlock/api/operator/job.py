@@ -10,16 +10,19 @@ from zoneinfo import ZoneInfo
 from fastapi import Query
 from pydantic.alias_generators import to_camel
 
-from rowlock.api.asker import Asker
+from rowlock.api.access.sender import Asker
+from rowlock.api.context import JobId, Service, Serving, Who
 from rowlock.api.operator.common import NOT_FOUND, existing, jsonable, operator_router, record
 from rowlock.api.operator.jobs import job_row
-from rowlock.api.service import JobId, Service, Serving, Who
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import FINAL, State
-from rowlock.store import batches, bulk, family, job_logs, reads, workers
+from rowlock.store import batches, workers
 from rowlock.store.batches import BatchRow
-from rowlock.store.explain import Explanation, explain
-from rowlock.store.family import Relative
+from rowlock.store.jobs import bulk
+from rowlock.store.read import job_logs, reads
+from rowlock.store.read import relatives as family
+from rowlock.store.read.explain import Explanation, explain
+from rowlock.store.read.relatives import Relative
 
 # Where the thing that holds a job up is shown.
 BLOCKED_BY = {

@@ -12,18 +12,21 @@ from fastapi import Query
 from pydantic import Field
 from pydantic.alias_generators import to_camel
 
+from rowlock.api.context import Service, Serving
 from rowlock.api.operator.common import Word, jsonable, moment_before, operator_router, total
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.service import Service, Serving
-from rowlock.api.shapes import NO_NUL, Shape, cursor_of, read_cursor
+from rowlock.api.schemas import NO_NUL, Shape, cursor_of, read_cursor
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import Job
 from rowlock.core.states import State
-from rowlock.store import look, panels, reads, schedules, sources, tasks
-from rowlock.store.ids import valid_id
-from rowlock.store.look import Ids, ids_that_begin
-from rowlock.store.reads import JobFilter
-from rowlock.store.stats import read_queues
+from rowlock.store.engine.ids import valid_id
+from rowlock.store.jobs import tasks
+from rowlock.store.read import failures, reads, search
+from rowlock.store.read.counts import read_queues
+from rowlock.store.read.reads import JobFilter
+from rowlock.store.read.search import Ids, ids_that_begin
+from rowlock.store.schedules import schedules
+from rowlock.store.sources import sources
 
 MOST_FOUND = 10
 MOST_NAMES = 200
@@ -127,7 +130,7 @@ async def operator_jobs(service: Serving, query: Annotated[JobsQuery, Query()]) 
     no index is looked for in a bounded number of jobs at a time."""
     wanted, within = query.read()
     before = None if query.cursor is None else read_cursor(query.cursor)
-    page = await service.look(look.page(wanted, query.limit, before, within))
+    page = await service.look(search.page(wanted, query.limit, before, within))
     next_ = None if page.next is None else cursor_of(page.next)
     return {"items": await _jobs(service, page.ids), "nextCursor": next_}
 
@@ -136,7 +139,7 @@ async def operator_jobs(service: Serving, query: Annotated[JobsQuery, Query()]) 
 async def count_jobs(service: Serving, query: Annotated[FilterShape, Query()]) -> dict[str, Any]:
     """How many jobs fit in each state, whatever state the filter names; exact up to 10,000."""
     wanted, within = query.model_copy(update={"state": None}).read()
-    found = await service.look(look.count(wanted, within))
+    found = await service.look(search.count(wanted, within))
     return {"states": {str(state): total([found[state]]) for state in State}, "total": total(found.values())}
 
 
@@ -149,7 +152,7 @@ async def find_job(
     items = await _jobs(service, ids) if ids else []
     for match in [] if items else list(reversed(BEGINNING.findall(text)))[:3]:
         try:
-            page = await service.look(look.page(JobFilter(), MOST_FOUND, None, ids_that_begin(match)))
+            page = await service.look(search.page(JobFilter(), MOST_FOUND, None, ids_that_begin(match)))
         except InvalidArguments:
             continue
         items = await _jobs(service, page.ids)
@@ -167,7 +170,7 @@ async def known_names(service: Serving) -> dict[str, Any]:
         "tasks": await service.look(tasks.names()),
         "sources": [source.name for source in await service.look(sources.sources(MOST_NAMES))],
         "schedules": [schedule.id for schedule in await service.look(schedules.schedules(MOST_NAMES))],
-        "errorCodes": await service.look(panels.error_codes(MOST_NAMES // 2)),
+        "errorCodes": await service.look(failures.error_codes(MOST_NAMES // 2)),
         "states": list(State),
     }
 

@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from rowlock.api.context import Service, Serving
 from rowlock.api.operator.common import jsonable, operator_router, record
-from rowlock.api.service import Service, Serving
 from rowlock.core.durations import spell
-from rowlock.store import aside, schedules, sources, tallies, workers
-from rowlock.store.explain import unknown_tasks
-from rowlock.store.schedules import ScheduleRow
-from rowlock.store.sources import Source
-from rowlock.store.stats import ASIDE_SHOWN, LiveQueues, QueueStats, read_held_queues, read_queues, read_stats
+from rowlock.store import workers
+from rowlock.store.read import counters
+from rowlock.store.read.counts import ASIDE_SHOWN, LiveQueues, QueueStats, read_held_queues, read_queues, read_stats
+from rowlock.store.read.explain import unknown_tasks
+from rowlock.store.schedules import schedules
+from rowlock.store.schedules.schedules import ScheduleRow
+from rowlock.store.sources import sources
+from rowlock.store.sources.sources import Source
+from rowlock.store.upkeep import bad_rows
 from rowlock.store.workers import Worker
 
 BEHIND_SECONDS = 60.0  # a queue whose oldest ready job has waited longer is behind
@@ -45,7 +49,7 @@ async def now(service: Serving) -> dict[str, Any]:
     """How everything stands: a sentence, what is wrong, and the numbers of the last minutes."""
     at = datetime.now(UTC)
     stats_, listed = await service.look(read_queues()), await service.look(workers.workers())
-    left_alone = await service.look(aside.listed(ASIDE_SHOWN))
+    left_alone = await service.look(bad_rows.listed(ASIDE_SHOWN))
     unknown = await _unknown(service)
     known_sources = await service.look(sources.sources(MOST_LISTED))
     known_schedules = await service.look(schedules.schedules(MOST_LISTED))
@@ -57,7 +61,7 @@ async def now(service: Serving) -> dict[str, Any]:
         *(Problem("unknown_task", f"No worker knows the task {one['task']}.", "jobs", one["task"]) for one in unknown),
         *([Problem("set_aside", _set_aside(len(left_alone)), "jobs")] if left_alone else []),
     ]
-    minutes = await service.look(tallies.by_time(minute_of(at) - timedelta(minutes=MINUTES - 1)))
+    minutes = await service.look(counters.by_time(minute_of(at) - timedelta(minutes=MINUTES - 1)))
     whole = [
         numbers for moment, numbers in minutes.items() if 0 < (minute_of(at) - moment).seconds <= MEAN_MINUTES * 60
     ]
@@ -96,7 +100,7 @@ def minute_of(at: datetime) -> datetime:
 def counted(numbers: Mapping[str, int]) -> dict[str, int]:
     """What was counted in one minute, in the words of the pages; every way of failing together."""
     found = {state: numbers.get(state, 0) for state in ("succeeded", "dead", "cancelled")}
-    return found | {"failed": sum(numbers.get(what, 0) for what in tallies.FAILURES)}
+    return found | {"failed": sum(numbers.get(what, 0) for what in counters.FAILURES)}
 
 
 def series(
@@ -109,7 +113,7 @@ def series(
 
 async def _totals(service: Service) -> dict[str, int]:
     found = dict.fromkeys(("succeeded", "dead", "cancelled", "failed", "timed_out", "lost", "released"), 0)
-    for one in await service.look(tallies.totals()):
+    for one in await service.look(counters.totals()):
         name = one.what.removeprefix("attempt.")
         if name in found and one.what != "attempt.cancelled":
             found[name] += one.count

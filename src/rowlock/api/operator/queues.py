@@ -6,15 +6,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from rowlock.api.context import Service, Serving
 from rowlock.api.operator.common import REFUSED, Acting, Name, Rows, jsonable, operator_router, record
 from rowlock.api.operator.names import NameRoute
 from rowlock.api.operator.now import minute_of, series
 from rowlock.api.problems import documented
-from rowlock.api.service import Service, Serving
 from rowlock.core.option_checks import name as checked_name
-from rowlock.store import audit, panels, tallies, workers
+from rowlock.store import audit, workers
 from rowlock.store.audit import Actor
-from rowlock.store.stats import read_queues
+from rowlock.store.read import counters, failures
+from rowlock.store.read.counts import read_queues
 from rowlock.store.workers import StopHow
 
 MINUTES = 30
@@ -27,8 +28,8 @@ async def queues(service: Serving) -> Rows:
     """Queues: how many jobs wait and run in each, the slots that serve it, and its last minutes."""
     stats = await service.look(read_queues())
     last = minute_of(datetime.now(UTC))
-    ends = await service.look(tallies.by_queue(last - timedelta(minutes=MINUTES - 1)))
-    spread = await service.look(tallies.spread(last - timedelta(minutes=59)))
+    ends = await service.look(counters.by_queue(last - timedelta(minutes=MINUTES - 1)))
+    spread = await service.look(counters.spread(last - timedelta(minutes=59)))
     serving = [worker for worker in await service.look(workers.workers()) if worker.alive]
     items = []
     for queue in stats.queues:
@@ -51,7 +52,7 @@ async def queues(service: Serving) -> Rows:
 def _percentiles(counts: list[int]) -> dict[str, Any] | None:
     if not any(counts):
         return None
-    return {"p50": tallies.percentile(counts, 0.5), "p95": tallies.percentile(counts, 0.95)}
+    return {"p50": counters.percentile(counts, 0.5), "p95": counters.percentile(counts, 0.95)}
 
 
 @router.post("/queues/{name:path}/pause", status_code=204, responses=documented("INVALID_ARGUMENTS"))
@@ -72,7 +73,7 @@ async def list_workers(service: Serving) -> Rows:
     """Workers, living ones first: their slots, what runs in each, and how long ago they were heard of."""
     found = await service.look(workers.workers())
     slots: dict[str, list[dict[str, object]]] = {}
-    for job in await service.look(panels.running()):
+    for job in await service.look(failures.running()):
         shown = jsonable(job, service.zone)
         slots.setdefault(shown.pop("worker"), []).append(shown)
     now = datetime.now(UTC)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from rowlock.api.context import Service, Serving
 from rowlock.api.operator.common import (
     REFUSED,
     Acting,
@@ -21,15 +22,16 @@ from rowlock.api.operator.common import (
     record,
 )
 from rowlock.api.operator.names import NameRoute
-from rowlock.api.service import Service, Serving
-from rowlock.api.shapes import Shape
-from rowlock.client.schedules import schedule_of
-from rowlock.client.stored_tasks import any_task
-from rowlock.core.cron import parse_rule
+from rowlock.api.schemas import Shape
+from rowlock.client.handles.schedules import schedule_of
+from rowlock.client.tasks.stored_tasks import any_task
 from rowlock.core.errors import InvalidArguments, NotAllowed
-from rowlock.store import audit, panels, schedules
+from rowlock.core.schedules.rule import parse_rule
+from rowlock.store import audit
 from rowlock.store.audit import Actor
-from rowlock.store.schedules import ScheduleRow
+from rowlock.store.read import failures
+from rowlock.store.schedules import schedules
+from rowlock.store.schedules.schedules import ScheduleRow
 
 NEXT = 3
 RULES = ("cron", "every", "at")
@@ -58,7 +60,7 @@ async def shown(service: Service, name: str) -> dict[str, Any]:
 
 
 async def _items(service: Service, found: list[ScheduleRow]) -> list[dict[str, Any]]:
-    ticks = await service.look(panels.ticks(found))
+    ticks = await service.look(failures.ticks(found))
     items = []
     for schedule in found:
         item = record(schedule, service.zone)

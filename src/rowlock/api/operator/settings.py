@@ -14,15 +14,16 @@ from urllib.parse import urlsplit
 from fastapi import Query
 from pydantic.alias_generators import to_camel
 
+from rowlock.api.access import tokens
+from rowlock.api.context import Serving
 from rowlock.api.operator.common import Rows, operator_router, record, rows
-from rowlock.api.service import Serving
 from rowlock.client.version import VERSION
 from rowlock.core.config import Settings
 from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN_PRIORITY
-from rowlock.store import audit, tokens, webhooks
-from rowlock.store.about import about
-from rowlock.store.engines.engine import dialect_of
-from rowlock.store.engines.migrate import migrations
+from rowlock.store import audit, webhooks
+from rowlock.store.engine.migrate import migrations
+from rowlock.store.engine.store import dialect_of
+from rowlock.store.read.about import about
 
 MOST_TOKENS = 100
 WORKER = (

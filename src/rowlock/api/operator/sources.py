@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from rowlock.api.context import Serving
 from rowlock.api.operator.common import (
     REFUSED,
     Acting,
@@ -20,11 +21,12 @@ from rowlock.api.operator.common import (
     record,
 )
 from rowlock.api.operator.names import NameRoute
-from rowlock.api.service import Serving
-from rowlock.api.shapes import Shape
-from rowlock.store import audit, panels, sources
+from rowlock.api.schemas import Shape
+from rowlock.store import audit
 from rowlock.store.audit import Actor
-from rowlock.store.sources import Source
+from rowlock.store.read import failures
+from rowlock.store.sources import sources
+from rowlock.store.sources.sources import Source
 
 router = operator_router(NameRoute)
 
@@ -53,7 +55,7 @@ async def list_sources(service: Serving, limit: Limit = 100, after: AfterName = 
     """Sources and their classes by name: limits, tokens, running jobs, breaker, and the last hour by minutes."""
     found = await service.look(sources.sources(limit, after))
     levels = await service.look(sources.tokens([source.name for source in found]))
-    strips = await service.look(panels.source_strips([source.name for source in found]))
+    strips = await service.look(failures.source_strips([source.name for source in found]))
     now = datetime.now(UTC)
     items = [
         {

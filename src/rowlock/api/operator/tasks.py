@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from rowlock.api.context import JobId, Service, Serving
 from rowlock.api.operator.common import (
     NOT_FOUND,
     REFUSED,
@@ -20,12 +21,13 @@ from rowlock.api.operator.common import (
 )
 from rowlock.api.operator.names import NameRoute
 from rowlock.api.problems import Refusal
-from rowlock.api.service import JobId, Service, Serving
-from rowlock.api.shapes import Shape
-from rowlock.client.stored_tasks import any_task
+from rowlock.api.schemas import Shape
+from rowlock.client.tasks.stored_tasks import any_task
 from rowlock.core.errors import InvalidArguments
-from rowlock.store import audit, reads, tasks, workers
-from rowlock.store.tasks import StoredTask
+from rowlock.store import audit, workers
+from rowlock.store.jobs import tasks
+from rowlock.store.jobs.tasks import StoredTask
+from rowlock.store.read import reads
 
 router = operator_router(NameRoute)
 

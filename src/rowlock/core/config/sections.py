@@ -12,7 +12,7 @@ from pydantic import BeforeValidator as Before
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from rowlock.core.alert_rules import AlertRule, parse_rules
+from rowlock.core.config.alert_rules import AlertRule, parse_rules
 from rowlock.core.config.api import ApiSettings
 from rowlock.core.config.values import (
     DAY,
@@ -32,7 +32,7 @@ from rowlock.core.config.values import (
     number,
     seconds,
 )
-from rowlock.core.source_policy import check_name, check_policy
+from rowlock.core.sources.policy import check_name, check_policy
 
 BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\\\s]+)*/?$"
 

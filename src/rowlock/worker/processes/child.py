@@ -3,7 +3,7 @@
 Everything runs in the main thread. An event loop runs there for async functions, middlewares and lifespans. It is
 stopped while a sync function runs, so that the function may install signal handlers and start an event loop of its own,
 as in a script. A second thread reads the pipe: when the parent is gone, it kills this process and all that it started.
-`rowlock.worker.processes.leftovers` cleans up after each job. The parent's side is `rowlock.worker.processes.children`.
+`rowlock.worker.processes.cleanup` cleans up after each job. The parent's side is `rowlock.worker.processes.children`.
 Messages are JSON and never pickles, because unpickling can run code.
 """
 
@@ -26,18 +26,18 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from rowlock.client.client import Client
-from rowlock.client.tasks import Task
+from rowlock.client.tasks.task import Task
 from rowlock.core.config import Settings
+from rowlock.core.current_job import running as current
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Failed
-from rowlock.core.running import running as current
-from rowlock.worker.caller import Caller
-from rowlock.worker.classify import end_of
-from rowlock.worker.processes.leftovers import Leftovers
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.call import Caller
+from rowlock.worker.attempt.classify import end_of
+from rowlock.worker.processes.channel import Lines, Progress, ToParent
+from rowlock.worker.processes.cleanup import Leftovers
+from rowlock.worker.processes.locate import NotImportable, find
 from rowlock.worker.processes.memory import memory_limit
-from rowlock.worker.processes.places import NotImportable, find
-from rowlock.worker.processes.to_parent import Lines, Progress, ToParent
-from rowlock.worker.running import Running
 
 PR_SET_PDEATHSIG = 1
 

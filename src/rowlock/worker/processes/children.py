@@ -19,16 +19,16 @@ from typing import Any
 
 from rowlock.client.client import Client
 from rowlock.client.context import Report
-from rowlock.client.tasks import Task
+from rowlock.client.tasks.task import Task
 from rowlock.core.errors import LeaseLost
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.signals.job_fields import job_fields
-from rowlock.worker.job_lines import KeepsLines
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.job_log import KeepsLines
 from rowlock.worker.loops import to_the_end
+from rowlock.worker.processes.locate import NotImportable, places
 from rowlock.worker.processes.output import Output
-from rowlock.worker.processes.places import NotImportable, places
-from rowlock.worker.processes.spawned import Child, ChildDied, NotStarted
-from rowlock.worker.running import Running
+from rowlock.worker.processes.process import Child, ChildDied, NotStarted
 
 log = logging.getLogger("rowlock.worker")
 

@@ -50,7 +50,7 @@ CREATE FUNCTION rowlock._is_name(value text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT coalesce(value ~ '^[^\u0001-\u001f\u007f]{1,200}$', FALSE) $$;
 
--- The name of a source, as core/source.py has it.
+-- The name of a source, as core/sources/admission.py has it.
 CREATE FUNCTION rowlock._is_source(value text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -266,7 +266,7 @@ BEGIN
 END;
 $$;
 
--- Take keys for new jobs, as store/keys.py does: answers who holds each of them now, these jobs or older ones.
+-- Take keys for new jobs, as store/jobs/keys.py does: answers who holds each of them now, these jobs or older ones.
 CREATE FUNCTION rowlock._take_keys(scope text, o jsonb, rows rowlock._new_row[])
 RETURNS TABLE (key text, job_id uuid)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

@@ -3,7 +3,7 @@
 --
 -- They keep the rules of the Python store, which tests/conformance compares. Each statement of a VOLATILE function has a
 -- snapshot of its own under READ COMMITTED: what is counted after a lock has been taken is exact.
--- Lock order as in store/jobs.py: jobs by id, then batches, then sources.
+-- Lock order as in store/jobs/settle.py: jobs by id, then batches, then sources.
 
 -- How an attempt ended, as a worker or the sweep says it (core/outcome.py).
 CREATE TYPE rowlock._ending AS (
@@ -380,7 +380,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     ON CONFLICT (name) DO NOTHING;
 $$;
 
--- What outcomes say about sources: store/health.py and core/source.py: after.
+-- What outcomes say about sources: store/sources/outcomes.py and core/sources/admission.py: after.
 CREATE FUNCTION rowlock._tell_sources(steps rowlock._step[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -992,7 +992,7 @@ BEGIN
         SELECT l.* FROM rowlock.jobs_live l WHERE l.id = ANY (ids) ORDER BY l.id FOR UPDATE
     LOOP
         IF j.state = 'running' AND j.locked_by IN ('redis-unread', 'redis-read') THEN
-            -- A worker behind Redis cannot be made to stop: its job ends here and now (core/remote.py).
+            -- A worker behind Redis cannot be made to stop: its job ends here and now (core/redis_request.py).
             remote := remote || j.id;
             waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
         ELSIF j.state = 'running' THEN

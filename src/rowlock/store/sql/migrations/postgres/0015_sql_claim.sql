@@ -88,7 +88,7 @@ $$;
 
 -- Where there are ready jobs of a source: a queue, a task, a priority; `last` of a lane that may have more.
 CREATE TYPE rowlock._head AS (queue text, task text, priority integer, source text, last boolean);
--- How many jobs a source lets in (core/source.py: Admission), and its place in this claim.
+-- How many jobs a source lets in (core/sources/admission.py: Admission), and its place in this claim.
 CREATE TYPE rowlock._admission AS (
     source text, room integer, class_room integer, epoch integer, level double precision, probe boolean,
     turn double precision);

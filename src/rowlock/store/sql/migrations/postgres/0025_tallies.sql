@@ -6,7 +6,7 @@
 -- every few seconds.
 --
 -- what: the state in which a job ended (succeeded, dead, cancelled), or `attempt.` and the outcome of an attempt that
--- did not succeed. Buckets of seconds: n is from the (n-1)th bound up to the nth of store/tallies.py; -1 is unknown.
+-- did not succeed. Buckets of seconds: n is from the (n-1)th bound up to the nth of store/read/counters.py; -1 is unknown.
 
 CREATE TABLE rowlock.tallies (
     at           timestamptz      NOT NULL,      -- the minute

@@ -1,7 +1,7 @@
 -- The follow-up of a finished job, or of a batch. One that cannot be understood was written by another program; the job
 -- ends all the same. Its parent is the finished job, or the job that made the batch.
 --
--- New: a follow-up without options in the row gets those that its task's worker has registered (store/follow_ups.py). A
+-- New: a follow-up without options in the row gets those that its task's worker has registered (store/jobs/follow_ups.py). A
 -- program that names a task of another program does not know them, and they were dropped in silence.
 CREATE OR REPLACE FUNCTION rowlock._add_follow_up(stored json, owner text, args jsonb, ended text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

@@ -548,7 +548,7 @@ $$;
 --
 -- Who may enqueue must not read or delete the keys of others, so these functions have the rights of their owner and do
 -- one thing each, to keys that the caller can name. The jobs themselves are inserted with the caller's own rights, under
--- its row level security. Python's statements on PostgreSQL call them as well (store/sql/keys.sql, jobs.sql).
+-- its row level security. Python's statements on PostgreSQL call them as well (store/jobs/keys.sql, jobs.sql).
 
 -- Take keys for jobs, in the order given; answers those that were free.
 CREATE FUNCTION rowlock._hold_keys(scope text, keys text[], job_ids uuid[], mode text, ends timestamptz)
@@ -637,7 +637,7 @@ BEGIN
 END;
 $$;
 
--- Take keys for new jobs, as store/keys.py does: answers who holds each of them now, these jobs or older ones.
+-- Take keys for new jobs, as store/jobs/keys.py does: answers who holds each of them now, these jobs or older ones.
 CREATE OR REPLACE FUNCTION rowlock._take_keys(scope text, o jsonb, rows rowlock._new_row[])
 RETURNS TABLE (key text, job_id uuid)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

@@ -1,4 +1,4 @@
--- The roles of `rowlock migrate --roles` get what they need and no more (store/roles.py). A role that was made before is
+-- The roles of `rowlock migrate --roles` get what they need and no more (store/engine/roles.py). A role that was made before is
 -- narrowed here; nothing else changes where there are no such roles.
 
 -- Who cannot read the tokens in the tables sees NULL in the view: with a token, anybody could end the job in its worker's

@@ -1,4 +1,4 @@
--- The name of a source has up to 200 characters, as its error says and as core/source_policy.py has it: 199 were taken.
+-- The name of a source has up to 200 characters, as its error says and as core/sources/policy.py has it: 199 were taken.
 CREATE OR REPLACE FUNCTION rowlock._is_source(value text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$

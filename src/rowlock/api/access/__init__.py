@@ -1,0 +1,1 @@
+"""Who is asking and what they may do: tokens, sessions, JWTs, ownership, rate limits, Idempotency-Keys."""

@@ -1,0 +1,138 @@
+"""Authentication: by a Rowlock bearer token, a JSON Web Token, the cookie of a session, or a function of the host
+application.
+
+Only verified tokens and sessions identify a sender. Headers such as X-User-Id are ignored.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+
+from rowlock.api.access import cookies, tokens
+from rowlock.api.access.sender import Asker, Caller, asker_of
+from rowlock.api.access.tokens import Kind, Token
+from rowlock.api.problems import Refusal, unauthorized
+from rowlock.client.client import Client
+from rowlock.core.config import JwtSettings
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.extras import needs
+from rowlock.core.option_checks import name
+
+if TYPE_CHECKING:  # it needs a library that not everybody has
+    from rowlock.api.access.jwt import JwtVerifier
+
+Authenticate = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
+
+REMEMBERED_SECONDS = 2.0  # tokens are cached this long, so a revoked one is refused this late at most
+REMEMBERED = 10_000
+
+log = logging.getLogger("rowlock.api")
+
+
+class Authenticator:
+    """Finds the sender of a request. Rowlock tokens are cached briefly, so that not every request needs a query. `host`
+    is the function of a host application that authenticates requests itself."""
+
+    def __init__(self, client: Client, host: Authenticate | None = None) -> None:
+        self._client, self._host = client, host
+        self._verifier = None if client.settings.api.jwt is None else _verifier(client.settings.api.jwt)
+        self._known: OrderedDict[tuple[str, Kind], tuple[float, Token | None]] = OrderedDict()
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether sessions count: not if the host application authenticates requests itself."""
+        return self._host is None
+
+    async def asker_of(self, connection: HTTPConnection) -> Asker | None:
+        """The sender of this request; None if it has no valid credentials."""
+        if self._host is not None:
+            return await self._asker_of_host(self._host, connection)
+        given = connection.headers.getlist("authorization")
+        if not given:
+            return await self._asker_of_cookie(connection)
+        kind, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        return await self.asker_of_token(secret.strip()) if kind.lower() == "bearer" else None
+
+    async def caller_of(self, connection: HTTPConnection) -> Caller:
+        """Who sent a request to a route of the host application, by the tokens and sessions of the job API;
+        HTTPException (401, 403) when nobody knows, or when a page of somebody else sent it."""
+        asker = connection.scope.get("state", {}).get("asker")
+        if not isinstance(asker, Asker):  # the route does not stand behind the gate of the API
+            try:
+                cookies.check_origin(connection, self._client.settings.api)
+                asker = await self.asker_of(connection)
+                if asker is None:
+                    raise unauthorized()
+                cookies.check_session(connection, asker)
+            except Refusal as refusal:
+                raise HTTPException(refusal.status, refusal.detail, refusal.headers) from None
+        if asker.job_id is not None:
+            raise HTTPException(403, "this token can only read one job")
+        return Caller(asker.owner_name, asker.scope, asker.may_change)
+
+    async def _asker_of_host(self, host: Authenticate, connection: HTTPConnection) -> Asker | None:
+        """The sender according to the host application, whose function may also raise its framework's 401 or 403."""
+        try:
+            answer = host(connection)
+            owner = await answer if inspect.isawaitable(answer) else answer
+        except HTTPException as refused:
+            if refused.status_code in (401, 403):
+                return None
+            raise
+        try:
+            return None if owner is None else Asker(name(owner, "the owner that authenticate() answers"))
+        except InvalidArguments as error:
+            if not isinstance(owner, str):
+                raise
+            log.warning("a request was refused: %s", error)  # a stranger may have chosen a name that nobody can have
+            return None
+
+    async def _asker_of_cookie(self, connection: HTTPConnection) -> Asker | None:
+        secret = cookies.session_in(connection)
+        if secret is None or not cookies.may_count(connection):
+            return None
+        token = await self._token(secret, "session")
+        return None if token is None else asker_of(token, cookies.csrf_of(secret))
+
+    def forget(self, token_id: str) -> None:
+        """Remove a session that was ended from the cache at once."""
+        for key, (_, token) in list(self._known.items()):
+            if token is not None and token.id == token_id:
+                del self._known[key]
+
+    async def asker_of_token(self, secret: str) -> Asker | None:
+        """The sender who uses this token. None if the token is unknown, revoked or expired, or if the host application
+        authenticates requests itself."""
+        if self._host is not None or not secret or len(secret) > 8192 or not secret.isascii():
+            return None
+        if secret.startswith(tokens.PREFIX):
+            token = await self._token(secret, "token")
+            return None if token is None else asker_of(token)
+        if self._verifier is None or not await self._verifier.has_key_for(secret):
+            return None
+        return self._verifier.asker_of(secret)
+
+    async def _token(self, secret: str, kind: Kind) -> Token | None:
+        now, key = time.monotonic(), (tokens.hash_of(secret), kind)
+        if (known := self._known.get(key)) is not None and known[0] > now:
+            return known[1]
+        token = await (await self._client.store()).run(tokens.find(secret, kind))
+        self._known[key] = (now + REMEMBERED_SECONDS, token)
+        self._known.move_to_end(key)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return token
+
+
+def _verifier(settings: JwtSettings) -> JwtVerifier:
+    with needs("jwt", "api.jwt needs a library"):
+        from rowlock.api.access.jwt import JwtVerifier
+    return JwtVerifier(settings)

@@ -1,0 +1,85 @@
+"""Requests to create a job under an Idempotency-Key: the same request again is answered with the same job.
+
+A request takes its key in a transaction of its own, so that other servers see that it is being carried out, and names
+its job in the transaction that creates the job. If its server dies in between, the key is free again after a while: the
+`claim` keeps a request that wakes up too late from creating a second job.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rowlock.core.states import LIVE
+from rowlock.store.engine.operation import Call, Steps, dialect, operation
+from rowlock.store.engine.records import record
+from rowlock.store.read import reads
+from rowlock.store.read.reads import JobFilter
+
+
+class Begun(NamedTuple):
+    """A request that has taken its key."""
+
+    owner: str | None  # None: an operator
+    key: str
+    claim: str
+
+
+class Earlier(NamedTuple):
+    """A request that has the key already."""
+
+    body_hash: str
+    job_id: str | None  # None: it is being carried out
+
+
+@operation(read=True)
+def earlier(owner: str | None, key: str) -> Steps[Earlier | None]:
+    """The request that has the key, if there is one. Asked before `begin`: on SQLite that would wait for the very
+    transaction in which another server carries the request out."""
+    rows = yield Call("earlier_request", owner=owner or "", key=key)
+    return record(Earlier, rows[0]) if rows else None
+
+
+@operation()
+def begin(request: Begun, body_hash: str, ttl: float, patience: float) -> Steps[Earlier | None]:
+    """Take the key for `ttl` seconds, and for `patience` seconds if no job follows; returns the earlier request that
+    has the key, if there is one."""
+    owner, key, claim = request
+    taken = yield Call(
+        "begin_request", owner=owner or "", key=key, claim=claim, body_hash=body_hash, ttl=ttl, patience=patience
+    )
+    if taken:
+        return None
+    found = yield from earlier(owner, key).start()
+    return found or Earlier(body_hash, None)  # it has just been forgotten: this request can be sent again
+
+
+@operation(single=True)
+def end(request: Begun, job_id: str) -> Steps[bool]:
+    """Remember the job that the request creates, in the transaction that creates it. False: another request has taken
+    the key meanwhile, and the job must not be created."""
+    owner, key, claim = request
+    return bool((yield Call("end_request", owner=owner or "", key=key, claim=claim, job_id=job_id)))
+
+
+@operation(single=True, repeatable=True)
+def forget(request: Begun) -> Steps[None]:
+    """Let the key go, unless the request has created its job."""
+    owner, key, claim = request
+    yield Call("forget_request", owner=owner or "", key=key, claim=claim)
+
+
+# --- how many jobs an owner may have
+
+
+@operation(read=True)
+def unfinished(owner: str, most: int) -> Steps[int]:
+    """How many jobs of an owner are not finished; `most` means that many or more."""
+    return (yield from reads.count(JobFilter(states=tuple(sorted(LIVE)), owner=owner), most).start())
+
+
+@operation()
+def unfinished_alone(owner: str, most: int) -> Steps[int]:
+    """As `unfinished`, and until the caller's transaction ends no other one can count and add a job of this owner."""
+    if (yield from dialect()).many_writers:
+        yield Call("lock_owner", owner=owner)
+    return (yield from unfinished(owner, most).start())

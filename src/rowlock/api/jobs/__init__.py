@@ -1,0 +1,1 @@
+"""Routes for the owners of jobs: create, list, read, cancel, retry, results, webhooks."""

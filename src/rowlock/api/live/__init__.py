@@ -1,0 +1,1 @@
+"""Live events: read once per server, sent to clients by WebSocket or server-sent events."""

@@ -1,0 +1,104 @@
+-- Messages that the bridge sends to Redis, in the order of bridge/outbox.py.
+
+-- name: outbox_add
+-- Requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge that
+-- claimed them sends them.
+INSERT INTO {t}outbox (kind, job_id, token, take_at)
+SELECT 'request', picked.id, picked.token, {after(:patience)}
+FROM {rows:picked(id uuid, token uuid)};
+
+-- name: publish [postgres]
+-- Claim as `claim` does, write the requests, and start the batches of what was claimed, in one statement: as three in a
+-- transaction they cost five round trips.
+WITH {part:picking}, claimed AS (
+    {part:claiming}
+    RETURNING j.*
+), added AS (
+    INSERT INTO rowlock.outbox (kind, job_id, token, take_at)
+    SELECT 'request', id, lease_token, {after(:patience)} FROM claimed
+), begun AS (
+    UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, {now})
+    WHERE id = ANY(ARRAY(SELECT batch_id FROM claimed WHERE batch_id IS NOT NULL)) AND state = 'queued'
+)
+SELECT {claimed}, {time(created_at)} FROM claimed;
+
+-- name: outbox_cancel
+-- Tell the workers of these jobs that they were cancelled.
+INSERT INTO {t}outbox (kind, job_id, take_at)
+SELECT 'cancel', asked.id, {now} FROM {rows:asked(id uuid)};
+
+-- name: outbox_read
+-- These unread jobs, as a request needs them.
+SELECT {claimed}, CAST(j.lease_token AS text), j.locked_by, {time(j.created_at)}
+FROM {rows:asked(job_id uuid, token uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
+
+-- name: outbox_wanted
+-- When these jobs were created, if they are still unread under these leases: the bridge that claimed them has the rest.
+SELECT CAST(j.id AS text) AS id, {time(j.created_at)} AS created_at
+FROM {rows:asked(job_id uuid, token uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
+
+-- name: outbox_take
+-- Take over messages that were not sent in time, oldest first: their bridge has died, or Redis was away. No other bridge
+-- takes them for :patience seconds.
+UPDATE {t}outbox SET take_at = {after(:patience)}
+WHERE id IN (
+    SELECT id FROM {t}outbox
+    WHERE sent_at IS NULL AND take_at <= {now}
+    ORDER BY id
+    LIMIT :n
+    {skip_locked()})
+RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
+
+-- part: sent
+-- Note that requests are in the stream, and under which entry id.
+UPDATE {t}outbox SET sent_at = {now}, entry = sent.entry
+FROM {rows:sent(job_id uuid, token uuid, entry text)}
+WHERE {t}outbox.job_id = sent.job_id AND {t}outbox.token = sent.token
+
+-- name: outbox_sent [postgres]
+-- Mark requests as sent. The commit does not wait for the disk: if a crash of the server loses the mark, the request is
+-- sent once more, as after a crash of the bridge; and with a busy disk the wait was longer than the statement.
+WITH marked AS ({part:sent})
+SELECT set_config('synchronous_commit', 'off', true);
+
+-- name: outbox_sent [sqlite]
+-- Mark requests as sent.
+{part:sent};
+
+-- name: outbox_remove
+-- Delete rows that are no longer needed, by id.
+DELETE FROM {t}outbox WHERE id {among(SELECT CAST(gone.id AS bigint) FROM {rows:gone(id text)})};
+
+-- name: outbox_heard
+-- Delete requests that a worker has answered.
+DELETE FROM {t}outbox
+WHERE kind = 'request' AND job_id {among(SELECT heard.job_id FROM {rows:heard(job_id uuid)})};
+
+-- name: outbox_overdue
+-- How many messages have been due for more than -:ago seconds and are not sent, up to :n.
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM {t}outbox WHERE sent_at IS NULL AND take_at < {after(:ago)} ORDER BY take_at LIMIT :n) overdue;
+
+-- name: outbox_unread
+-- How many requests were published and not answered.
+SELECT count(*) AS number FROM {t}outbox WHERE kind = 'request';
+
+-- name: outbox_quiet
+-- Requests that were sent more than -:ago seconds ago and not answered, after :id; with the seconds since then.
+SELECT o.id, CAST(o.job_id AS text) AS job_id, CAST(o.token AS text) AS token, o.entry,
+       -{seconds_until(o.sent_at)} AS age,
+       (SELECT 1 FROM {t}jobs_live j
+        WHERE j.id = o.job_id AND j.lease_token = o.token AND j.locked_by = 'redis-unread') IS NOT NULL AS waits
+FROM {t}outbox o
+WHERE o.kind = 'request' AND o.sent_at < {after(:ago)} AND o.id > CAST(:id AS bigint)
+ORDER BY o.id
+LIMIT :n;
+
+-- name: outbox_again
+-- Have these messages sent again.
+UPDATE {t}outbox SET sent_at = NULL, entry = NULL, take_at = {now}
+WHERE id {among(SELECT CAST(again.id AS bigint) FROM {rows:again(id text)})};

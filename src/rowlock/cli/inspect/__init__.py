@@ -1,0 +1,1 @@
+"""Verbs that show how the system is doing: stats, top, doctor, a job's story."""

@@ -1,0 +1,86 @@
+"""`rowlock doctor`: checks of the database and of the workers that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from rowlock.cli.kit.failures import FAILED, first_line
+from rowlock.cli.kit.output import on_terminal, printable, show_json
+from rowlock.cli.kit.target import DataTarget
+from rowlock.core.errors import ConfigError, SchemaError, StorageFull, StoreError
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+
+MAKE_ROOM = "make room on the disk of the database, or enlarge it: writes then work again by themselves"
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+class Finding(NamedTuple):
+    """What one check found (ok, warn or fail) and, unless all is well, what to do."""
+
+    level: str
+    check: str
+    text: str
+    do: str = ""
+
+
+def doctor(target: DataTarget) -> None:
+    """Check the whole set-up, and say what to do. Exit 1 if a check fails."""
+    findings = _examine(target)
+    if target.as_json:
+        show_json([finding._asdict() for finding in findings])
+    else:
+        _show(findings)
+    if any(finding.level == "fail" for finding in findings):
+        raise typer.Exit(FAILED)
+
+
+def _examine(target: DataTarget) -> list[Finding]:
+    try:
+        return target.look(_findings)
+    except ConfigError:
+        raise
+    except SchemaError as error:
+        return [Finding("fail", "schema", first_line(str(error)), "run: rowlock migrate")]
+    except StorageFull as error:
+        return [Finding("fail", "disk", first_line(str(error)), MAKE_ROOM)]
+    except StoreError as error:
+        do = "check the address in --database or ROWLOCK_DATABASE_URL, and that the server runs"
+        return [Finding("fail", "database", first_line(str(error)), do)]
+
+
+async def _findings(app: Rowlock) -> list[Finding]:
+    from rowlock.cli.inspect import checks, checks_environment
+
+    store, settings = await app.store(), app.settings
+    about = await store.describe()
+    now, skew = await checks.clock(store)
+    return [
+        checks.engine(about),
+        checks.schema(store),
+        await checks.disk(store),
+        checks.pooler(about, settings),
+        await checks.wakeups(store, settings),
+        skew,
+        *await checks.work(store),
+        *await checks_environment.each_worker(store, now),
+        *await checks.left_over_limits(app),
+        *await checks_environment.schedules_and_sources(store),
+        *await checks.rows(store),
+        await checks.leases(store, now, settings.worker.sweep_seconds),
+        checks_environment.zones(settings),
+        *([checks_environment.result_folder(settings)] if settings.results.url is None else []),
+        *await checks_environment.redis(app),
+        *await checks_environment.alert_messages(app),
+    ]
+
+
+def _show(findings: Iterable[Finding]) -> None:
+    for level, check, text, do in findings:
+        mark = typer.style(f"{level:<4}", fg=COLOURS[level]) if on_terminal() else f"{level:<4}"
+        todo = f" → {do}" if do else ""
+        print(f"{mark}  {check:<9} {printable(text + todo)}")

@@ -1,0 +1,48 @@
+"""`rowlock top`: queues, sources and workers, live on a terminal."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli.kit.output import on_terminal, record, show_json, show_table
+from rowlock.cli.kit.target import DataTarget
+from rowlock.core.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from rowlock.store.read.overview import Overview
+
+
+def top(
+    target: DataTarget,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture as plain text and exit")] = False,
+    every: Annotated[float, typer.Option(min=0.2, max=3600, help="Seconds between two pictures")] = 2.0,
+) -> None:
+    """Show queues, sources and workers live; q or Ctrl-C leaves. Off a terminal use --once or --json."""
+    from rowlock.store.read.overview import overview
+
+    if once or target.as_json:
+        found = target.ask(overview())
+        if target.as_json:
+            show_json(record(found))
+        else:
+            _print(found)
+        return
+    if not on_terminal():
+        raise InvalidArguments("rowlock top needs a terminal; use --once for text or --json for data")
+    from rowlock.cli.inspect.top_live import show
+
+    with suppress(KeyboardInterrupt):
+        target.look(lambda app: show(app, every))
+
+
+def _print(found: Overview) -> None:
+    from rowlock.cli.inspect import top_tables as view
+
+    print(view.header(found, *view.rates(found, None)))
+    for columns, rows in view.tables(found):
+        if rows:
+            print()
+            show_table(rows, columns)

@@ -1,0 +1,1 @@
+"""What several verbs share: options, output, exit codes, the target database."""

@@ -1,0 +1,1 @@
+"""Verbs that run until they are stopped: worker, dispatch, serve, bridge, up, demo, bench."""

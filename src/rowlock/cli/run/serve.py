@@ -1,0 +1,68 @@
+"""`rowlock serve`: the job API, in its own process or in the process of a worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rowlock.cli.kit.logs import configure_logs
+from rowlock.cli.kit.target import Target, run_open
+from rowlock.cli.kit.worker_options import LogOptions
+from rowlock.cli.verbs.login import LoginLinkOption, print_link
+from rowlock.core.errors import ConfigError
+from rowlock.core.extras import API, needs
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+
+log = logging.getLogger("rowlock.api")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """The address and port that the API listens on."""
+
+    host: Annotated[str | None, typer.Option(help="Address of the API [default: 127.0.0.1]")] = None
+    port: Annotated[str | None, typer.Option(metavar="N", help="Port of the API [default: 8321]")] = None
+
+    login_link: LoginLinkOption = None
+
+    def flags(self) -> dict[str, Any]:
+        """The options that were given, as settings."""
+        given = {"api.host": self.host, "api.port": self.port}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
+    """Serve the job API and the dashboard. Clients create jobs of public tasks, watch them and get their results."""
+    configure_logs(logs)
+    app = target.open(options.flags())
+    with needs(*API):
+        from rowlock.api.server import run_server
+
+    async def tell(address: tuple[str, int]) -> None:
+        await print_link(app, address, options.login_link)
+
+    run_open(app, lambda app: run_server(app, tell))
+
+
+@asynccontextmanager
+async def serving_beside(app: Rowlock, asked: bool, login_link: bool | None = False) -> AsyncIterator[None]:
+    """Serve the API while the block runs. If the settings did not ask for it (`asked` is false), a missing package or a
+    port in use is only logged, and the worker runs without the API."""
+    async with AsyncExitStack() as stack:
+        try:
+            server = await stack.enter_async_context(app.server())
+        except ConfigError as error:
+            if asked:
+                raise
+            level = logging.INFO if isinstance(error.__cause__, ImportError) else logging.WARNING
+            log.log(level, "The job API is not served: %s", error)
+        else:
+            await print_link(app, server.address, login_link)
+        yield

@@ -1,0 +1,86 @@
+"""Several worker processes under one command: started, restarted when they die, stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from asyncio.subprocess import Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from rowlock.cli.kit import subprocesses
+from rowlock.cli.kit.failures import FAILED
+from rowlock.worker.stop_signals import on_stop_signals
+from rowlock.worker.systemd import Notifier
+
+log = logging.getLogger("rowlock.supervisor")
+
+FIRST_DELAY = 0.2
+LONGEST_DELAY = 30.0
+QUICK_SECONDS = 10.0  # a child that lived for less counts as a quick death
+GIVE_UP_AFTER = 5  # quick deaths in a row
+
+
+class Supervisor:
+    """Keeps `count` children alive until a stop signal, or until one of them dies too often right after its start.
+    `command` gives the command line of the child with this number, from 1."""
+
+    def __init__(
+        self, command: Callable[[int], Sequence[str]], count: int, *, first_delay: float = FIRST_DELAY
+    ) -> None:
+        self._command, self._count, self._first_delay = command, count, first_delay
+        self._living: dict[int, Process] = {}
+        self._stopping = asyncio.Event()
+        self._service = Notifier()
+
+    async def run(self) -> int:
+        """Run until all children have ended; returns the exit code."""
+        on_stop_signals(self._stop)
+        self._service.ready()  # whether children live is seen here; what they tell systemd would not count
+        kept = await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
+        return 0 if all(kept) else FAILED
+
+    def _stop(self) -> None:
+        """Send every child SIGTERM for each stop signal received here: a worker counts them (finish, release, exit)."""
+        self._service.stopping()
+        self._stopping.set()
+        for child in self._living.values():
+            subprocesses.tell(child, signal.SIGTERM)
+
+    async def _keep(self, number: int) -> bool:
+        """Run a child, and restart it when it dies, but not when it was told to end (`rowlock workers drain`). False if
+        it died too often, or ended with an error at the stop."""
+        quick = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = await self._run_one(number)
+            if self._stopping.is_set():
+                return code in (0, -signal.SIGTERM)  # -SIGTERM: it had not installed its handlers yet
+            if code == 0:
+                log.info("worker process %d has ended, as it was asked to; it is not started again", number)
+                return True
+            quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
+            if quick > GIVE_UP_AFTER:
+                log.error("worker process %d died %d times in a row; giving up", number, quick)
+                self._stop()
+                return False
+            await self._pause(number, code, quick)
+        return True
+
+    async def _run_one(self, number: int) -> int:
+        child = await subprocesses.start(self._command(number))
+        self._living[number] = child
+        log.info("worker process %d started, pid %d", number, child.pid)
+        if self._stopping.is_set():  # the stop signal came while this child was starting
+            subprocesses.tell(child, signal.SIGTERM)
+        code = await child.wait()
+        del self._living[number]
+        return code
+
+    async def _pause(self, number: int, code: int, quick: int) -> None:
+        delay = min(LONGEST_DELAY, self._first_delay * 2 ** max(quick - 1, 0))
+        log.warning("worker process %d ended with code %d; restarting it in %.1f s", number, code, delay)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), delay)

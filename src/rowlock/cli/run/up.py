@@ -1,0 +1,53 @@
+"""`rowlock up`: migrations, worker, dispatcher, job API and bridge in one process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli.kit.logs import configure_logs
+from rowlock.cli.kit.loop import run_async
+from rowlock.cli.kit.target import Target
+from rowlock.cli.kit.worker_options import LogOptions, Parent, PoolOptions
+from rowlock.cli.run.bridge import bridging_beside
+from rowlock.cli.run.serve import ApiOptions, serving_beside
+from rowlock.cli.run.worker import work
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+
+
+def up(
+    target: Target,
+    pool: PoolOptions,
+    api: ApiOptions,
+    logs: LogOptions,
+    reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Restart when a .py file changes")] = False,
+    reload_dir: Annotated[
+        list[Path] | None, typer.Option(metavar="FOLDER", help="Watch this folder instead of the current one")
+    ] = None,
+    parent: Parent = None,
+) -> None:
+    """Run worker, dispatcher, API and dashboard in one process. Migrates first; runs a bridge too if Redis is set."""
+    from rowlock.core.config import ApiSettings
+
+    configure_logs(logs)
+    if reload:
+        from rowlock.cli.kit.subprocesses import same_command
+        from rowlock.cli.run.reload import Reloader
+
+        raise typer.Exit(run_async(Reloader(same_command("--no-reload"), reload_dir or [Path.cwd()]).run()))
+    app = target.open_code("up", pool.flags() | api.flags())
+    asked = app.settings.api != ApiSettings()
+    work(app, parent, _beside(app, asked, api.login_link))
+
+
+@asynccontextmanager
+async def _beside(app: Rowlock, asked: bool, login_link: bool | None) -> AsyncIterator[None]:
+    """Run the API, and a bridge if Redis is configured, while the block runs."""
+    async with serving_beside(app, asked, login_link), bridging_beside(app):
+        yield

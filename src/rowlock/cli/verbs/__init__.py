@@ -1,0 +1,1 @@
+"""Verbs that read or change jobs, queues, sources, schedules, tokens and the schema."""

@@ -1,0 +1,158 @@
+"""Retry or cancel many jobs at once, given by their ids or by a filter.
+
+The jobs that a filter finds are counted first, confirmed by the user, and then changed in batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli.kit.audit import actor
+from rowlock.cli.kit.failures import NOT_FOUND, REFUSED, complain
+from rowlock.cli.kit.output import on_terminal, printable, show_json
+from rowlock.cli.kit.target import DataTarget
+from rowlock.core.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+    from rowlock.store.read.reads import JobFilter
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Caution:
+    """The options of a verb that may change many jobs."""
+
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print how many jobs would be changed")] = (
+        False
+    )
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation")] = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """One command line: which action (a name in store.jobs.bulk.VERBS), to which jobs, and how."""
+
+    action: str
+    ids: Sequence[str]
+    wanted: JobFilter
+    caution: Caution
+    as_json: bool
+    tries: int
+
+
+def carry_out(
+    target: DataTarget, action: str, wanted: JobFilter, caution: Caution, ids: Sequence[str] = (), tries: int = 1
+) -> None:
+    """Change the jobs and print a summary. Exit code 3: a named job does not exist; 4: its state does not allow it."""
+    by_filter = wanted != type(wanted)()
+    if bool(ids) == by_filter:
+        raise InvalidArguments(f"{action}: give job ids or a filter such as --state dead --task NAME")
+    request = Request(action, ids, wanted, caution, target.as_json, tries)
+    change = _by_filter if by_filter else _by_ids
+    raise typer.Exit(target.look(lambda app: change(app, request)))  # no file, no jobs to change
+
+
+# --- jobs named by their ids
+
+
+async def _by_ids(app: Rowlock, request: Request) -> int:
+    from rowlock.store.jobs import bulk
+    from rowlock.store.read import reads
+
+    store, verb = await app.store(), bulk.VERBS[request.action]
+    rows = {job_id: await store.run(reads.get(job_id)) for job_id in request.ids}
+    fitting = [row.id for row in rows.values() if row is not None and row.state in verb.possible]
+    done: dict[str, str] = {}
+    failed: bulk.Failed = {}
+    if fitting and not request.caution.dry_run:
+        done, failed = await bulk.change_some(store, verb.name, fitting, app.keep, actor(), request.tries)
+    _say(request, len(fitting), Counter(done.values()), failed)
+    code = _complain_of(request, failed)
+    for job_id, row in rows.items():
+        if row is not None and row.id in (fitting if request.caution.dry_run else {**done, **failed}):
+            continue
+        if row is not None and row.id in fitting:
+            row = await store.run(reads.get(job_id))  # as the change has met it
+        if row is None:
+            complain(f"no job with id {job_id}; see: rowlock jobs list")
+            code = NOT_FOUND
+            continue
+        why = f"is {row.state}; {verb.name} is for jobs that are {' and '.join(verb.possible)}"
+        if row.state in verb.possible:
+            why = f"stays {row.state}: {verb.otherwise}"
+        complain(f"job {job_id} {why}")
+        code = code or REFUSED
+    return code
+
+
+# --- jobs found by a filter
+
+
+async def _by_filter(app: Rowlock, request: Request) -> int:
+    """Preview, confirm, carry out: as the dashboard does it, but counted to the end."""
+    from secrets import token_urlsafe
+
+    from rowlock.api.access import tokens
+    from rowlock.store.jobs import bulk
+
+    store, me, key = await app.store(), actor(), tokens.hash_of(token_urlsafe())
+    prepared = await store.run(bulk.prepare(request.action, request.wanted, limit=sys.maxsize, looks=sys.maxsize))
+    matched, done = sum(one.count for one in prepared.states.values()), Counter[str]()
+    failed: dict[str, str] = {}
+    if not request.caution.dry_run and matched:
+        from rich.progress import Progress
+
+        _make_sure(request, matched)
+        await store.run(bulk.remember(key, request.action, prepared, me))
+        with Progress(disable=request.as_json or not on_terminal() or matched <= bulk.AT_ONCE) as bar:
+            task, over = bar.add_task(request.action, total=matched), False
+            while not over and (step := await bulk.carry_on(store, key, me, app.keep, request.tries)) is not None:
+                done.update(step.answers)
+                failed |= step.failed
+                bar.update(task, completed=step.looked)
+                over = step.done
+    _say(request, matched, done, failed)
+    return _complain_of(request, failed)
+
+
+def _make_sure(request: Request, matched: int) -> None:
+    if request.caution.yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidArguments(
+            f"the filter matches {_jobs(matched)}: add --yes to {request.action} them, or --dry-run to only count"
+        )
+    typer.confirm(f"{request.action} {_jobs(matched)}?", abort=True)
+
+
+# --- the summary
+
+
+def _complain_of(request: Request, failed: Mapping[str, str]) -> int:
+    """Name the jobs that could not be changed; returns the exit code."""
+    for job_id, error in failed.items():
+        complain(f"job {job_id} stays as it is: {request.action} failed for its row: {error}")
+    return REFUSED if failed else 0
+
+
+def _say(request: Request, matched: int, done: Counter[str], failed: Mapping[str, str]) -> None:
+    changed = sum(done.values())
+    if request.as_json:
+        named = {"failed": dict(failed)} if failed else {}
+        show_json({"matched": matched, "changed": changed, **named, "dry_run": request.caution.dry_run})
+    elif request.caution.dry_run:
+        print(f"would {request.action} {_jobs(matched)}; nothing was changed")
+    else:
+        words = {"cancelling": "asked to stop"}
+        parts = [f"{words.get(what, what)} {_jobs(count)}" for what, count in sorted(done.items())]
+        print(printable(", ".join(parts)) or "no jobs were changed")
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"

@@ -1,0 +1,147 @@
+"""`rowlock enqueue TASK key=value …`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rowlock.cli.kit import times
+from rowlock.cli.kit.audit import audited
+from rowlock.cli.kit.target import DataTarget
+from rowlock.cli.verbs.tasks import DefaultsOption, NewJobOptions, Pairs, TaskName, task_named
+from rowlock.core.errors import InvalidArguments, JobNotFound, RowlockError
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+    from rowlock.client.handles.job import JobHandle
+    from rowlock.client.tasks.task import Task
+
+
+def enqueue(
+    options: NewJobOptions,
+    target: DataTarget,
+    task: TaskName,
+    pairs: Pairs = None,
+    args: Annotated[str | None, typer.Option(metavar="JSON", help="Arguments as one JSON object")] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Start no earlier than this long from now: 30s, 2h")
+    ] = None,
+    run_after: Annotated[
+        str | None, typer.Option(metavar="ISO", help="Start no earlier than this moment: 2026-03-01T09:00:00Z")
+    ] = None,
+    expires_at: Annotated[
+        str | None, typer.Option(metavar="ISO", help="Do not start the job after this moment")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: if a job holds it already, create none and print that job's id")
+    ] = None,
+    unique: Annotated[
+        str | None, typer.Option(help="How long the job holds its --key: until_done, while_queued, forever, or 1h")
+    ] = None,
+    batch: Annotated[str | None, typer.Option(metavar="ID", help="Add the job to this batch")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag of the job; may be given several times")] = None,
+    job_id: Annotated[
+        str | None, typer.Option(metavar="UUID", help="The job's id; a second enqueue with this id creates no job")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job has finished, and print its result")] = False,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="With --wait: wait no longer than this")] = None,
+    defaults: DefaultsOption = False,
+) -> None:
+    """Enqueue one job. Without --app, the task has the options that its worker stored in the database."""
+    given: dict[str, Any] = {
+        **options.given(),
+        "delay": None if delay is None else times.duration(delay, "--delay"),
+        "run_after": None if run_after is None else times.moment(run_after, "--run-after"),
+        "expires_at": None if expires_at is None else times.moment(expires_at, "--expires-at"),
+        "key": key,
+        "unique": None if unique is None else _uniqueness(unique),
+        "batch": batch,
+        "tags": tag,
+        "job_id": job_id,
+    }
+    if timeout is not None and not wait:
+        raise InvalidArguments("--timeout limits how long --wait waits: give --wait as well")
+    limit = None if timeout is None else times.duration(timeout, "--timeout")
+    texts = split_pairs(pairs or [])
+    arguments = read_arguments(args)
+
+    async def work(app: Rowlock) -> JobHandle[Any]:
+        found = await task_named(app, target, task, options, defaults=defaults)
+        new = found.using(**given).enqueue(**arguments | read_values(texts, found))
+        job = await audited(app, new, "jobs.create", lambda job: job.id if job.created else "", task=task)
+        return await _ended(job, limit) if wait else job
+
+    job = target.run(work)
+    if wait:
+        text = job.result if isinstance(job.result, str) else json.dumps(job.result)
+        target.say({"id": job.id, **_row(job), "result": job.result}, text)
+    else:
+        target.say({"id": job.id, **_row(job), "created": job.created}, job.id)
+
+
+def _uniqueness(text: str) -> str | timedelta:
+    if text in ("until_done", "while_queued", "forever"):
+        return text
+    return timedelta(seconds=times.duration(text, "--unique"))
+
+
+async def _ended(job: JobHandle[Any], limit: float | None) -> JobHandle[Any]:
+    """Wait until the job has succeeded. Raises if it ends otherwise, or has not finished within `limit` seconds."""
+    try:
+        await job.wait(limit)
+    except TimeoutError:
+        raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it is not cancelled") from None
+    return job
+
+
+def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` words as a dictionary of texts."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise InvalidArguments(f"{pair!r}: expected key=value, such as {key or 'name'}=VALUE")
+        if key in found:
+            raise InvalidArguments(f"{pair!r}: {key} was given twice")
+        found[key] = text
+    return found
+
+
+def read_arguments(text: str | None) -> dict[str, Any]:
+    """`--args`: one JSON object."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise InvalidArguments(f"--args is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidArguments(f"--args must be a JSON object, not {text!r}")
+    return found
+
+
+def read_values(texts: Mapping[str, str], task: Task[..., Any, Any]) -> dict[str, Any]:
+    """Each value parsed as JSON. It stays text if it is no JSON, or if the task's argument is declared as text."""
+    known = task.arguments.schema().get("properties", {})
+    return {key: _value(text, wants_text=known.get(key, {}).get("type") == "string") for key, text in texts.items()}
+
+
+def _value(text: str, *, wants_text: bool) -> Any:
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text
+    return text if wants_text and not isinstance(value, str) else value
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _row(job: JobHandle[Any]) -> dict[str, str | None]:
+    try:
+        return {"task": job.task, "queue": job.queue, "state": job.state}
+    except JobNotFound:  # the job was pruned, but still holds the key
+        return {"task": None, "queue": None, "state": None}

@@ -1,0 +1,87 @@
+"""`rowlock jobs`: list, show, explain, prune, retry and cancel jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli.kit.filters import FilterOptions
+from rowlock.cli.kit.options import LimitOption, Verbs
+from rowlock.cli.kit.output import record, show_json
+from rowlock.cli.kit.target import DataTarget
+from rowlock.cli.verbs.bulk import Caution, carry_out
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+    from rowlock.store.upkeep.retention import Pruned
+
+verbs = Verbs(help="Look at jobs, retry them, cancel them.")
+
+COLUMNS = ("id", "task", "queue", "state", "attempt", "progress", "created_at", "error_code")
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id")]
+JobIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the jobs", show_default=False)]
+
+
+@verbs.verb("list", "rowlock jobs list --state dead,cancelled --queue mail --since 2h --json")
+def list_jobs(wanted: FilterOptions, target: DataTarget, limit: LimitOption = 50) -> None:
+    """List jobs, newest first."""
+    from rowlock.store.read import reads
+
+    found = target.ask(reads.list_jobs(wanted.read(), limit + 1))
+    target.show(found, COLUMNS, "no jobs", limit)
+
+
+@verbs.verb("show")
+def show_job(job_id: JobId, target: DataTarget) -> None:
+    """Show one job and its history. Options, every attempt, the result, and why it is in its state."""
+    from rowlock.cli.inspect import job_story
+
+    told = target.look(lambda app: job_story.read(app, job_id))
+    if target.as_json:
+        show_json(told.as_json())
+    else:
+        job_story.show(told)
+
+
+@verbs.verb("explain")
+def explain_job(job_id: JobId, target: DataTarget) -> None:
+    """Say why a job is not running and what it waits for. With a batch's id: what the batch waits for."""
+    from rowlock.cli.inspect import job_story
+
+    why = target.look(lambda app: app.explain(job_id))
+    target.say(record(why), job_story.line(why.text))
+
+
+@verbs.verb("prune")
+def prune_jobs(target: DataTarget) -> None:
+    """Delete finished jobs whose retention time is over. Workers do this by themselves every few minutes."""
+    pruned = target.run(_prune)
+    days = f" and {len(pruned.partitions)} whole days" if pruned.partitions else ""
+    removed = f"removed {pruned.jobs} jobs{days}, {pruned.attempts} attempts, {pruned.keys} keys"
+    left = ["the partition of one day is in use; the next prune removes it"] if pruned.busy else []
+    target.say(record(pruned), removed, *left)
+
+
+async def _prune(app: Rowlock) -> Pruned:
+    from rowlock.store.upkeep import retention
+
+    return await retention.prune(await app.store(), app.keep)
+
+
+@verbs.verb("retry", "rowlock jobs retry ID", "rowlock jobs retry --task mail.send --dry-run")
+def retry_jobs(
+    wanted: FilterOptions,
+    caution: Caution,
+    target: DataTarget,
+    ids: JobIds = None,
+    tries: Annotated[int, typer.Option(min=1, help="How many more tries each job gets")] = 1,
+) -> None:
+    """Put jobs back in their queues, by id or by a filter. Without --state, a filter means dead jobs."""
+    carry_out(target, "retry", wanted.read(), caution, ids or (), tries)
+
+
+@verbs.verb("cancel", "rowlock jobs cancel --queue mail --state queued --dry-run")
+def cancel_jobs(wanted: FilterOptions, caution: Caution, target: DataTarget, ids: JobIds = None) -> None:
+    """Cancel jobs, by id or by a filter. Waiting jobs end at once, running ones are asked to stop."""
+    carry_out(target, "cancel", wanted.read(), caution, ids or ())

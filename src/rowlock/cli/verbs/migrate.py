@@ -1,0 +1,107 @@
+"""`rowlock migrate`: bring the database's schema up to this version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli.kit.failures import FAILED
+from rowlock.cli.kit.loop import run_async
+from rowlock.cli.kit.output import show_json
+from rowlock.cli.kit.target import DataTarget
+from rowlock.core.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+    from rowlock.store.engine.app_schema import File
+    from rowlock.store.engine.dialects import Dialect
+    from rowlock.store.engine.migrate import Migration
+
+
+def migrate(
+    target: DataTarget,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if migrations are missing")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the missing migrations as SQL")] = False,
+    roles: Annotated[
+        bool,
+        typer.Option("--roles", help="PostgreSQL: also create the roles rowlock_enqueue, _worker, _read and _admin"),
+    ] = False,
+) -> None:
+    """Apply the missing migrations of Rowlock and of your app. SQLite files migrate when they are opened."""
+    from rowlock.store.engine.roles import make, script
+    from rowlock.store.engine.store import dialect_of
+
+    if check and (sql or roles):
+        raise InvalidArguments(f"give --check or {'--sql' if sql else '--roles'}, not both")
+    app = target.open()
+    if roles and dialect_of(app.database).is_file:
+        raise InvalidArguments("--roles is for PostgreSQL: SQLite has no roles, only the permissions of the file")
+    if check:
+        _check(app, target)
+    elif sql:
+        _print_script(app)
+        if roles:
+            print(script(), end="")
+    else:
+        names = run_async(app.migrate())
+        made = run_async(make(app.database)) if roles else None
+        if made is not None and target.as_json:
+            show_json({"applied": names, "roles": made})
+            return
+        _say("applied", names, target)
+        if made is False:
+            print("-- the roles were not created: that needs CREATEROLE and rights on the schema. Have this run:")
+            print(script(), end="")
+        elif made:
+            print("these roles have their rights: rowlock_enqueue, rowlock_worker, rowlock_read, rowlock_admin")
+
+
+def _check(app: Rowlock, target: DataTarget) -> None:
+    from rowlock.store.engine.migrate import check
+    from rowlock.store.engine.store import redact
+
+    dialect, there, own, files = run_async(_missing(app))
+    if not own:
+        check(dialect, there, redact(app.database))  # raises if the schema is newer than this version supports
+    names = [migration.title for migration in own]
+    if app.migrations is not None:
+        names += [f"{app.migrations.app}/{file.name}" for file in files]
+    _say("pending", names, target)
+    raise typer.Exit(FAILED if names else 0)
+
+
+def _print_script(app: Rowlock) -> None:
+    from rowlock.store.engine import app_schema, migrate
+
+    dialect, there, own, files = run_async(_missing(app))
+    parts = [migrate.script(dialect, there)] if own else []
+    if app.migrations is not None and files:
+        parts.append(app_schema.script(dialect, app.migrations, files))
+    print("\n".join(parts) or "-- nothing to apply: the schema is up to date")
+
+
+async def _missing(app: Rowlock) -> tuple[Dialect, dict[int, bool], list[Migration], list[File]]:
+    """The dialect, the applied migrations, and those of Rowlock and of the app that are not applied. While Rowlock's
+    own tables are behind, all migrations of the app count."""
+    from rowlock.store.engine import app_schema, migrate
+    from rowlock.store.engine.open import opened
+    from rowlock.store.engine.schema import applied
+
+    dialect, there = await applied(app.database)
+    own = migrate.pending(dialect, there)
+    if app.migrations is None:
+        return dialect, there, own, []
+    if own:
+        return dialect, there, own, list(app.migrations.files(dialect.name))
+    async with opened(app.database, app.store_options(migrate=False)) as store:
+        return dialect, there, own, await app_schema.pending(store, app.migrations)
+
+
+def _say(what: str, names: list[str], target: DataTarget) -> None:
+    if target.as_json:
+        show_json({what: names})
+    elif names:
+        print("\n".join(f"{what} {name}" for name in names))
+    else:
+        print("the schema is up to date")

@@ -1,0 +1,86 @@
+"""`rowlock queues`: list, pause, resume and purge queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rowlock.cli.kit.audit import audited
+from rowlock.cli.kit.failures import complain
+from rowlock.cli.kit.options import Verbs
+from rowlock.cli.kit.target import DataTarget
+from rowlock.cli.verbs.bulk import Caution, carry_out
+from rowlock.core.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+
+verbs = Verbs(help="Look at queues, pause, resume and purge them.")
+
+COLUMNS = ("name", "queued", "retryable", "running", "waiting", "oldest_ready_seconds", "paused")
+QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name")]
+
+
+@verbs.verb("list")
+def list_queues(target: DataTarget) -> None:
+    """List queues: with unfinished jobs, served by a worker, or paused."""
+    from rowlock.store.read.counts import read_stats
+
+    target.show(target.ask(read_stats()).queues, COLUMNS, "no queues")
+
+
+@verbs.verb("pause")
+def pause_queue(name: QueueName, target: DataTarget) -> None:
+    """Start no more jobs from a queue; running jobs go on."""
+    from rowlock.store import workers
+
+    async def pause(app: Rowlock) -> bool:
+        known = await _is_known(app, name)
+        await audited(app, app.perform(workers.pause_queue(_checked(name))), "queues.pause", name)
+        return known
+
+    known = target.run(pause)
+    target.say({"name": name, "paused": True}, f"{name} is paused")
+    if not known:
+        complain(f"no job, task or worker knows a queue {name!r}; it is paused all the same: see rowlock queues list")
+
+
+@verbs.verb("resume")
+def resume_queue(name: QueueName, target: DataTarget) -> None:
+    """Start jobs of a paused queue again."""
+    from rowlock.store import workers
+
+    was_paused = target.change(workers.resume_queue(_checked(name)), "queues.resume", name)
+    target.say({"name": name, "paused": False}, f"{name} {'is resumed' if was_paused else 'was not paused'}")
+
+
+@verbs.verb("purge")
+def purge_queue(name: QueueName, caution: Caution, target: DataTarget) -> None:
+    """Cancel all jobs that wait in a queue; running ones go on. `jobs retry --state cancelled` can put them back."""
+    from rowlock.store.jobs.bulk import WAITING
+    from rowlock.store.read.reads import JobFilter
+
+    carry_out(target, "cancel", JobFilter(queue=_checked(name), states=WAITING), caution)
+
+
+async def _is_known(app: Rowlock, name: str) -> bool:
+    """Whether a job, a worker or a task has this queue; a task by this app's code, or as its worker registered it."""
+    from rowlock.core.options import JobOptions
+    from rowlock.store import workers
+    from rowlock.store.jobs import tasks
+    from rowlock.store.read import reads
+
+    here = {task.options.queue for task in app.registry.all().values()}
+    stored = {task.options.get("queue", JobOptions().queue) for task in await app.perform(tasks.listed())}
+    served = {queue for worker in await app.perform(workers.workers()) for queue in worker.queues}
+    if name in here | stored | served:
+        return True
+    jobs = await app.perform(reads.list_jobs(reads.JobFilter(queue=name), 1))
+    return bool(jobs)
+
+
+def _checked(name: str) -> str:
+    if not name.strip() or not name.isprintable():
+        raise InvalidArguments(f"{name!r} is not the name of a queue: it is empty or has control characters")
+    return name

@@ -1,0 +1,46 @@
+"""`rowlock webhooks`: the secrets that webhooks of the job API are signed with."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rowlock.cli.kit import times
+from rowlock.cli.kit.options import LimitOption, Verbs
+from rowlock.cli.kit.target import DataTarget
+
+verbs = Verbs(help="Create and list the secrets that sign webhooks.")
+secret_verbs = Verbs(help="Create and list secrets, one per owner.")
+verbs.add_typer(secret_verbs, name="secret")
+
+COLUMNS = ("id", "owner", "hint", "created_at", "expires_at")
+
+
+@secret_verbs.verb("rotate")
+def rotate_secret(
+    target: DataTarget,
+    owner: Annotated[str, typer.Option(help="The owner whose webhooks are signed with the secret")],
+    overlap: Annotated[
+        str, typer.Option(metavar="TIME", help="How long webhooks are also signed with the old secret; 0: not")
+    ] = "1d",
+) -> None:
+    """Create an owner's first or next secret and print it; it cannot be shown again. Until --overlap has passed, each
+    webhook is signed with the old and the new secret, so that its receiver can switch."""
+    from rowlock.core.option_checks import name
+    from rowlock.store import webhooks
+
+    name(owner, "--owner")
+    seconds = times.duration(overlap, "--overlap")
+    secret = webhooks.new_secret()
+    secret_id = target.change(webhooks.rotate(owner, secret, seconds), "webhooks.rotate", owner)
+    target.say({"secret": secret, "id": secret_id, "owner": owner}, secret)
+
+
+@secret_verbs.verb("list")
+def list_secrets(target: DataTarget, limit: LimitOption = 1000) -> None:
+    """List the secrets in use, by owner. The secrets themselves cannot be shown again."""
+    from rowlock.store import webhooks
+
+    found = target.ask(webhooks.secrets(limit + 1))
+    target.show(found, COLUMNS, "no secrets", limit)

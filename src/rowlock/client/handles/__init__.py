@@ -1,0 +1,1 @@
+"""Objects in the caller's hands: jobs, batches, schedules, sources."""

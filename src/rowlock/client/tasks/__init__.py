@@ -1,0 +1,1 @@
+"""Tasks: your functions, their arguments and options, and enqueueing jobs of them."""

@@ -1,0 +1,204 @@
+"""Tasks: your functions, registered under a name, with the options that their jobs get."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar
+
+from rowlock.client.context import loose_context
+from rowlock.client.database import Database
+from rowlock.client.handles.batch import Batch
+from rowlock.client.handles.job import JobHandle, ResultType
+from rowlock.client.tasks.arguments import Arguments, RawArguments
+from rowlock.client.tasks.enqueue import enqueue_many, enqueue_one, enqueue_one_sync
+from rowlock.client.tasks.rows import derived_key, derived_source, rows_of_many
+from rowlock.client.tasks.signatures import place_to_run, result_type, takes_context
+from rowlock.client.tasks.task_options import check_redis, chosen, chosen_id
+from rowlock.client.transactions import LeaseKey, parent_in
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.job import NewJob
+from rowlock.core.option_checks import OWN, key_text, task_name
+from rowlock.core.options import FOLLOW_UPS, TaskOptions, Unique
+from rowlock.core.redis_request import check_arguments
+from rowlock.store.jobs.insert import NewRow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")  # what calling the task as a function returns: R, or a coroutine of R
+# Makes the text of a follow-up that a job's row carries, from its task and the name of the one argument that it takes.
+Pack = Callable[[Any, str], str]
+
+
+class Task(Generic[P, R, C]):
+    """A registered task. `task(…)` runs the function here; `await task.enqueue(…)` creates a job."""
+
+    def __init__(
+        self,
+        app: Database,
+        pack: Pack,
+        name: str,
+        function: Callable[..., Any],
+        options: TaskOptions,
+        raw: bool = False,
+    ) -> None:
+        if not inspect.isroutine(function):
+            raise InvalidArguments(f"task {name!r} must be a function, not {function!r}")
+        self.app, self._pack = app, pack
+        self.name, self.function, self.options = name, function, options
+        self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", name)
+        self.__module__, self.__wrapped__ = function.__module__, function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.runs_in = place_to_run(name, function, options.runs_in)
+        self.takes_context = takes_context(function)
+        self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
+        self.result_type: ResultType = None if raw else result_type(function)
+        if options.request is not None and not raw:
+            check_arguments(name, options.request, self.arguments.names)
+        self._is_own = name.startswith(OWN)  # a task of Rowlock itself, which programs cannot enqueue
+        self._given: Mapping[str, Any] = {}  # options given with `using`
+        self._shared: NewJob | None = None
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+        """Call the function directly, without creating a job."""
+        if self.takes_context:
+            return self.function(loose_context(self.name), *args, **kwargs)  # type: ignore[no-any-return]
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def using(
+        self,
+        *,
+        queue: str | None = None,
+        source: str | None = None,
+        key: str | Callable[..., str] | None = None,
+        unique: Unique | timedelta | None = None,
+        batch: Batch | str | None = None,
+        owner: str | None = None,
+        priority: int | None = None,
+        delay: float | timedelta | None = None,
+        run_after: datetime | None = None,
+        expires_at: datetime | None = None,
+        tags: Sequence[str] | None = None,
+        traceparent: str | None = None,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        job_id: str | None = None,
+        connection: Any = None,
+    ) -> Self:
+        """A copy of this task with other options; they are checked when a job is created. `key` may be a function that
+        derives each job's key from its arguments."""
+        given = {key: value for key, value in locals().items() if key != "self" and value is not None}
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, _given={**self._given, **given}, _shared=None)
+        return other
+
+    # --- enqueue
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Create a job with these arguments. On return it is committed, or part of the transaction that is open."""
+        row, new = self._job(args, kwargs)
+        return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"))
+
+    async def enqueue_under(self, job_id: str, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[R]:
+        """Create a job as a child of the running job `job_id`. `lease` is that of the job's attempt, or None if the
+        enqueue joins a transaction: LeaseLost is raised if it is lost."""
+        row, new = self._job((), arguments, job_id)
+        return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"), lease)
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """`enqueue` for code without an event loop."""
+        row, new = self._job(args, kwargs)
+        return enqueue_one_sync(self.app, row, new, self.result_type, self._given.get("connection"))
+
+    async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
+        """Create many jobs in one statement: all of them, or none if there is an error."""
+        if self._given.get("job_id"):
+            raise InvalidArguments("job_id= is the id of a single job; enqueue_many cannot use it")
+        if self._is_own:
+            task_name(self.name, "the task to enqueue")
+        if self.options.runs_on is not None:
+            check_redis(self.name, self.app.settings.redis.url, self._given)
+        new, source = _child(self.shared(), parent_in(self.app)), self._source
+        rows = rows_of_many(
+            self.name, arguments, self.arguments, self._given.get("key"), source if callable(source) else new.source
+        )
+        return await enqueue_many(self.app, rows, new, self.result_type, self._given.get("connection"))
+
+    # --- options
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """The names of the task's arguments, without `ctx`."""
+        return self.arguments.names
+
+    @property
+    def _source(self) -> Any:
+        """The source of this task's jobs, or the function that derives it from a job's arguments."""
+        return self._given.get("source", self.options.source)
+
+    def _job(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], parent: str | None = None
+    ) -> tuple[NewRow, NewJob]:
+        """A new job in two parts: what is its own (arguments, key, source, and an id if `using` gave one), and the
+        options that it shares with all jobs of the task."""
+        if self._is_own:
+            task_name(self.name, "the task to enqueue")
+        if self.options.runs_on is not None:
+            check_redis(self.name, self.app.settings.redis.url, self._given)
+        text, given = self.arguments.pack(args, kwargs), self._given
+        new = _child(self._shared or self.shared(), parent or parent_in(self.app))
+        source = given.get("source", self.options.source)  # as `_source`, without a call for each enqueue
+        if callable(source):
+            found = derived_source(self.name, source, self.arguments.with_defaults(text))
+            new = dataclasses.replace(new, source=found)
+        if not given:
+            return NewRow("", text, None, new.source), new
+        key = given.get("key")
+        if callable(key):
+            key = derived_key(self.name, key, self.arguments.with_defaults(text))
+        elif key is not None:
+            key = key_text(key)
+        return NewRow(chosen_id(given), text, key, new.source), new
+
+    def shared(self) -> NewJob:
+        """The options that all jobs of this task share. A source that is derived from the arguments is None here."""
+        if self._shared is not None:
+            return self._shared
+        values = self.chosen()
+        if callable(values["source"]):
+            values["source"] = None
+        followed = [option for option in FOLLOW_UPS if values[option] is not None]
+        for option in followed:
+            values[option] = self._pack(values[option], "finished")
+        new = NewJob(self.name, **values)
+        if not followed:  # not kept with follow-ups: their tasks may be registered later
+            self._shared = new
+        return new
+
+    def chosen(self, fixed_place: str | None = None) -> dict[str, Any]:
+        """The options of this task's jobs by field: those given with `using`, else the task's own.
+
+        `fixed_place` is given when the options are stored for later jobs (by a schedule, say), and names that place in
+        errors; options that make sense for a single enqueue only, such as `job_id`, are then refused.
+        """
+        return chosen(self.options, self._given, fixed_place)
+
+    def source_for(self, text: str) -> str | None:
+        """The source of a job whose arguments are this JSON text."""
+        source = self._source
+        if callable(source):
+            return derived_source(self.name, source, self.arguments.with_defaults(text))
+        return source  # type: ignore[no-any-return]
+
+
+def _child(new: NewJob, parent: str | None) -> NewJob:
+    """The options of a job, with the job whose handler creates it as its parent, if there is one."""
+    return new if parent is None else dataclasses.replace(new, parent_id=parent)
+
+
+AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]

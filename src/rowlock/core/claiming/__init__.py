@@ -1,0 +1,1 @@
+"""Which jobs a worker asks for next. Pure."""

@@ -1,0 +1,268 @@
+"""The plan of a worker's claims, pure: told what was seen and what time it is, it says what to do next.
+
+Jobs without a source are claimed for the free slots plus an adaptive prefetch (what this worker finished in the last
+100 ms): slow work is never hoarded, and fast work never waits for a round trip. Jobs with a source are claimed in
+turn (`seen_sources`), for free slots only. A claim that comes back short means that the queue is empty: the worker then
+announces that it is idle, polls again (an enqueue that did not see the announcement sends no wake-up), and sleeps until
+it is woken, a delayed job is due, a source opens, or the poll interval has passed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rowlock.core.claiming.actions import Action, Claim, ClaimSourced, Fill, Look, Promote, SetIdle, Sleep, Tasks
+from rowlock.core.claiming.candidates import ClaimResult, Head
+from rowlock.core.claiming.ranges import Lane, Lanes
+from rowlock.core.claiming.survey import JOBS_A_TURN, MANY_SLOTS, SeenSources
+from rowlock.core.job import MAX_PRIORITY, Claimed
+
+PREFETCH_SECONDS = 0.1  # as many jobs are prefetched as returned in this time; slower jobs are not prefetched
+PROMOTE_SECONDS = 0.2  # between promotions of a busy worker
+REPOLLS = (0.0, 0.05, 0.5)  # after announcing that it is idle; the enqueue's transaction may take a while to commit
+FULL_SECONDS = 1.0  # a worker that had no room for this long stops asking to be woken
+NO_PLAIN_SECONDS = 0.1  # a claim with sources that found no jobs without one does not ask for such jobs for this long
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one worker knows about its claims. Times are of one monotonic clock, `wall` is the time of day."""
+
+    queues: Sequence[str]
+    prefetchable: Sequence[str]  # tasks whose jobs may be claimed ahead of a free slot
+    in_process: Sequence[str]  # tasks that run in a child process: claimed for free slots only
+    batch: int
+    poll_seconds: float
+    can_be_woken: bool
+    parallel: bool  # the database runs several writes side by side
+    jitter: Callable[[], float]  # from 0 to 1
+    idle: bool = False  # the database says that this worker is idle, so that an enqueue wakes it
+    sources: SeenSources = field(init=False)
+    lanes: dict[Tasks, Lanes] = field(init=False)
+    prefetch: int = 0
+    drained: bool = False  # nothing is left to claim, and a wake-up will come when there is
+    repolls: list[float] = field(default_factory=list)  # delays of the polls that follow the announcement
+    _poll_at: float = -math.inf  # when jobs without a source are asked for
+    _front_at: float = math.inf  # when they must be asked for from the front of the index
+    _then_prefetchable: bool = False  # jobs that run in a process were asked for; next the others
+    _passed_over: bool = False  # jobs that run in a process were not asked for, because there was no free slot
+    _in_process_at: float = -math.inf  # when jobs that run in a process were last asked for
+    _promote_at: float = -math.inf
+    _promoted: float = -math.inf
+    _due_again: bool = True  # a job may have become due soon: promote without waiting for `_promote_at`
+    _full_since: float | None = None
+    # (until when, priority): there were no jobs without a source up to this priority, and none are asked for until then
+    _no_plain: tuple[float, int] = (-math.inf, MAX_PRIORITY)
+    _looked_last: bool = False  # the last claim or look was a look
+    _returned: int = 0  # attempts that have returned, ever
+    _marks: deque[tuple[float, int]] = field(default_factory=deque)  # (when, how many had returned), at each decision
+    _seconds: float = 1.0  # moving average of the run time; counts as slow until attempts have returned
+
+    def __post_init__(self) -> None:
+        names: dict[Tasks, Sequence[str]] = {
+            "every": [*self.prefetchable, *self.in_process],
+            "prefetchable": self.prefetchable,
+            "in_process": self.in_process,
+        }
+        self.lanes = {tasks: Lanes(self.queues, listed) for tasks, listed in names.items()}
+        self.sources = SeenSources(self.lanes["every"].names, self.poll_seconds)
+
+    # --- what the worker is told
+
+    def woken(self, now: float) -> None:
+        """Jobs may have become due or claimable."""
+        self.drained, self._due_again = False, True
+        self._poll_now()
+        self.sources.woken(now)
+
+    def returned(self, seconds: float, waiting: int) -> bool:
+        """An attempt has returned after `seconds`. Returns whether to claim: at most half of the prefetch waits."""
+        self._returned += 1
+        self._seconds += 0.1 * (seconds - self._seconds)
+        claim = waiting * 2 <= self.prefetch and not self.drained
+        if claim:
+            self._poll_at = -math.inf
+        return claim
+
+    def settled(self) -> bool:
+        """Outcomes were written. Returns whether to claim: a claim may have waited for that."""
+        if not self.drained:
+            self._poll_at = -math.inf
+        return not self.drained
+
+    def _poll_now(self) -> None:
+        self._poll_at, self._no_plain = -math.inf, (-math.inf, MAX_PRIORITY)
+
+    # --- what to do
+
+    def next(self, slots: Fill, now: float) -> Action:
+        """The next thing to do."""
+        room = self._room(slots, now)
+        action = self._next_claim(slots, room, now)
+        if action is not None:
+            return action
+        promote_at = self._next_promotion()
+        if now >= promote_at:  # after the claim: a job that is there already does not wait for it
+            return Promote()
+        if room <= 0:
+            return self._when_full(promote_at, now)
+        if not self.idle:
+            return SetIdle(True)
+        if self._poll_at == math.inf:
+            self._poll_at = now + (self.repolls[0] if self.repolls else self.poll_seconds * (0.9 + 0.1 * self.jitter()))
+            if self.repolls:
+                self.repolls.pop(0)
+                self.sources.woken(now)
+            else:
+                self.drained = self._will_be_woken
+                self._promote_at = promote_at = min(promote_at, self._poll_at)  # so that one waking serves both
+        return Sleep(min(self._poll_at, self._front_at, promote_at, self.sources.next_at(now)))
+
+    @property
+    def _will_be_woken(self) -> bool:
+        """Whether a wake-up comes for the next job: the worker is announced, and has polled since."""
+        return self.can_be_woken and self.idle and not self.repolls and not self._passed_over
+
+    def _next_claim(self, slots: Fill, room: int, now: float) -> Action | None:
+        """The next claim or look. Jobs with a source come first if some are known, because they may have a better
+        priority; else last, so that no job waits for a look. The looks of a long survey alternate with claims of jobs
+        without a source, except while a source is known to be open, or may be soon: such a claim asks for every
+        priority, and would start jobs of a worse one. A claim with sources serves both in their order."""
+        free = min(slots.free - slots.waiting, self.batch)
+        alternates = self.sources.surveying and not self.sources.begins and not self.sources.has_open(now)
+        sourced_first = self.sources.waiting and not (alternates and self._looked_last)
+        if sourced_first and (action := self._next_sourced(free, now)) is not None:
+            self._looked_last = isinstance(action, Look)
+            return action
+        if room > 0 and (now >= min(self._poll_at, self._front_at) or self._then_prefetchable):
+            self._looked_last = False
+            return self._claim(free, room, now)
+        return None if sourced_first else self._next_sourced(free, now)
+
+    def _claim(self, free: int, room: int, now: float) -> Action:
+        self._passed_over = False
+        tasks: Tasks = "every"
+        if self.prefetch and self.in_process:
+            self._passed_over = free <= 0
+            tasks = "prefetchable" if self._then_prefetchable or free <= 0 else "in_process"
+        self._then_prefetchable = tasks == "in_process"
+        n = min(free, room) if tasks == "in_process" else room
+        if tasks != "prefetchable":
+            self._in_process_at = now
+        if not self._then_prefetchable:
+            self._poll_at = self._front_at = math.inf
+        lanes = self.lanes[tasks]
+        front = now >= lanes.front_at
+        return Claim(tasks, lanes.ranges(n, front), n, front, now)
+
+    def _next_sourced(self, free: int, now: float) -> Action | None:
+        if free <= 0 and not self.prefetch:
+            return None
+        if now >= self.sources.look_at:
+            # Also if prefetched jobs occupy all slots: the look shows whether prefetching must end.
+            return Look(self.sources.ranges(), now)
+        found = self.sources.next_heads(free, now) if free > 0 else None
+        if found is None:
+            return None
+        (heads, chosen), n = found, free
+        plain = self._plain_up_to(chosen.rest, now)
+        # Two claims side by side, because a claim mostly waits for its statements. But where priorities differ, or jobs
+        # without a source have a turn, one claim must decide the order.
+        alike = not plain and heads[0].priority == heads[-1].priority
+        if not self.parallel or n < MANY_SLOTS or len(heads) * JOBS_A_TURN < n or not alike:
+            return ClaimSourced([(heads, n)], chosen.order, plain, chosen.rest, now)
+        half = len(heads) // 2
+        parts = [(heads[:half], n - n // 2), (heads[half:], n // 2)]
+        return ClaimSourced(parts, chosen.order, plain, chosen.rest, now)
+
+    def _plain_up_to(self, rest: int, now: float) -> list[Lane]:
+        """The ranges in which to ask for jobs without a source: up to the priority `rest`, because jobs of a worse one
+        are not next yet."""
+        until, none_up_to = self._no_plain
+        if now < until and rest <= none_up_to:
+            return []
+        return [Lane(*name, high_priority=rest + 1) for name in self.lanes["every"].names]
+
+    def _room(self, slots: Fill, now: float) -> int:
+        """How many jobs to claim: free slots plus prefetch, minus the jobs that wait here."""
+        # Slow jobs are not prefetched: they would wait here while another worker has a free slot. No job is, while jobs
+        # that are never prefetched wait for a free slot: prefetched jobs would always occupy it first.
+        starved = self.sources.has_open(now) or (self.in_process and now > self._in_process_at + PREFETCH_SECONDS)
+        lately = self._returned_lately(now)
+        self.prefetch = 0 if starved or self._seconds > PREFETCH_SECONDS else lately
+        if self.prefetch and slots.waiting > self.prefetch // 2:
+            return 0  # one claim for many jobs costs less than many small claims
+        if slots.unsettled > 4 * self.batch:
+            return 0  # the database writes outcomes more slowly than attempts end
+        return min(slots.free + self.prefetch - slots.waiting, self.batch)
+
+    def _returned_lately(self, now: float) -> int:
+        """Attempts that returned within the last 100 ms, or since the last decision if that was longer ago."""
+        marks = self._marks
+        while len(marks) > 1 and marks[1][0] <= now - PREFETCH_SECONDS:
+            marks.popleft()
+        marks.append((now, self._returned))
+        then, returned = marks[0]
+        return round((self._returned - returned) * min(1.0, PREFETCH_SECONDS / max(now - then, 1e-9)))
+
+    def _next_promotion(self) -> float:
+        soon = self._due_again or not self.idle
+        return min(self._promote_at, self._promoted + PROMOTE_SECONDS) if soon else self._promote_at
+
+    def _when_full(self, promote_at: float, now: float) -> Action:
+        """The next action of a worker without room. After a second it is no longer announced as idle, so that enqueues
+        do not pay for waking it."""
+        if self.idle and self._full_since is None:
+            self._full_since = now
+        elif self.idle and now - (self._full_since or now) > FULL_SECONDS:
+            return SetIdle(False)
+        return Sleep(min(promote_at, now + PROMOTE_SECONDS))
+
+    # --- what was done
+
+    def claimed(self, claim: Claim, jobs: Sequence[Claimed], now: float, wall: float) -> bool:
+        """Note the jobs that a claim has returned. Returns whether more are likely to be there."""
+        more = self.lanes[claim.tasks].learn(
+            jobs, claim.n, front=claim.front, seconds=now - claim.began, now=now, wall=wall
+        )
+        if jobs:
+            self._due_again = True
+        self.sources.polled(now)
+        if more:
+            self._poll_at = -math.inf
+        else:
+            self._full_since, self.drained = None, self._will_be_woken
+            if not claim.front:  # a job with an old id may wait for a claim from the front
+                self._front_at = min(self._front_at, self.lanes[claim.tasks].front_due)
+        return more
+
+    def saw(self, look: Look, heads: Sequence[Head], now: float) -> None:
+        """Note what a look has shown."""
+        self.sources.saw(look.ranges, heads, look.began, now)
+
+    def claimed_sourced(self, claim: ClaimSourced, results: Sequence[ClaimResult], now: float) -> None:
+        """Note the results of a claim of jobs with a source, part by part."""
+        for (heads, _), one in zip(claim.parts, results, strict=True):
+            self.sources.claimed(heads, one, claim.began, now)
+            if one.jobs:
+                self._due_again, self._poll_at = True, -math.inf
+            if claim.plain and not one.plain:
+                self._no_plain = (now + NO_PLAIN_SECONDS, claim.rest)
+
+    def promoted(self, count: int, due: float | None, now: float) -> None:
+        """Due jobs were made claimable; the next is due in `due` seconds."""
+        self._due_again, self._promoted = False, now
+        self._promote_at = math.inf if due is None else now + due
+        if count:
+            self._poll_now()
+            for lanes in self.lanes.values():
+                lanes.forget()  # their ids may be old
+            self.sources.woken(now)
+
+    def set_idle(self, idle: bool) -> None:
+        """Note that the worker was announced as idle, or as not idle."""
+        self.idle, self._full_since = idle, None
+        self.repolls = list(REPOLLS) if idle else []

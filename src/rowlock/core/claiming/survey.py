@@ -1,0 +1,280 @@
+"""What one worker knows about the sources that have ready jobs: which of them are open, and whose turn is next.
+
+A look reads a bounded number of the sources that have ready jobs; a survey is as many looks as it takes to read all of
+them. Claims are made from what the surveys have shown. A closed source stays known together with the moment at which it
+opens, so thousands of closed sources cost one survey now and then, and delay no claim. Among the open sources of the
+best priority, the next turn belongs to the one that was served longest ago. Jobs without a source have one turn
+together, under the name "".
+
+A survey is out of date as soon as it is made: other workers claim and settle meanwhile. That is harmless, because a
+claim counts again under its locks. A source that is wrongly believed to be open costs one claim that brings nothing;
+the jobs of one that is wrongly believed to be closed would wait for nothing. So a source counts as open when in doubt:
+if one of its attempts has ended in this worker after a look began, the look may not have seen that.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rowlock.core.claiming.candidates import FRONT, LOOK, ClaimResult, Head, HeadName, LaneName, Position, Range
+from rowlock.core.claiming.rotation import Choice, TurnOrder
+from rowlock.core.sources.admission import Gate, admit, class_of
+
+FRESH_SECONDS = 0.1  # between surveys while jobs are claimed: a job of a better priority is noticed this late
+CLOSED_SECONDS = 1.0  # between surveys while all sources are closed; another worker may free a slot of one
+LOOKS_A_SECOND = 1.0  # at most, while all sources are closed
+# The pause after a look is this many times as long as the look: looks take a tenth of a worker's time while jobs can
+# start, and a fifth while none can.
+PAUSE_BESIDE_JOBS, PAUSE = 9, 4
+BUSY_SECONDS = 0.02  # until a source is tried again after a claim got nothing of it; doubled each time
+LONGEST_BUSY = 0.32
+WHOLE_LOOK = 1024  # sources in one look while no job can start; LOOK of them while jobs can
+MOST = 20_000  # sources in one survey; the next one goes on behind them
+FIRST_SECONDS = 0.5  # so long jobs without a source wait for the first survey: some source may have a better priority
+# From 64 free slots, and with at least as many open sources, a turn is up to two jobs: half as many sources to lock.
+MANY_SLOTS, JOBS_A_TURN = 64, 2
+OPEN = -math.inf  # `opens_at` of a source that is open now
+
+
+@dataclass(slots=True)
+class _Known:
+    """A source with ready jobs."""
+
+    gate: Gate
+    room: int = 0  # how many jobs it admits, as far as is known: a claim counts again
+    heads: dict[HeadName, int] = field(default_factory=dict)  # head -> number of the last survey that showed it
+    opens_at: float = math.inf  # OPEN: it is open; inf: when one of its attempts ends, or an operator opens it
+
+
+@dataclass(slots=True)
+class _Survey:
+    """One way through all sources that have ready jobs, in looks."""
+
+    number: int
+    starts: dict[LaneName, Position]  # where the next look starts; absent: lane is done
+    looks: int = 0
+    seconds: float = 0.0  # how long its looks have taken together
+    shown: int = 0  # heads that it has shown
+    again: bool = False  # woken during the survey: what it has already read may have changed
+
+
+@dataclass(slots=True)
+class SeenSources:
+    """The sources as far as one worker has seen them."""
+
+    lanes: Sequence[LaneName]
+    poll_seconds: float  # between surveys when only an operator can open a source
+    waiting: bool = True  # there are jobs with a source; unknown before the first look
+    look_at: float = 0.0  # when the next look is due
+    _known: dict[str, _Known] = field(default_factory=dict)
+    _timers: list[tuple[float, str]] = field(default_factory=list)  # heap: when closed sources open
+    _freed: dict[str, float] = field(default_factory=dict)  # source or class -> when an attempt of it last ended here
+    # source -> how many claims in a row got no job of it, and until when it is not tried again
+    _busy: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _order: TurnOrder = field(default_factory=TurnOrder)
+    _survey: _Survey = field(init=False)  # the one that is under way, or the next
+    _cut: bool = False  # the last survey was ended at MOST sources; the next one goes on from there
+    _may_survey_at: float = 0.0  # no survey starts before this time: after a long one, looks must pause
+    _looked: float = -math.inf  # when the last look ended
+
+    def __post_init__(self) -> None:
+        self._survey = _Survey(1, dict.fromkeys(self.lanes, FRONT))
+
+    # --- told
+
+    def woken(self, now: float) -> None:
+        """Jobs may have come, or sources may have opened: make a survey soon."""
+        if self.surveying:
+            self._survey.again = True
+        else:
+            soonest = max(now, self._may_survey_at)
+            self.look_at = min(self.look_at, soonest if self.waiting else max(soonest, self._look_again_at()))
+
+    def polled(self, now: float) -> None:
+        """The worker has asked for jobs without a source: look for jobs with one as well, if none is known."""
+        if not self.waiting:
+            self.look_at = min(self.look_at, max(now, self._look_again_at()))
+
+    def _look_again_at(self) -> float:
+        """While no job with a source is known: when the next look may be, whatever asks for one."""
+        return self._looked + FRESH_SECONDS
+
+    def freed(self, source: str, attempts: int, now: float) -> None:
+        """Attempts of this source have ended, and their outcomes are written."""
+        source_class = class_of(source)
+        self._freed[source] = self._freed[source_class] = now
+        self._order.full_classes.discard(source_class)
+        if (known := self._known.get(source)) is None:
+            return
+        known.room += attempts
+        if known.opens_at == math.inf:
+            self._open(known)
+
+    # --- asked
+
+    def next_at(self, now: float) -> float:
+        """When something may be done for a free slot."""
+        return now if self.has_open(now) else min(self.look_at, self._timers[0][0] if self._timers else math.inf)
+
+    def has_open(self, now: float) -> bool:
+        """Whether a job of some source could start, as far as is known."""
+        while self._timers and self._timers[0][0] <= now:
+            at, source = heapq.heappop(self._timers)
+            known = self._known.get(source)
+            if known is not None and known.opens_at == at:
+                self._open(known)
+        return self.surveyed and self._order.has_next
+
+    @property
+    def surveyed(self) -> bool:
+        """Whether the first survey has come to its end."""
+        return self._survey.number > 1
+
+    @property
+    def surveying(self) -> bool:
+        """Whether a survey is under way."""
+        return self._survey.looks > 0
+
+    @property
+    def begins(self) -> bool:
+        """Whether the first survey is under way, and has not taken long: nothing is known to be open before its end."""
+        return not self.surveyed and self._survey.seconds < FIRST_SECONDS
+
+    @property
+    def all_closed(self) -> bool:
+        """Whether there are jobs with a source, and none of them may start."""
+        return self.waiting and self.surveyed and not self._order.has_next
+
+    def ranges(self) -> list[Range]:
+        """What the next look reads: it goes on where the last one stopped."""
+        sources = LOOK if self.surveyed and self._order.has_next else WHOLE_LOOK
+        places = self._survey.starts
+        most = max(32, sources // max(1, len(places)))
+        return [Range(*lane, *place, most) for lane, place in places.items()]
+
+    def next_heads(self, n: int, now: float) -> tuple[list[Head], Choice] | None:
+        """The heads whose turn it is, for `n` free slots, and how they were chosen; None if no source is known to be
+        open."""
+        if not self.has_open(now):
+            return None
+        turn = JOBS_A_TURN if n >= MANY_SLOTS and len(self._order) >= n else 1
+        choice = self._order.choose(n, lambda source: max(1, min(turn, self._known[source].room)))
+        heads = [Head(*one.head, False, self._known[one.source].gate) for one in choice.ranks]
+        return heads, choice
+
+    def _open(self, known: _Known) -> None:
+        """Jobs of this source may be claimed."""
+        known.opens_at, has_total = OPEN, known.gate.total is not None
+        for head in known.heads:
+            self._order.open(head, has_total=has_total)
+
+    def _close(self, known: _Known, until: float) -> None:
+        """No job of this source may be claimed before that time."""
+        known.opens_at = until
+        for head in known.heads:
+            self._order.close(head)
+
+    # --- what looks and claims brought
+
+    def saw(self, ranges: Sequence[Range], heads: Sequence[Head], began: float, now: float) -> None:
+        """Note what a look has shown."""
+        survey, self._looked = self._survey, now
+        survey.looks += 1
+        survey.seconds += now - began
+        survey.shown += len(heads)
+        for span in ranges:
+            survey.starts.pop((span.queue, span.task), None)
+        for head in heads:
+            known = self._known.get(head.source)
+            if known is None:
+                known = self._known[head.source] = _Known(head.gate)
+            known.heads[head[:4]] = survey.number
+            self._open_or_close(head.source, known, head.gate, began, now)
+            if head.end:
+                survey.starts[head.queue, head.task] = (head.priority, head.source)
+        self.waiting = bool(self._known)
+        if survey.starts and survey.shown < MOST:
+            self.look_at = now + (PAUSE_BESIDE_JOBS * (now - began) if self.has_open(now) else 0.0)
+        else:
+            self._end_survey(survey, now)
+
+    def _open_or_close(self, source: str, known: _Known, gate: Gate, began: float, now: float) -> None:
+        """Open or close a source by its gate, which was read at some moment after `began`."""
+        admission, source_class = admit(gate), class_of(source)
+        known.gate, known.room = gate, admission.room
+        if admission.why == "class" and self._freed.get(source_class, -math.inf) < began:
+            self._order.full_classes.add(source_class)
+        elif admission.room > 0:
+            self._order.full_classes.discard(source_class)
+        opens_at = now
+        if admission.room <= 0 and admission.why != "class":
+            opens_at = math.inf if admission.wait is None else now + admission.wait
+        if opens_at == math.inf and self._freed.get(source, -math.inf) >= began:
+            opens_at = now
+        opens_at = max(opens_at, self._busy[source][1] if source in self._busy else now)
+        if opens_at <= now:
+            self._open(known)
+        else:
+            if known.opens_at != opens_at < math.inf:
+                heapq.heappush(self._timers, (opens_at, source))
+            self._close(known, opens_at)
+
+    def _end_survey(self, survey: _Survey, now: float) -> None:
+        """Forget the heads that this survey has not shown: they have no ready jobs. Plan the next survey."""
+        for source, known in [*self._known.items()]:
+            for head in [head for head, number in known.heads.items() if number < survey.number]:
+                self._drop(source, known, head)
+        self._timers = [(one.opens_at, s) for s, one in self._known.items() if OPEN < one.opens_at < math.inf]
+        heapq.heapify(self._timers)
+        self._busy = {source: busy for source, busy in self._busy.items() if busy[1] > now - LONGEST_BUSY}
+        self._freed = {name: at for name, at in self._freed.items() if at > now - survey.seconds - CLOSED_SECONDS}
+        self.waiting, self._cut = bool(self._known), bool(survey.starts)
+        self._may_survey_at = now if survey.looks == 1 else now + PAUSE * survey.seconds
+        self._survey = _Survey(survey.number + 1, survey.starts or dict.fromkeys(self.lanes, FRONT))
+        self.look_at = self._next_survey(survey, now)
+
+    def _next_survey(self, last: _Survey, now: float) -> float:
+        """When the survey after `last` begins."""
+        if self.has_open(now):  # jobs that can start come before further looks
+            return now + max(CLOSED_SECONDS if self._cut else FRESH_SECONDS, PAUSE_BESIDE_JOBS * last.seconds)
+        if last.again or self._cut:
+            return self._may_survey_at
+        if not self.waiting:
+            return math.inf
+        slots_elsewhere = self._order.full_classes or any(one.opens_at == math.inf for one in self._known.values())
+        pause = max(CLOSED_SECONDS, last.looks / LOOKS_A_SECOND, PAUSE * last.seconds)
+        return now + (pause if slots_elsewhere else max(pause, self.poll_seconds))
+
+    def claimed(self, heads: Sequence[Head], result: ClaimResult, began: float, now: float) -> None:
+        """Note the result of a claim that was sent at `began`."""
+        self._order.started(result.jobs)
+        served, may_have_more = {job.source for job in result.jobs}, {name[3] for name in result.left}
+        asked = {head[:4] for head in heads}
+        for source in dict.fromkeys(head.source for head in heads):
+            if (known := self._known.get(source)) is None:
+                continue
+            if source in served:
+                self._busy.pop(source, None)
+            elif source not in result.locked and source not in may_have_more and known.heads.keys() - asked:
+                pass  # only these heads have no more jobs: those of its other heads must not wait
+            elif source in result.locked or source not in may_have_more or not result.jobs:
+                misses = self._busy.get(source, (0, 0.0))[0] + 1
+                self._busy[source] = (misses, now + min(BUSY_SECONDS * 2**misses, LONGEST_BUSY))
+                self.look_at = min(self.look_at, self._busy[source][1])
+            self._open_or_close(source, known, result.gates.get(source, known.gate), began, now)
+        for head in heads:
+            known, name = self._known.get(head.source), head[:4]
+            if known is not None and head.source not in result.locked and name not in result.left:
+                self._drop(head.source, known, name)
+        if self._cut and not self.has_open(now):
+            self.look_at = min(self.look_at, self._may_survey_at)
+
+    def _drop(self, source: str, known: _Known, head: HeadName) -> None:
+        """This head has no more ready jobs."""
+        known.heads.pop(head, None)
+        self._order.close(head)
+        if not known.heads:
+            del self._known[source]

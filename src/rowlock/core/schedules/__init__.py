@@ -1,0 +1,1 @@
+"""When a schedule is due: cron rules, intervals, time zones. Pure."""

@@ -1,0 +1,1 @@
+"""Limits, rates and breakers of outside services. Pure."""

@@ -1,0 +1,1 @@
+"""One answer to "what is wrong?": conditions, alert rules, and the messages they send."""

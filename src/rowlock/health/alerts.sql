@@ -1,0 +1,105 @@
+-- Alerts, in the order of health/alerts.py.
+
+-- name: take_alert_lease
+-- Take the lease of the process that evaluates the rules, or renew it; no row if another process has it. A lease that ends
+-- more than an hour from now was written while the clock was ahead, and counts as expired.
+INSERT INTO {t}alert_lease (one, holder, token, expires_at)
+SELECT 1, :holder, mine.token, {after(:lease)} FROM {row:mine(token uuid)} WHERE TRUE
+ON CONFLICT (one) DO UPDATE
+SET holder = excluded.holder, token = excluded.token, expires_at = excluded.expires_at
+WHERE {t}alert_lease.token = excluded.token OR {t}alert_lease.expires_at <= {now}
+   OR {t}alert_lease.expires_at > {after(3600 + :lease)}
+RETURNING one;
+
+-- name: alert_lease
+-- The process that has the lease, and the seconds until the lease expires.
+SELECT holder, {seconds_until(expires_at)} AS seconds FROM {t}alert_lease;
+
+-- name: leave_alert_lease
+-- Give up the lease.
+DELETE FROM {t}alert_lease WHERE token = :token;
+
+-- name: hold_alert_lease
+-- The fence: a row if this token still has the lease. Locked, so that no other process takes the lease before the commit.
+SELECT one FROM {t}alert_lease WHERE token = :token AND expires_at > {now}
+{lock()};
+
+-- name: long_running
+-- Jobs that have been running for more than -:ago seconds, the longest first. There are never more running jobs than slots.
+SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -{seconds_until(locked_at)} AS seconds
+FROM {t}jobs_live
+WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at < {after(:ago)}
+ORDER BY locked_at
+LIMIT :n;
+
+-- name: dead_lately
+-- How many jobs of each task became dead in the last -:ago seconds, among the :n newest dead jobs.
+SELECT task, count(*) AS number
+FROM (
+    SELECT j.task, j.finished_at FROM {t}jobs_finished j
+    WHERE {part:is_dead}
+    ORDER BY j.id DESC LIMIT :n) newest
+WHERE finished_at > {after(:ago)}
+GROUP BY task;
+
+-- name: broken_sources
+-- Sources whose breaker is open or half open, the one that opened first before the others.
+SELECT name, last_error, -{seconds_until(opened_at)} AS seconds
+FROM {t}sources WHERE opened_at IS NOT NULL
+ORDER BY opened_at
+LIMIT :n;
+
+-- name: late_schedules
+-- Schedules with a tick that has been due for more than -:ago seconds, the longest due first.
+SELECT id, -{seconds_until(next_tick)} AS seconds
+FROM {t}schedules
+WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick < {after(:ago)}
+ORDER BY next_tick
+LIMIT :n;
+
+-- name: read_alerts
+-- All alerts that are pending, firing or resolving.
+SELECT rule, subject, value, text, {time(true_since)} AS true_since, {time(false_since)} AS false_since,
+       {time(fired_at)} AS fired_at, {time(told_at)} AS told_at, repeats
+FROM {t}alerts
+ORDER BY rule, subject;
+
+-- name: write_alerts
+-- Insert new alerts and update changed ones.
+INSERT INTO {t}alerts (rule, subject, value, text, true_since, false_since, fired_at, told_at, repeats)
+SELECT found.rule, found.subject, found.value, found.text, found.true_since, found.false_since, found.fired_at,
+       found.told_at, found.repeats
+FROM {rows:found(rule text, subject text, value float, text text, true_since time, false_since time, fired_at time, told_at time, repeats int)}
+WHERE TRUE
+ON CONFLICT (rule, subject) DO UPDATE
+SET value = excluded.value, text = excluded.text, true_since = excluded.true_since, false_since = excluded.false_since,
+    fired_at = excluded.fired_at, told_at = excluded.told_at, repeats = excluded.repeats;
+
+-- name: drop_alert
+-- Delete an alert that is over.
+DELETE FROM {t}alerts WHERE rule = :rule AND subject = :subject;
+
+-- name: add_alert_messages
+-- Store messages, in the transaction that changes the alerts they report.
+INSERT INTO {t}alert_messages (id, type, body, created_at, send_after)
+SELECT made.id, made.type, made.body, {now}, {now}
+FROM {rows:made(id uuid, type text, body json)};
+
+-- name: alert_messages
+-- The oldest messages that have not arrived, each with the seconds until its next attempt. Those of one alert
+-- are sent in this order, so that "resolved" never arrives before "firing".
+SELECT CAST(id AS text) AS id, type, body, attempts, {seconds_until(send_after)} AS wait,
+       -{seconds_until(created_at)} AS age, last_error
+FROM {t}alert_messages
+ORDER BY created_at, id
+LIMIT :n;
+
+-- name: alert_message_sent
+-- Delete a message that has arrived, or that is not tried again.
+DELETE FROM {t}alert_messages WHERE id = :id;
+
+-- name: alert_message_failed
+-- Count a failed attempt to send a message; the next attempt is :wait seconds from now.
+UPDATE {t}alert_messages
+SET attempts = attempts + 1, send_after = {after(:wait)}, last_error = :error
+WHERE id = :id;

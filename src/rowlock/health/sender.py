@@ -1,0 +1,203 @@
+"""Alerts: one process at a time evaluates the rules, and sends what they tell by itself.
+
+Every worker, dispatcher and server takes part, so that also the death of all workers is noticed. The database says
+which process has the lease; the others look again when it ends. Messages are not jobs: an alert that no worker lives
+cannot wait for a worker. A message stays in the database until its receiver has taken it, so it arrives at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from rowlock.core.config import AlertSettings
+from rowlock.core.errors import ConfigError, SourceError, StoreError
+from rowlock.health import alerts
+from rowlock.public_web import AddressRefused, refuse_private, web_target
+from rowlock.store.engine.ids import new_token
+from rowlock.store.engine.store import Store
+from rowlock.worker.loops import Loops
+from rowlock.worker.registration import worker_id
+
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+
+log = logging.getLogger("rowlock.alerts")
+
+LEASE_ROUNDS = 3.0  # a holder that misses this many rounds is replaced
+FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
+KEPT_SECONDS = 86_400.0  # a message that nobody takes is given up after this long
+REFUSED_TRIES = 5  # after as many answers such as 400 the message is given up, and the next one is sent
+IDLE_SECONDS = 3600.0  # the sender sleeps until it is woken
+MOST_ALERTS = 100  # unsent messages that are looked at, to send one
+MOST_UNSENT = 10_000  # unsent messages that are read, to log the new ones
+ANY_PORT = range(1, 65_536)
+
+
+class NotDelivered(Exception):
+    """Why a message did not arrive."""
+
+    def __init__(self, why: str, *, refused: bool = False) -> None:
+        super().__init__(why)
+        self.refused = refused  # the receiver answered that it does not accept the message
+
+
+class Alerts:
+    """This process' part: it takes its turn to evaluate the rules, and sends messages while it has the lease. Without
+    rules it does nothing."""
+
+    def __init__(self, settings: AlertSettings, store: Store, holder: str) -> None:
+        if settings.rules:
+            check_webhook(settings)
+        self._settings, self._store = settings, store
+        self._rules = settings.parsed_rules
+        self._holder, self._token = holder, new_token()
+        self._lease = LEASE_ROUNDS * settings.check_seconds
+        self._holds, self._wake = False, asyncio.Event()
+        self._logged = frozenset[str]()  # unsent messages that this process has logged
+
+    def start(self, loops: Loops) -> None:
+        """Begin, as two loops: a receiver that is slow to answer must not delay the next look."""
+        if self._settings.rules:
+            loops.start("alerts", self.round, vital=False)
+            loops.start("alert messages", self.send, self._wake, vital=False)
+
+    async def round(self) -> float:
+        """Take or renew the lease and evaluate the rules once; returns the delay before the next round."""
+        taken = await self._store.run(alerts.take(self._holder, self._token, self._lease))
+        if taken > 0:
+            self._holds = False
+            return taken * random.uniform(1.0, 1.1)
+        facts = await self._store.run(alerts.facts(self._rules))
+        self._holds = await self._store.run(alerts.evaluate(self._token, self._rules, facts))
+        if self._holds:
+            await self._log_unsent()
+        self._wake.set()
+        return self._settings.check_seconds if self._holds else 0.0
+
+    async def _log_unsent(self) -> None:
+        """Log each message that no process has tried to send yet. Messages are sent in order, so if they were logged
+        when they are sent, a receiver that fails for an hour would also keep later alerts out of the log."""
+        unsent = await self._store.run(alerts.unsent(MOST_UNSENT))
+        for message in unsent:
+            if message.attempts == 0 and message.id not in self._logged:
+                _log(message)
+        self._logged = frozenset(message.id for message in unsent)
+
+    async def send(self) -> float:
+        """Send the oldest message that is due, if this process has the lease; returns the delay before the next.
+        Messages of one alert are sent in their order, and one that the receiver fails to take does not hold up those of
+        other alerts."""
+        oldest = await self._store.run(alerts.unsent(MOST_ALERTS)) if self._holds else []
+        first = {(one.body.get("rule"), one.body.get("subject")): one for one in reversed(oldest)}.values()
+        # A wait that is longer than any was written by a clock that was ahead.
+        waits = {one.id: one.wait if 0 < one.wait <= LONGEST_RETRY else 0.0 for one in first}
+        message = next((one for one in oldest if waits.get(one.id) == 0.0), None)
+        if message is None:
+            return min(waits.values(), default=IDLE_SECONDS)
+        try:
+            await deliver(self._settings, message)
+        except NotDelivered as error:
+            await self._failed(message, error)
+        else:
+            await self._store.run(alerts.arrived(message.id))
+        return 0.0
+
+    async def _failed(self, message: alerts.Message, error: NotDelivered) -> None:
+        given_up = message.age > KEPT_SECONDS or (error.refused and message.attempts + 1 >= REFUSED_TRIES)
+        if given_up:
+            log.error("alert message %s is given up after %d attempts: %s", message.id, message.attempts + 1, error)
+            await self._store.run(alerts.arrived(message.id))
+            return
+        wait = min(LONGEST_RETRY, FIRST_RETRY * 2.0**message.attempts) * random.uniform(0.8, 1.0)
+        log.warning("alert message %s was not delivered, trying again in %.0f s: %s", message.id, wait, error)
+        await self._store.run(alerts.failed(message.id, wait, str(error)))
+
+    async def stop(self) -> None:
+        """Leave the lease to another process. The loops have ended."""
+        if self._holds:
+            try:
+                await self._store.run(alerts.leave(self._token))
+            except StoreError as error:
+                log.warning("could not leave the alerts to another process: %s", error)
+
+
+@asynccontextmanager
+async def alerting(app: Client) -> AsyncIterator[None]:
+    """Take part in the alerts while the block runs, for a process that neither runs jobs nor fires ticks."""
+    store = await app.store()
+    part, loops = Alerts(app.settings.alerts, store, worker_id()), Loops(store.outage)
+    part.start(loops)
+    try:
+        yield
+    finally:
+        await loops.stop_all()
+        await part.stop()
+
+
+async def deliver(settings: AlertSettings, message: alerts.Message) -> None:
+    """Send one message to the webhook, if there is one. Raises NotDelivered."""
+    if settings.webhook_url is None or settings.webhook_secret is None:
+        return
+    import aiohttp
+
+    from rowlock.health.post import post, signed
+
+    body = json.dumps(envelope(message, datetime.now(UTC)), ensure_ascii=False)
+    headers = signed(message.id, body, [settings.webhook_secret], datetime.now(UTC))
+    try:
+        target = web_target(settings.webhook_url, ANY_PORT, said="alerts.webhook_url is")
+        answer = await post(
+            target, body.encode(), headers, settings.webhook_timeout_seconds, private=settings.webhook_private
+        )
+    except TimeoutError:
+        raise NotDelivered(f"no answer within {settings.webhook_timeout_seconds:g} s") from None
+    except (AddressRefused, SourceError) as error:
+        raise NotDelivered(str(error)) from None
+    except (aiohttp.ClientError, OSError) as error:
+        # Not the error's own text: it quotes the URL, which may have a secret in it.
+        raise NotDelivered((isinstance(error, OSError) and error.strerror) or type(error).__name__) from None
+    if not 200 <= answer.status < 300:
+        again = answer.status >= 500 or answer.status in (408, 425, 429)
+        raise NotDelivered(f"{target.host} answered {answer.status}", refused=not again)
+
+
+def envelope(message: alerts.Message, now: datetime) -> dict[str, Any]:
+    """The body of a request: type, moment and data, as Standard Webhooks has it."""
+    return {
+        "type": message.type,
+        "timestamp": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "data": message.body,
+    }
+
+
+def _log(message: alerts.Message) -> None:
+    about = message.body
+    extra = {f"alert_{key}": about.get(key) for key in ("rule", "subject", "value")}
+    if message.type == "alert.resolved":
+        log.warning("alert resolved: %s: %s", about.get("rule"), about.get("text"), extra=extra)
+    else:
+        again = " (again)" if message.type == "alert.repeated" else ""
+        log.error("alert firing%s: %s: %s", again, about.get("rule"), about.get("text"), extra=extra)
+
+
+def check_webhook(settings: AlertSettings) -> None:
+    """Refuse at the start what could never be sent."""
+    if settings.webhook_url is None:
+        return
+    if not all(map(find_spec, ("aiohttp", "standardwebhooks"))):
+        raise ConfigError('alerts.webhook_url needs more packages: pip install "rowlock[webhooks]"')
+    try:
+        target = web_target(settings.webhook_url, ANY_PORT, said="alerts.webhook_url is")
+        if not settings.webhook_private:
+            refuse_private(target)
+    except AddressRefused as refused:
+        hint = "" if settings.webhook_private else "; for an address of your own network set alerts.webhook_private"
+        raise ConfigError(f"alerts.webhook_url: {refused}{hint}") from None

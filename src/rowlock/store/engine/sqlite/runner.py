@@ -1,0 +1,205 @@
+"""Executes the named statements on one SQLite connection."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import apsw
+
+from rowlock.core.clock import FakeClock
+from rowlock.core.errors import StoreError, StoreUnavailable
+from rowlock.store.engine import forking
+from rowlock.store.engine.operation import Call, Row, row_maker
+from rowlock.store.engine.sqlite.filesystem import DatabaseFile
+from rowlock.store.engine.statements import Query, load
+
+BUSY_SECONDS = 5.0  # how long a statement waits for a writer of another process
+FORK_SECONDS = 1.0  # that a fork waits for a statement to end
+BUSY_LOOK_SECONDS = 0.002  # between looks whether the other writer is done. SQLite's own way, up to 100 ms, starves
+CHECKPOINT_PAGES = 1000  # of the write-ahead log; a longer one is copied back into the file
+INSTRUCTIONS = 20_000  # of SQLite's machine, about a millisecond, between looks at the clock
+
+
+def bindable(value: Any) -> Any:
+    """A value that SQLite does not know, as one that it knows: a moment as a number, a batch as JSON."""
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return _batch(value) if isinstance(value, (list, tuple, dict)) else value
+
+
+_batch = json.JSONEncoder(default=bindable).encode
+
+
+class Runner:
+    """Executes statements on one apsw connection. Used by one thread at a time: the one that holds `turn`."""
+
+    _carried: ClassVar[dict[Path, Any]] = {}  # open in our parent when it forked, with the connection: see `after_fork`
+
+    def __init__(self, file: DatabaseFile, clock: FakeClock | None, *, read_only: bool = False) -> None:
+        self.pid = os.getpid()
+        self.clock = clock
+        self.queries: dict[str, Query] = load("sqlite")
+        self._makers: dict[str, Callable[[Iterable[Any]], Row]] = {}
+        self.turn = threading.Lock()
+        self._file, self._read_only = file, read_only
+        self.connection: apsw.Connection
+        self._is_open = self._let_go = False
+        self._busy_since = 0.0
+        self.log_pages = 0  # of the write-ahead log, after the last commit
+        forking.watch(self)
+        with self.turn:
+            self.open()
+
+    def open(self) -> None:
+        """Open the file, unless it is open."""
+        if self._is_open:
+            return
+        path = self._file.path
+        if path in self._carried:
+            raise StoreError(
+                f"{path} was being written when this process was forked, so it cannot be used here: "
+                "fork outside of transactions, or start processes by spawn"
+            )
+        self._file.create()
+        connection = apsw.Connection(str(path))
+        try:
+            connection.set_busy_handler(self._wait)
+            for pragma in (
+                "journal_mode=WAL",
+                "synchronous=FULL",
+                "foreign_keys=ON",
+                "journal_size_limit=67108864",
+                "temp_store=MEMORY",  # each claim needs a few small tables of its own: half its time, if they are files
+                *(["query_only=ON"] if self._read_only else []),
+            ):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            connection.convert_binding = lambda cursor, number, value: bindable(value)  # what SQLite does not know
+            connection.set_wal_hook(self._committed)  # instead of SQLite's own checkpoints, inside of a COMMIT
+            self._file.opened()
+        except BaseException:
+            connection.close()
+            raise
+        self.connection, self._is_open = connection, True
+
+    def before_fork(self) -> None:
+        """Close the file, for a child must not inherit it; not in the middle of a transaction that goes on."""
+        self._let_go = os.getpid() == self.pid and self.turn.acquire(timeout=FORK_SECONDS)
+        if self._let_go:
+            self.close()
+
+    def after_fork(self, child: bool) -> None:
+        """In the parent, the next statement opens the file again. A child that inherited it open must not use it, nor
+        any other connection to the file, nor close it: SQLite would take the parent's locks for its own."""
+        if self._let_go:
+            self.turn.release()
+        elif child and self._is_open:
+            self._carried[self._file.path] = self.connection
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.connection))  # not even when the interpreter ends
+
+    def _committed(self, connection: Any, database: str, pages: int) -> int:
+        self.log_pages = pages
+        return apsw.SQLITE_OK
+
+    @property
+    def log_is_long(self) -> bool:
+        """Whether it is time to copy the log back."""
+        return self.log_pages >= CHECKPOINT_PAGES
+
+    @contextlib.contextmanager
+    def not_waiting(self) -> Iterator[None]:
+        """In this block, a statement that another connection holds up raises BusyError at once."""
+        self.connection.set_busy_handler(None)
+        try:
+            yield
+        finally:
+            self.connection.set_busy_handler(self._wait)
+
+    def begin_at_once(self) -> bool:
+        """BEGIN IMMEDIATE, if no other connection is writing."""
+        self.connection.set_busy_handler(None)  # not by `not_waiting`, which takes 3 µs of each single enqueue
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return False
+        finally:
+            self.connection.set_busy_handler(self._wait)
+        return True
+
+    def commit(self, now: float) -> None:
+        """COMMIT, unless the path leads to another file than the open one. Checked here for all that is written, and as
+        late as possible."""
+        try:
+            self._file.check_lately(now)
+        except StoreUnavailable:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+
+    def _wait(self, looks: int) -> bool:
+        """Another connection is writing; returns whether to look again."""
+        if looks == 0:
+            self._busy_since = time.monotonic()
+        if time.monotonic() > self._busy_since + BUSY_SECONDS:
+            return False
+        time.sleep(random.uniform(0.5, 1.5) * BUSY_LOOK_SECONDS)
+        return True
+
+    def checkpoint(self) -> None:
+        """Copy the log back once it has grown, as SQLite itself would: but not in a COMMIT, which somebody waits for.
+        Not later either: while the log file still grows, each fsync costs about twice as much."""
+        if self.log_is_long:
+            self.log_pages = 0
+            with contextlib.suppress(apsw.Error):  # busy, or no space: the log grows on until the next one
+                self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def execute(self, call: Call) -> list[Row]:
+        query = self.queries[call.name]
+        values = list(map(call.params.get, query.names))
+        if query.now is not None:
+            values[query.now] = self.clock.now().timestamp() if self.clock else time.time()
+        cursor = self.connection.execute(query.sql, values)
+        if query.is_record:
+            return cast(list[Row], cursor.fetchall())
+        make = self._makers.get(query.name)
+        if make is None:
+            try:
+                columns = tuple(column for column, _ in cursor.getdescription())
+            except apsw.ExecutionCompleteError:  # there are no rows
+                return []
+            make = self._makers[query.name] = row_maker(columns)
+        return list(map(make, cursor))
+
+    @contextlib.contextmanager
+    def limited(self, seconds: float | None) -> Iterator[None]:
+        """Interrupt what runs in this block once it has taken `seconds`."""
+        if seconds is None:
+            yield
+            return
+        until = time.monotonic() + seconds
+        self.connection.set_progress_handler(lambda: time.monotonic() > until, INSTRUCTIONS)
+        try:
+            yield
+        finally:
+            self.connection.set_progress_handler(None)
+
+    def close(self) -> None:
+        """Close the file; `open` opens it again."""
+        if self._is_open:
+            self._is_open = False
+            self.connection.close()
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    # SQLITE_FULL and IOERR may have ended the transaction already; a blind ROLLBACK would hide the cause.
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

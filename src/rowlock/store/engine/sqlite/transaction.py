@@ -1,0 +1,106 @@
+"""Transactions on the connection of SQLite's writer: one for a group of requests, one for a user."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import random
+import time
+from collections.abc import Iterator
+
+import apsw
+
+from rowlock.core.errors import RowlockError, StoreError, TransactionTooLong
+from rowlock.store.engine.operation import Wake
+from rowlock.store.engine.sqlite.errors import translate
+from rowlock.store.engine.sqlite.requests import Do, Reply, SqliteSession
+from rowlock.store.engine.sqlite.runner import Runner, roll_back
+from rowlock.store.engine.sqlite.wakeups import send_all
+
+log = logging.getLogger("rowlock.store")
+
+BUSY_SECONDS = 30.0  # how long a transaction is begun again and again while another process writes
+
+
+def begin(runner: Runner) -> None:
+    """BEGIN IMMEDIATE, so that a busy database is noticed here and not in a later statement. Retried for 30 seconds."""
+    runner.open()
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            runner.connection.execute("BEGIN IMMEDIATE")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.001, 0.02))
+
+
+def undo(runner: Runner) -> None:
+    """Roll back an open transaction. If that fails, the file is closed, and the next write opens it again."""
+    try:
+        roll_back(runner.connection)
+    except apsw.Error:
+        log.exception("a transaction could not be rolled back; the file is opened again")
+        with contextlib.suppress(apsw.Error):
+            runner.close()
+
+
+@contextlib.contextmanager
+def undone_if_open(runner: Runner) -> Iterator[None]:
+    """Roll back a transaction that is still open at the end of this block, which only happens after an error."""
+    try:
+        yield
+    finally:
+        undo(runner)
+
+
+def in_savepoint(runner: Runner, do: Do, wakes: list[Wake]) -> Reply:
+    """Run one of several requests in a savepoint: if it fails, the other requests go on."""
+    connection = runner.connection
+    connection.execute("SAVEPOINT one")
+    answer: Reply
+    try:
+        answer = do(runner, wakes), None
+    except (apsw.FullError, apsw.IOError, apsw.BusyError):
+        raise
+    except Exception as error:
+        connection.execute("ROLLBACK TO one")
+        answer = None, translate(error, "write") if isinstance(error, apsw.Error) else error
+    connection.execute("RELEASE one")
+    return answer
+
+
+def serve(runner: Runner, session: SqliteSession, seconds: float) -> None:
+    """Run the requests of a user's transaction, which is open on this connection, until it ends or `seconds` are up."""
+    connection, deadline = runner.connection, time.monotonic() + seconds
+    while connection.in_transaction:
+        try:
+            work = session.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            roll_back(connection)
+            session.end_with(_too_long(seconds))
+            return
+        if not work.take():
+            continue
+        try:
+            value = work.do(runner, session.wakes)
+        except Exception as error:
+            failure = translate(error, "transaction") if isinstance(error, apsw.Error) else error
+            if not connection.in_transaction:
+                session.end_with(failure if isinstance(failure, RowlockError) else StoreError(str(failure)))
+            work.resolve(error=failure)
+        else:
+            work.resolve(value)
+    if session.over is None:
+        send_all(session.wakes)
+    session.end_with(StoreError("this transaction has ended"))
+
+
+def _too_long(seconds: float) -> TransactionTooLong:
+    return TransactionTooLong(
+        f"the transaction was open for {seconds:g} s and was rolled back: "
+        "on SQLite it holds the only writer lock; do slow work before it, or raise the setting"
+        " worker.heartbeat_seconds, a third of which it may take"
+    )

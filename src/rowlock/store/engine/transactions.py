@@ -1,0 +1,191 @@
+"""What the transactions of both engines share: blocks that can be undone alone, used by several tasks at once.
+
+SQL has one stack of savepoints for each transaction, and every write belongs to the topmost savepoint. Asyncio has many
+tasks, and what one of them writes must not be undone with the block of another. So each block, the whole transaction
+or a part of it, has a lock, its turn: a statement holds it while it runs, and a block inside holds it until it ends.
+Other tasks wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from rowlock.core.errors import RowlockError, StoreError
+from rowlock.store.engine.operation import Operation, UserRow
+
+T = TypeVar("T")
+
+
+class BaseSession(ABC):
+    """An open transaction of one engine, which does one thing at a time."""
+
+    def __init__(self) -> None:
+        self.failed: BaseException | None = None  # the error of the first statement that failed in it
+        self.hindered = False  # a statement in it met a conflict or a full disk, for which the user is not to blame
+        self.ended = False
+        self.savepoints = 0
+
+    @abstractmethod
+    async def run(self, op: Operation[T]) -> T:
+        """Run an operation."""
+
+    @abstractmethod
+    async def execute(self, sql: str, *args: Any) -> None:
+        """A statement of the user's own."""
+
+    @abstractmethod
+    async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
+        """A query of the user's own."""
+
+    @abstractmethod
+    def seconds_left(self) -> float:
+        """How long the transaction may still stay open without a statement."""
+
+    @abstractmethod
+    def too_long(self) -> RowlockError:
+        """The error of a transaction that was open for too long."""
+
+    def undone(self) -> StoreError:
+        """The error that a block raises at its end if a statement in it has failed: PostgreSQL then undoes the whole
+        transaction, and SQLite must do the same."""
+        return StoreError(f"a statement of this transaction failed, so all of it was rolled back: {self.failed}")
+
+
+class Block:
+    """An open transaction, or a part of one, in the hands of the user."""
+
+    __slots__ = ("_around", "_before", "_open", "_session", "_turn")
+
+    def __init__(self, session: BaseSession, around: Block | None = None, before: Block | None = None) -> None:
+        self._session, self._around, self._before, self._open = session, around, before, True
+        self._turn = asyncio.Lock()
+
+    async def run(self, op: Operation[T]) -> T:
+        """Run an operation inside this transaction."""
+        return await self._in_turn(self._session.run, op)
+
+    async def execute(self, sql: str, *args: Any) -> None:
+        """The user's own statement; parameters are $1, $2, …"""
+        await self._in_turn(self._session.execute, sql, *args)
+
+    async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
+        """The user's own query."""
+        return await self._in_turn(self._session.fetch, sql, *args)
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[Block]:
+        """A part of this transaction that can be undone alone."""
+        async with self.part() as part:
+            session = self._session
+            session.savepoints += 1
+            name, before = f"rowlock_{session.savepoints}", session.failed
+            await part.execute(f"SAVEPOINT {name}")
+            try:
+                yield part
+            except BaseException:
+                with suppress(StoreError):  # then the whole transaction is rolled back; the block's own error is raised
+                    await part.execute(f"ROLLBACK TO {name}")
+                    session.failed = before
+                raise
+            await part.execute(f"RELEASE {name}")
+
+    @asynccontextmanager
+    async def part(self) -> AsyncIterator[Block]:
+        """A block inside of this one, which cannot be undone alone: nothing else happens here until it ends."""
+        around, before = self.innermost(), _inside.get()
+        await around._take_turn()
+        part = Block(self._session, around, before)
+        _inside.set(part)
+        try:
+            yield part
+        finally:
+            part._open = False
+            _inside.set(before)
+            around._turn.release()
+
+    def innermost(self) -> Block:
+        """The last block that the caller has opened inside of this one, if it is still open; else this one."""
+        block = _inside.get()
+        while block is not None:
+            if block._open and block._is_inside(self):
+                return block
+            block = block._before
+        return self
+
+    def _is_inside(self, other: Block) -> bool:
+        block: Block | None = self
+        while block is not None and block is not other:
+            block = block._around
+        return block is other
+
+    @property
+    def failed(self) -> BaseException | None:
+        """The error of a statement in this transaction, after which nothing of the transaction can be committed."""
+        return self._session.failed
+
+    @property
+    def hindered(self) -> bool:
+        """Whether a statement of this transaction met a serialization failure, a deadlock or a full disk, also in a
+        part of it that was undone alone."""
+        return self._session.hindered
+
+    def undone(self) -> StoreError:
+        """The error of a transaction in which a statement failed."""
+        return self._session.undone()
+
+    async def finish(self) -> None:
+        """Wait for the statements and blocks of other tasks, then refuse further ones."""
+        await self._take_turn()
+        self.close()
+        self._turn.release()
+
+    def close(self) -> None:
+        """The transaction is over: refuse statements in it and in all its parts."""
+        self._session.ended = True
+
+    async def _in_turn(self, do: Callable[..., Awaitable[T]], *args: Any) -> T:
+        block = self.innermost()
+        await block._take_turn()
+        try:
+            return await self._marking(do(*args))
+        finally:
+            block._turn.release()
+
+    async def _marking(self, work: Awaitable[T]) -> T:
+        """Run a statement, and mark the transaction as failed if it raises or is cancelled: half of its work may be
+        done."""
+        try:
+            return await work
+        except BaseException as error:
+            cause = error if isinstance(error, RowlockError) else StoreError(f"it was cut off: {error!r}")
+            self._session.failed = self._session.failed or cause
+            raise
+
+    async def _take_turn(self) -> None:
+        await take_turn(self._turn, lambda: self)
+        if self._session.ended or not self._open:
+            self._turn.release()
+            raise StoreError("this block of a transaction has ended: nothing more can be done in it")
+
+
+async def take_turn(turn: asyncio.Lock, whose: Callable[[], Block | None]) -> None:
+    """Wait for the tasks that are at work in a block, for as long as its transaction may live without them: they may
+    wait for this task. While there is no block yet, it is being opened: wait for that without a limit."""
+    while True:
+        block = whose()
+        left = 1.0 if block is None else block._session.seconds_left()
+        if left <= 0 and turn.locked() and block is not None:
+            raise block._session.too_long()
+        with suppress(TimeoutError):
+            # Also for a turn that is free: a task that was woken for it comes first.
+            async with asyncio.timeout(max(left, 0.01)):
+                await turn.acquire()
+                return
+
+
+_inside: ContextVar[Block | None] = ContextVar("rowlock_block", default=None)

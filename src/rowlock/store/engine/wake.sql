@@ -1,0 +1,29 @@
+-- Wake-ups, in the order of store/engine/wake.py. PostgreSQL has the statements that notify, SQLite the statements that read
+-- addresses: the column `bell` holds the path of the socket at which a worker or dispatcher listens.
+
+-- name: notify_idle [postgres]
+-- Tell workers that there is work to claim, but only if one is idle: NOTIFY takes a database-wide lock at commit. And not
+-- with rowlock.wakeups = off: PostgreSQL cannot PREPARE a transaction that has notified.
+SELECT pg_notify('rowlock', 'work')
+WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
+  AND current_setting('rowlock.wakeups', TRUE) IS DISTINCT FROM 'off';
+
+-- name: idle_addresses [sqlite]
+-- The addresses of idle workers.
+SELECT bell AS address FROM rowlock_workers WHERE idle AND bell IS NOT NULL AND expires_at > {now};
+
+-- name: notify_cancel [postgres]
+-- Tell these workers that the cancel of one of their jobs was requested.
+SELECT pg_notify('rowlock', 'cancel:' || asked.worker) FROM {rows:asked(worker text)};
+
+-- name: worker_addresses [sqlite]
+-- The addresses of these workers.
+SELECT w.bell AS address FROM rowlock_workers w JOIN {rows:asked(worker text)} ON w.id = asked.worker WHERE w.bell IS NOT NULL;
+
+-- name: notify_dispatchers [postgres]
+-- Tell dispatchers that a schedule was added or changed.
+SELECT pg_notify('rowlock', 'schedules');
+
+-- name: dispatcher_addresses [sqlite]
+-- The addresses of the living dispatchers.
+SELECT bell AS address FROM rowlock_dispatchers WHERE bell IS NOT NULL AND expires_at > {now};

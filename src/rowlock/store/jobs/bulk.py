@@ -1,0 +1,320 @@
+"""Change many jobs: those with given ids, or all that fit a filter.
+
+First a preview counts them and is remembered; what is confirmed is what was previewed. A small preview remembers the
+ids of its jobs, a large one its filter and moment: jobs that have changed since are left alone. Each call of
+`carry_on` changes a bounded number of jobs, in one transaction with what it says in the audit. A job whose row makes
+that transaction fail is found, named in the answer and left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.states import FINAL, State
+from rowlock.store import audit
+from rowlock.store.audit import Actor
+from rowlock.store.engine.operation import Call, Row, Steps, operation
+from rowlock.store.engine.records import moment
+from rowlock.store.engine.store import Runs
+from rowlock.store.engine.wake import wake_idle
+from rowlock.store.jobs import cancel, retry
+from rowlock.store.jobs.claim import Undone
+from rowlock.store.jobs.transitions import Keep
+from rowlock.store.read import reads, search
+from rowlock.store.read.reads import JobFilter
+from rowlock.store.read.search import Counted, Ids
+from rowlock.store.upkeep import clock_repair
+from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE
+
+log = logging.getLogger("rowlock.store")
+
+AT_ONCE = 500  # jobs that one call of `carry_on` changes
+REMEMBERED = 1_000  # ids that a preview remembers
+PREVIEW_SECONDS = 900.0
+WAITING = (State.QUEUED, State.RETRYABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What can be done to jobs."""
+
+    name: str
+    possible: tuple[State, ...]  # the states in which it can be done to a job
+    usual: tuple[State, ...]  # the states that a filter without one means
+    otherwise: str  # why a job in one of the `possible` states may still stay unchanged
+
+
+VERBS = {
+    verb.name: verb
+    for verb in (
+        # A job was cancelled on purpose, so a filter retries cancelled jobs only if it names that state.
+        Verb("retry", (State.DEAD, State.CANCELLED), (State.DEAD,), "its key is held by a newer job"),
+        Verb("cancel", (*WAITING, State.RUNNING), (*WAITING, State.RUNNING), "it was put back just now; try again"),
+        Verb("runNow", WAITING, WAITING, "it does not wait for its time"),
+        Verb("delete", tuple(sorted(FINAL)), tuple(sorted(FINAL)), "it was put back just now"),
+    )
+}
+
+
+class Prepared(NamedTuple):
+    """What a change would change."""
+
+    at: datetime  # by the database's clock
+    filter: JobFilter
+    states: Mapping[State, Counted]
+    ids: list[str] | None  # all of them, newest first; None when they are too many to remember
+    sample: list[str]
+
+
+Failed = Mapping[str, str]  # jobs that could not be changed, with the error of each
+
+
+class Done(NamedTuple):
+    """How far a change was carried out."""
+
+    action: str
+    looked: int
+    changed: int
+    done: bool
+    answers: Mapping[str, int] = {}  # what became of the jobs that this call changed
+    failed: Failed = {}
+
+
+def with_states(action: str, wanted: JobFilter) -> JobFilter:
+    """The filter, with the states that the action is for; raises InvalidArguments for any other."""
+    verb = VERBS[action]
+    for state in wanted.states:
+        if state not in verb.possible:
+            raise InvalidArguments(f"state {state}: {action} is for jobs that are {' or '.join(verb.possible)}")
+    return replace(wanted, states=wanted.states or verb.usual)
+
+
+@operation(read=True)
+def prepare(
+    action: str,
+    wanted: JobFilter,
+    ids: Sequence[str] | None = None,
+    within: Ids | None = None,
+    limit: int = reads.COUNT_LIMIT,
+    looks: int = search.LOOKS,
+) -> Steps[Prepared]:
+    """Which jobs a change would change: those of `ids`, or all that fit."""
+    now, fitting = (yield from clock_repair.now().start()), with_states(action, wanted)
+    if ids is not None:
+        found = [job for job in (yield from reads.by_ids(ids).start()) if job.state in VERBS[action].possible]
+        states = {state: Counted(sum(job.state is state for job in found), True) for state in VERBS[action].possible}
+        chosen = [job.id for job in found]
+        return Prepared(now, fitting, states, chosen, chosen[:5])
+    states = yield from search.count(fitting, within, limit, looks).start()
+    first = yield from search.page(fitting, REMEMBERED + 1, None, within).start()
+    few = first.next is None and len(first.ids) <= REMEMBERED
+    return Prepared(now, fitting, states, first.ids if few else None, first.ids[:5])
+
+
+@operation(single=True)
+def remember(token_hash: str, action: str, prepared: Prepared, actor: Actor, within: Ids | None = None) -> Steps[None]:
+    """Let the holder of a token confirm a change."""
+    yield Call(
+        "write_preview",
+        token_hash=token_hash,
+        action=action,
+        filter=_to_json(prepared.filter, within or Ids()),
+        ids=None if prepared.ids is None else json.dumps(prepared.ids),
+        made_at=prepared.at,
+        seconds=PREVIEW_SECONDS,
+        who=actor.who,
+    )
+
+
+async def carry_on(store: Runs, token_hash: str, actor: Actor, keep: Keep, tries: int = 1) -> Done | None:
+    """Carry out a change for the next jobs; None when there is none of that token. Call it until it is done. A job that
+    is retried gets `tries` more tries."""
+    try:
+        return await store.run(_act(token_hash, actor, keep, tries))
+    except OUTAGE:
+        raise
+    except Exception as error:
+        log.warning("a change of many jobs failed (%s); looking for the job that it failed for", error)
+    action, ids = await store.run(_next(token_hash))
+    failed = await _failing(store, action, ids, keep, tries)
+    return await store.run(_act(token_hash, actor, keep, tries, failed))
+
+
+async def change_some(
+    store: Runs, action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries: int = 1
+) -> tuple[dict[str, str], Failed]:
+    """Change the jobs with these ids, and write down who did; returns what became of each that was changed, and the
+    jobs for which that failed."""
+    try:
+        return await store.run(_change_some(action, ids, keep, actor, tries)), {}
+    except OUTAGE:
+        raise
+    except Exception as error:
+        log.warning("%s of %d jobs failed (%s); looking for the job that it failed for", action, len(ids), error)
+    failed = await _failing(store, action, ids, keep, tries)
+    rest = [job_id for job_id in ids if job_id not in failed]
+    return (await store.run(_change_some(action, rest, keep, actor, tries)) if rest else {}), failed
+
+
+async def cancel_each(store: Runs, ids: Sequence[str], keep: Keep) -> Failed:
+    """Cancel these jobs; returns those for which that failed, which stay as they are."""
+    try:
+        await store.run(cancel.cancel(ids, keep))
+        return {}
+    except OUTAGE:
+        raise
+    except Exception as error:
+        log.warning("cancel of %d jobs failed (%s); looking for the job that it failed for", len(ids), error)
+    failed = await _failing(store, "cancel", ids, keep, 1)
+    if rest := [job_id for job_id in ids if job_id not in failed]:
+        await store.run(cancel.cancel(rest, keep))
+    return failed
+
+
+async def _failing(store: Runs, action: str, ids: Sequence[str], keep: Keep, tries: int) -> dict[str, str]:
+    """The jobs that cannot be changed, with the error of each: halves of `ids` are tried, and halves of these."""
+    try:
+        await store.run(_try(action, ids, keep, tries))
+    except Undone:
+        return {}
+    except OUTAGE:
+        raise
+    except Exception as error:
+        if len(ids) > 1:
+            middle = len(ids) // 2
+            first = await _failing(store, action, ids[:middle], keep, tries)
+            return first | await _failing(store, action, ids[middle:], keep, tries)
+        log.error("%s cannot be done for job %s, which stays as it is: %s", action, ids[0], error)
+        return {ids[0]: f"{type(error).__name__}: {error}"[:ERROR_LIMIT]}
+    raise AssertionError("unreachable")
+
+
+@operation()
+def _try(action: str, ids: Sequence[str], keep: Keep, tries: int) -> Steps[None]:
+    """Raise Undone, which rolls back, if these jobs can be changed."""
+    if ids:
+        yield from change(action, ids, keep, tries)
+    raise Undone
+
+
+@operation(read=True)
+def _next(token_hash: str) -> Steps[tuple[str, list[str]]]:
+    """The action of a change, and the jobs that are next."""
+    for row in (yield Call("read_preview", token_hash=token_hash)):
+        part = yield from _part(row)
+        return row.action, part.ids
+    return "", []
+
+
+class _Part(NamedTuple):
+    """The next jobs of a change."""
+
+    wanted: JobFilter
+    chosen: list[str] | None  # all ids, if the preview remembers them
+    ids: list[str]
+    looked: int
+    next_id: str | None  # where the part after this one begins
+
+
+def _part(row: Row) -> Steps[_Part]:
+    wanted, within = _from_json(row.filter)
+    chosen = None if row.ids is None else json.loads(row.ids)
+    made_at = moment(row.made_at) + timedelta(milliseconds=1)  # SQLite tells whole milliseconds
+    if chosen is None:
+        fitting = replace(wanted, unchanged_since=made_at)
+        page = yield from search.page(fitting, AT_ONCE, row.next_id, within).start()
+        return _Part(wanted, chosen, page.ids, len(page.ids), page.next)
+    part = chosen[int(row.looked) : int(row.looked) + AT_ONCE]
+    asked = [(job_id,) for job_id in part]
+    same = (yield Call("still_unchanged", asked=asked, unchanged_since=made_at)) if part else []
+    more = int(row.looked) + len(part) < len(chosen)
+    return _Part(wanted, chosen, [job.id for job in same], len(part), part[-1] if more else None)
+
+
+@operation()
+def _act(token_hash: str, actor: Actor, keep: Keep, tries: int, failed: Failed | None = None) -> Steps[Done | None]:
+    """Change the next jobs, apart from those that `failed`."""
+    failed = failed or {}
+    rows = yield Call("lock_preview", token_hash=token_hash)
+    if not rows:
+        return None
+    (row,) = rows
+    wanted, chosen, ids, looked, next_id = yield from _part(row)
+    ids = [job_id for job_id in ids if job_id not in failed]
+    answers = Counter(((yield from change(row.action, ids, keep, tries)) if ids else {}).values())
+    changed = answers.total()
+    audit_id = row.audit_id
+    if audit_id is None:
+        details = None if chosen is None else {"ids": chosen[:100]}
+        target = "selection" if wanted == JobFilter(states=wanted.states) and chosen is not None else row.filter
+        audit_id = yield from audit.write(actor, f"jobs.{row.action}", target, changed, details)
+    else:
+        yield Call("add_to_audit", id=audit_id, number=changed)
+    if next_id is None:
+        yield Call("remove_preview", token_hash=token_hash)
+    else:
+        yield Call(
+            "advance_preview",
+            token_hash=token_hash,
+            next_id=next_id,
+            looked=looked,
+            changed=changed,
+            audit_id=audit_id,
+        )
+    return Done(row.action, int(row.looked) + looked, int(row.changed) + changed, next_id is None, answers, failed)
+
+
+@operation()
+def _change_some(action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries: int) -> Steps[dict[str, str]]:
+    changed = yield from change(action, ids, keep, tries)
+    if changed:
+        target = ids[0] if len(ids) == 1 else None
+        yield from audit.write(actor, f"jobs.{action}", target, len(changed), {"ids": sorted(changed)[:100]})
+    return changed
+
+
+def change(action: str, ids: Sequence[str], keep: Keep, tries: int = 1) -> Steps[dict[str, str]]:
+    """What became of each job that was changed, by id."""
+    if action == "retry":
+        return dict.fromkeys((yield from retry.retry(ids, tries).start()), "retried")
+    asked = [(job_id,) for job_id in sorted(set(ids))]
+    if action == "cancel":
+        # A job that is already cancelled is answered as cancelled as well, but somebody else did that.
+        live = [row.id for row in (yield Call("lock_jobs", asked=asked))]
+        answers = (yield from cancel.cancel(live, keep).start()) if live else {}
+        return {job_id: answer for job_id, answer in answers.items() if answer in ("cancelled", "cancelling")}
+    if action == "runNow":
+        changed = [row.id for row in (yield Call("run_now", asked=asked))]
+        if changed:
+            yield from wake_idle()
+        return dict.fromkeys(changed, "ready")
+    gone = [row.id for row in (yield Call("delete_finished", asked=asked))]
+    if gone:
+        asked = [(job_id,) for job_id in gone]
+        yield Call("delete_attempts", asked=asked)
+        yield Call("delete_logs", asked=asked)
+    return dict.fromkeys(gone, "deleted")
+
+
+def _to_json(wanted: JobFilter, within: Ids) -> str:
+    given: dict[str, Any] = {name: value for name, value in asdict(wanted).items() if value is not None}
+    if within != Ids():
+        given["ids"] = list(within)
+    return json.dumps(given, default=lambda value: value.isoformat())
+
+
+def _from_json(text: str) -> tuple[JobFilter, Ids]:
+    given = json.loads(text)
+    within = Ids(*given.pop("ids")) if "ids" in given else Ids()
+    given["states"] = tuple(State(state) for state in given["states"])
+    for name in ("since", "until", "unchanged_since"):
+        if name in given:
+            given[name] = datetime.fromisoformat(given[name])
+    return JobFilter(**given), within

@@ -1,0 +1,28 @@
+-- Cancelling and expiring jobs, in the order of cancel.py.
+
+-- name: overdue
+-- Waiting jobs whose `expires_at` has passed; with :job_id, only that job.
+SELECT id FROM {t}jobs_live j
+WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {not_aside(j.id)}
+  AND CASE WHEN CAST(:job_id AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(:job_id AS text) END
+ORDER BY expires_at
+LIMIT :n
+{skip_locked()};
+
+-- name: lock_jobs
+-- Live jobs for an operator's cancel, locked in id order.
+SELECT j.id, j.state, j.locked_by
+FROM {rows:asked(id uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE j.id = asked.id
+ORDER BY j.id
+{lock(j)};
+
+-- name: request_cancel
+-- Ask a running attempt to stop. Its worker learns it from a wake-up or with its next heartbeat.
+UPDATE {t}jobs_live SET cancel_requested_at = coalesce(cancel_requested_at, {now}), updated_at = {now}
+WHERE state = 'running' AND id IN (SELECT asked.id FROM {rows:asked(id uuid)});
+
+-- name: final_states
+-- The states of finished jobs.
+SELECT id, state FROM {t}jobs_finished WHERE id {part:one_of(asked)};

@@ -1,0 +1,144 @@
+"""Claim jobs without a source, claim one job by its id, and make due jobs claimable.
+
+Jobs that have a source are claimed in sourced_claim.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from rowlock.core.claiming.ranges import NO_ID as NO_ID
+from rowlock.core.claiming.ranges import Lane as Lane
+from rowlock.core.errors import RowlockError
+from rowlock.core.job import Claimed
+from rowlock.store.engine.operation import Call, Row, Steps, dialect, operation
+from rowlock.store.jobs import keys
+from rowlock.store.upkeep import clock_repair
+
+_PRIORITY_AND_ID = attrgetter("priority", "id")
+
+
+@operation(single=True, hot=True, size=lambda worker, token, lanes, n, lease: n)
+def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) -> Steps[list[Claimed]]:
+    """Claim up to `n` ready jobs under `token`, best priority first, oldest first within a priority. Fewer than `n`
+    mean that no more are ready only if each lane returned fewer than its `most`."""
+    if n <= 0 or not lanes:
+        return []
+    if (yield from dialect()).moves_in_one_statement:
+        rows = yield Call("claim", worker=worker, token=token, lane=lanes, n=n, lease=lease)
+        return in_claim_order(rows, token, worker)
+    whole = all(lane.most >= n for lane in lanes)
+    front = yield Call("front" if whole else "front_merged", lane=lanes, n=n)
+    claimed = yield from claim_front(front, "claim", worker=worker, token=token, lease=lease)
+    yield from let_go(claimed)
+    return claimed
+
+
+def claim_front(front: Sequence[Row], statement: str, *, worker: str, token: str, **rest: Any) -> Steps[list[Claimed]]:
+    """SQLite: claim the rows that `front` has read, the columns `{claiming}` and the rowid of each, in its order.
+    `rest` are the other parameters of the statement."""
+    if not front:
+        return []
+    yield Call(statement, worker=worker, token=token, front=[row[-1] for row in front], **rest)
+    holder = (token, worker)
+    return [Claimed._make(row[:-1] + holder) for row in front]
+
+
+def let_go(claimed: Sequence[Claimed]) -> Steps[None]:
+    """Let go of the keys that hold only while their job is queued."""
+    yield from keys.let_go([job.id for job in claimed if job.unique_mode == "while_queued"])
+
+
+@operation()
+def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claimed | None]:
+    """Claim the job with this id; None if it cannot be claimed now."""
+    yield Call("promote_one", job_id=job_id)
+    found = yield Call("claimable", job_id=job_id)
+    if not found:
+        return None
+    values = {"worker": worker, "token": token, "lease": lease, "epoch": 0, "at": found[0].at}
+    rows = yield from claim_picked([(job_id,)], **values)
+    (claimed,) = in_claim_order(rows, token, worker)
+    yield from let_go([claimed])
+    if claimed.batch_id is not None:
+        yield Call("start_batches", asked=[(claimed.batch_id,)])
+    return claimed
+
+
+def claim_picked(picked: Sequence[tuple[str]], **values: Any) -> Steps[list[Row]]:
+    """Claim these jobs, which the caller has locked; returns the columns `{claimed}` of each. `values` are the other
+    parameters of the statement: worker, token, lease, epoch, at."""
+    rows = yield Call("claim_picked", picked=picked, **values)
+    if not (yield from dialect()).moves_in_one_statement:
+        rows = yield Call("read_picked", picked=picked)
+    return rows
+
+
+@operation(read=True)
+def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
+    """The jobs of a claim that was committed, but whose reply the worker did not receive."""
+    rows = yield Call("adopt", worker=worker, token=token)
+    return in_claim_order(rows, token, worker)
+
+
+def in_claim_order(rows: Sequence[Row], token: str, worker: str) -> list[Claimed]:
+    """Rows of the columns `{claimed}` as records, ordered by priority and age."""
+    return sorted([Claimed._make((*row, token, worker)) for row in rows], key=_PRIORITY_AND_ID)
+
+
+@operation(single=True, repeatable=True)
+def promote(n: int) -> Steps[tuple[int, float | None]]:
+    """Make up to `n` due jobs claimable; returns how many, and the seconds until the next job is due (None: no job)."""
+    answer = yield Call("promote", n=n)
+    if not (yield from dialect()).moves_in_one_statement:
+        answer = yield Call("promoted")
+    (found,) = answer
+    if found.promoted >= n:
+        return int(found.promoted), 0.0  # the batch was full: there may be more
+    return int(found.promoted), None if found.seconds is None else float(found.seconds)
+
+
+@operation(read=True)
+def due_ids(n: int) -> Steps[list[str]]:
+    """Ids of the due jobs that `promote` would make claimable next."""
+    return [row.id for row in (yield Call("due_ids", n=n))]
+
+
+@operation(single=True, repeatable=True)
+def promote_one(job_id: str) -> Steps[tuple[int, float | None]]:
+    """Make one job claimable if it is due; always returns (1, 0.0), in the form of `promote`."""
+    yield Call("promote_one", job_id=job_id)
+    return 1, 0.0
+
+
+@operation(read=True)
+def ready_ids(lanes: Sequence[tuple[str, str]], n: int, after: str = NO_ID) -> Steps[list[str]]:
+    """Ids of up to `n` claimable jobs of these (queue, task) pairs, after an id, with or without a source."""
+    return [row.id for row in (yield Call("ready_ids", lane=lanes, n=n, id=after))]
+
+
+class Undone(RowlockError):
+    """Raised by `try_claim` to roll back: the claim would have worked."""
+
+
+@operation()
+def try_claim(ids: Sequence[str]) -> Steps[None]:
+    """Test whether these jobs can be claimed: claims them and raises `Undone`, which rolls back. Raises another error
+    if one of them cannot be claimed. Jobs that another transaction has locked are skipped."""
+    picked = yield Call("lock_ready", picked=[(job_id,) for job_id in ids])
+    if not picked:
+        raise Undone
+    at = yield from clock_repair.now().start()
+    rows = yield from claim_picked(
+        [(row.id,) for row in picked], worker="nobody", token=NO_ID, lease=0.0, epoch=0, at=at
+    )
+    in_claim_order(rows, NO_ID, "nobody")
+    raise Undone
+
+
+@operation(read=True)
+def work_left(lanes: Sequence[Lane]) -> Steps[bool]:
+    """Whether a job in these lanes is running or due."""
+    return bool((yield Call("work_left", lane=[lane[:2] for lane in lanes])))

@@ -1,0 +1,216 @@
+-- Claims of jobs without a source, and making due jobs claimable, in the order of store/jobs/claim.py.
+
+-- part: lanes
+-- The lanes that the caller asks for.
+{rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, most int)}
+
+-- part: not_paused(lane)
+-- The queue of this lane is not paused.
+NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = {lane}.queue AND q.paused_at IS NOT NULL)
+
+-- part: next_of_lane
+-- Of the jobs `j`, the ready ones of `lane` without a source, in claim order: one range of the claim index.
+WHERE j.ready
+  AND j.source IS NULL
+  AND j.queue = lane.queue
+  AND j.task = lane.task
+  AND (j.priority, j.id) > (lane.low_priority, lane.low_id)
+  AND j.priority < lane.high_priority
+  AND (j.expires_at IS NULL OR j.expires_at > {now})
+ORDER BY j.priority, j.id
+
+-- part: leased(at)
+-- What a claim writes to a job's row. `at` is the start of the attempt.
+SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
+    locked_at = {at}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
+    started_at = {at}, updated_at = {now}
+
+-- part: picking
+-- PostgreSQL: the best :n ready jobs of the given lanes, locked, as `picked`.
+lane AS (
+    SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
+), found AS MATERIALIZED (
+    -- One index range per lane: jobs of tasks that this worker does not know are never read. Each lane locks at most its
+    -- `most` rows: fifty deep lanes with :n rows each would cost fifty times as much. MATERIALIZED, because a second run
+    -- of this query would lock more rows.
+    SELECT front.id, front.priority, front.unique_mode, front.nth = least(lane.most, :n) AS may_have_more
+    FROM lane CROSS JOIN LATERAL (
+        SELECT locked.id, locked.priority, locked.unique_mode, row_number() OVER () AS nth
+        FROM (
+            SELECT j.id, j.priority, j.unique_mode
+            FROM rowlock.jobs_live j
+            {part:next_of_lane}
+            LIMIT least(lane.most, :n)
+            FOR UPDATE SKIP LOCKED
+        ) locked
+    ) front
+), horizon AS (
+    -- Up to where the order is certain: a lane that may have more jobs has them after its last one read here, and they
+    -- come before later jobs of other lanes.
+    SELECT priority, id FROM found WHERE may_have_more ORDER BY priority, id LIMIT 1
+), picked AS MATERIALIZED (
+    -- The lanes merged.
+    SELECT found.id, found.unique_mode
+    FROM found LEFT JOIN horizon ON TRUE
+    WHERE horizon.id IS NULL OR (found.priority, found.id) <= (horizon.priority, horizon.id)
+    ORDER BY found.priority, found.id
+    LIMIT :n
+), let_go AS (
+    -- Keys that hold only while their job is queued.
+    DELETE FROM rowlock.job_keys
+    WHERE mode = 'while_queued' AND job_id = ANY(ARRAY(SELECT id FROM picked WHERE unique_mode = 'while_queued'))
+)
+
+-- part: claiming
+-- PostgreSQL: claim the jobs of `picked`.
+UPDATE rowlock.jobs_live j
+{part:leased({now})}
+-- = ANY(ARRAY) keeps an index scan whatever the statistics say. `ready` is checked again, because another worker may
+-- have claimed the row between this statement's snapshot and its lock.
+WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
+
+-- name: claim [postgres]
+-- Claim up to :n ready jobs without a source from the given lanes under one new token. For jobs with a source see
+-- sourced_claim.sql.
+WITH {part:picking}
+{part:claiming}
+RETURNING {claimed};
+
+-- part: front_of_lanes
+-- On SQLite, the first :n ready jobs of each lane. It has no LATERAL: a correlated IN with LIMIT reads one index range per
+-- lane.
+FROM {part:lanes}
+CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    {part:next_of_lane}
+    LIMIT :n)
+WHERE {part:not_paused(lane)}
+
+-- name: front [sqlite]
+-- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates them next,
+-- under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much.
+SELECT {claiming}, front.rowid
+{part:front_of_lanes}
+ORDER BY front.priority, front.id
+LIMIT :n;
+
+-- name: front_merged [sqlite]
+-- `front` for many lanes: each lane is read only up to its `most`. Where every `most` is at least :n, `front` is
+-- cheaper.
+WITH lane AS MATERIALIZED (
+    SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
+), depth AS MATERIALIZED (
+    -- How many jobs to read of each lane. A LIMIT cannot use a lane's own `most` here, so all lanes use the largest.
+    SELECT min(:n, max(most)) AS n FROM lane
+), horizon AS MATERIALIZED (
+    -- Up to where the order is certain, as in `picking`.
+    SELECT front.priority, front.id
+    FROM lane JOIN rowlock_jobs_live front ON front.rowid = (
+        SELECT j.rowid
+        FROM rowlock_jobs_live j
+        {part:next_of_lane}
+        LIMIT 1 OFFSET (SELECT n - 1 FROM depth))
+    WHERE (SELECT n FROM depth) < :n
+    ORDER BY front.priority, front.id
+    LIMIT 1
+)
+SELECT {claiming}, front.rowid
+FROM lane CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    {part:next_of_lane}
+    LIMIT (SELECT n FROM depth))
+WHERE NOT EXISTS (SELECT 1 FROM horizon WHERE (front.priority, front.id) > (horizon.priority, horizon.id))
+ORDER BY front.priority, front.id
+LIMIT :n;
+
+-- name: claim [sqlite]
+-- Claim the jobs of :front under one new token. The writer lock has kept them as they were read.
+UPDATE rowlock_jobs_live
+{part:leased({now})}
+WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
+
+-- name: promote_one
+-- Make one job claimable if it is due and no worker has promoted it yet.
+UPDATE {t}jobs_live SET ready = TRUE
+WHERE id = :job_id AND NOT ready AND state <> 'running' AND run_after <= {now};
+
+-- name: claimable
+-- One job, locked, if it may be claimed now, before jobs that come earlier in the order. A job with a source is never
+-- claimed out of turn.
+SELECT CAST(j.id AS text) AS id, {now} AS at
+FROM {t}jobs_live j
+WHERE j.id = :job_id AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.expires_at > {now})
+  AND {part:not_paused(j)}
+{skip_locked(j)};
+
+-- name: adopt
+-- The jobs of a claim whose reply was lost, by its token.
+SELECT {claimed}
+FROM {t}jobs_live
+WHERE state = 'running' AND locked_by = :worker AND lease_token = :token;
+
+-- part: due
+-- The jobs that are due and not claimable yet, the longest due first, at most :n.
+{t}jobs_live j
+        WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {not_aside(j.id)}
+        ORDER BY run_after
+        LIMIT :n
+
+-- part: promotion
+-- Make the due jobs claimable.
+UPDATE {t}jobs_live SET ready = TRUE, updated_at = {now}
+    WHERE id IN (
+        SELECT id FROM {part:due}
+        {skip_locked()})
+
+-- part: promoted(number)
+-- The number of jobs that were made claimable, and the seconds until the next job is due.
+SELECT {number} AS promoted, (
+    SELECT {seconds_until(run_after)} FROM {t}jobs_live
+    WHERE NOT ready AND state <> 'running' AND run_after > {now}
+    ORDER BY run_after
+    LIMIT 1) AS seconds
+
+-- name: promote [postgres]
+-- Make due jobs claimable, and answer as `promoted` does. One statement, because idle workers repeat it.
+WITH promoted AS (
+    {part:promotion}
+    RETURNING id
+)
+{part:promoted((SELECT count(*) FROM promoted))};
+
+-- name: promote [sqlite]
+-- Make due jobs claimable.
+{part:promotion};
+
+-- name: promoted [sqlite]
+-- What `promote` has done.
+{part:promoted(changes())};
+
+-- name: due_ids
+-- The jobs that `promote` would make claimable next.
+SELECT CAST(id AS text) AS id FROM {part:due};
+
+-- name: ready_ids
+-- Claimable jobs of these lanes after :id, with a source or without one.
+SELECT CAST(j.id AS text) AS id
+FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
+WHERE j.ready AND j.id > :id
+ORDER BY j.id
+LIMIT :n;
+
+-- name: lock_ready
+-- Of these jobs, the claimable ones that no other transaction has locked; locks them.
+SELECT CAST(j.id AS text) AS id
+FROM {t}jobs_live j
+WHERE j.id {part:one_of(picked)} AND j.ready
+{skip_locked()};
+
+-- name: work_left
+-- One job of these lanes that is running or due, if there is one.
+SELECT j.id
+FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
+WHERE (j.ready OR j.state = 'running' OR j.run_after <= {now}) AND {not_aside(j.id)}
+LIMIT 1;

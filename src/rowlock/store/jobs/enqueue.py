@@ -1,0 +1,79 @@
+"""Enqueue: insert new jobs, with their keys, chosen ids and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rowlock.core.errors import LeaseLost
+from rowlock.core.job import NewJob
+from rowlock.store import batches
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.jobs import keys
+from rowlock.store.jobs.insert import NewRow, add, add_rows
+
+# What an enqueue answers for one job: an id, and whether that job is new. If not, it is an older job that has the id or
+# holds the key.
+NewOrOlder = tuple[str, bool]
+
+
+@operation(single=True, enqueues=True, hot=True, size=lambda rows, new: len(rows))
+def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
+    """Insert jobs (id, JSON arguments) that share their options: no key, no batch."""
+    yield from add(rows, new)
+
+
+@operation(enqueues=True)
+def enqueue_rows(
+    rows: Sequence[NewRow], new: NewJob, lease: tuple[str, str] | None = None, must_hold: bool = False
+) -> Steps[list[NewOrOlder]]:
+    """Insert jobs with keys, of a batch, or of different sources. `lease` is that of the attempt that enqueues them, if
+    one does: it may add jobs to its own sealed batch. With `must_hold`, LeaseLost is raised if the attempt has lost the
+    lease; an attempt that enqueues in its own transaction needs no such check, because its success is written under the
+    lease."""
+    if must_hold and lease is not None:
+        yield from _check_held(lease)
+    return (yield from _insert(rows, new, lease))
+
+
+def _insert(rows: Sequence[NewRow], new: NewJob, lease: tuple[str, str] | None) -> Steps[list[NewOrOlder]]:
+    """Take the keys of these jobs, and insert the jobs that got theirs; of two jobs with one key, the first gets it."""
+    fresh, found = rows, [row.id for row in rows]
+    if new.unique is not None:
+        first: dict[str, str] = {}
+        for row in rows:
+            first.setdefault(row.key or "", row.id)
+        scope = keys.scope_of(new.task, new.owner)
+        holders = yield from keys.take_keys(scope, list(first.items()), new.unique, new.window)
+        found = [holders[row.key or ""] for row in rows]
+        fresh = [row for row, job_id in zip(rows, found, strict=True) if row.id == job_id]
+    if fresh and new.batch_id is not None:
+        yield from batches.join(new.batch_id, len(fresh), lease)
+    yield from add_rows(fresh, new)
+    return [(job_id, job_id == row.id) for row, job_id in zip(rows, found, strict=True)]
+
+
+@operation(enqueues=True)
+def enqueue_once(
+    job_id: str,
+    args: str,
+    new: NewJob,
+    key: str | None = None,
+    lease: tuple[str, str] | None = None,
+    must_hold: bool = False,
+) -> Steps[list[NewOrOlder]]:
+    """Insert a job under an id that the client chose, unless a job has or had that id; else as `enqueue_rows`."""
+    if must_hold and lease is not None:
+        yield from _check_held(lease)
+    taken = yield Call("take_id", job_id=job_id)
+    if not taken or (yield Call("known_id", job_id=job_id)):
+        return [(job_id, False)]
+    ((found, created),) = yield from _insert([NewRow(job_id, args, key, new.source)], new, lease)
+    if not created:
+        yield Call("give_id_back", key=job_id)
+    return [(found, created)]
+
+
+def _check_held(lease: tuple[str, str]) -> Steps[None]:
+    """Raise LeaseLost if this lease does not hold: an attempt that lost its job must not create jobs."""
+    if not (yield Call("lock_held", mine=[lease])):
+        raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued", *lease)

@@ -1,0 +1,99 @@
+"""Follow-up jobs (`on_success`, `on_dead`; `on_end` of a batch): written in the transaction that writes the end.
+
+The row of the first job carries the options of the follow-up, because a sweeper or an operator's command may write its
+end, and neither has imported the task. A program that names a task of another program does not know its options: that
+follow-up has none in the row, and gets those that the task's worker has stored.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from rowlock.core.job import Claimed, NewJob
+from rowlock.core.option_checks import task_name
+from rowlock.core.options import of_follow_up
+from rowlock.core.policy import Transition
+from rowlock.core.states import State
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.operation import Call, Steps
+
+log = logging.getLogger("rowlock.store")
+
+
+Stored = dict[str, str]  # the options that workers have stored, by task, as far as they were asked for
+New = tuple[str, str, NewJob]  # id, arguments, options
+
+
+def follow_ups(job: Claimed, transition: Transition, known: Stored) -> Steps[list[New]]:
+    """The jobs to be written together with this transition. `known` is filled, so that a batch asks once for a task."""
+    stored = {State.SUCCEEDED: job.on_success, State.DEAD: job.on_dead}.get(transition.state)
+    if stored is None:
+        return []
+    inherited = {"owner": job.owner, "traceparent": job.traceparent, "parent_id": job.id}
+    found = yield from _with_task_options(stored, known)
+    try:
+        return [_follow_up(found, inherited, _finished(job, transition))]
+    except Exception as error:
+        log.error("job %s has a follow-up that cannot be understood, and gets none: %r", job.id, error)
+        return []
+
+
+def on_end(
+    stored: str, batch_id: str, owner: str | None, args: dict[str, Any], parent_id: str | None
+) -> Steps[list[New]]:
+    """The job to be written at the end of a batch, which the job `parent_id` made."""
+    found = yield from _with_task_options(stored, {})
+    try:
+        return [_follow_up(found, {"owner": owner, "parent_id": parent_id}, json.dumps(args))]
+    except Exception as error:
+        log.error("batch %s has an on_end that cannot be understood, and gets none: %r", batch_id, error)
+        return []
+
+
+# Another program may have written the row, and the job or batch must end nevertheless: what cannot be understood is
+# logged. That is about the text alone. A statement that fails, of the look-up below or of the insert, fails the whole
+# settlement, which is repeated: a follow-up that is left out would be lost work.
+
+
+def _with_task_options(stored: str, known: Stored) -> Steps[Any]:
+    """What is stored as a follow-up; without options of its own, with those of its task. None if it is not JSON."""
+    try:
+        found = json.loads(stored)
+    except (ValueError, RecursionError):
+        return None
+    task = found.get("task") if isinstance(found, dict) else None
+    if not isinstance(task, str) or "\0" in task or found.keys() - {"task", "bare"}:
+        return found
+    if task not in known:
+        rows = yield Call("find_task", name=task)
+        known[task] = rows[0].options if rows else "{}"
+    return {**json.loads(known[task]), **found}
+
+
+def _finished(job: Claimed, transition: Transition) -> str:
+    """The argument of a follow-up, a core.job.Finished, as JSON. The job's arguments and result are taken as they are
+    stored: numbers that Python would change stay the same."""
+    json.loads(job.args)  # a text that no worker could read is refused
+    told = {
+        "job_id": job.id,
+        "task": job.task,
+        "owner": job.owner,
+        "state": str(transition.state),
+        "attempt": job.attempt,
+        "error_code": transition.error_code,
+        "error_message": transition.error_message,
+    }
+    texts = {name: json.dumps(value) for name, value in told.items()}
+    texts |= {"args": job.args, "result": "null" if transition.result is None else transition.result}
+    return f'{{"finished": {{{", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())}}}}}'
+
+
+def _follow_up(found: Any, inherited: dict[str, Any], args: str) -> New:
+    """The follow-up job; it may have follow-ups itself. It is a child of the job that it follows, and belongs to its
+    trace."""
+    task = task_name(found["task"], "the task of a follow-up")
+    given = of_follow_up({name: value for name, value in found.items() if name not in ("task", "bare")})
+    # `bare`: the task takes no argument.
+    return new_id(), "{}" if found.get("bare") is True else args, NewJob(task, **inherited | given)

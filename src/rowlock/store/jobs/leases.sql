@@ -1,0 +1,79 @@
+-- Running leases, in the order of store/jobs/leases.py. Why batches are joined by CROSS JOIN: see jobs.sql.
+
+-- name: beat
+-- Renew leases. A row that another transaction has locked is skipped, because waiting for it would delay the heartbeats of
+-- all other jobs. The sweeper skips locked rows, too.
+UPDATE {t}jobs_live
+SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
+WHERE id IN (
+    SELECT j.id
+    FROM {rows:mine(id uuid, token uuid)}
+    CROSS JOIN {t}jobs_live j
+    WHERE {part:fence(mine)}
+    ORDER BY j.id
+    {skip_locked(j)})
+RETURNING id;
+
+-- name: beat_waiting
+-- Renew one lease whose row another transaction has locked. It queues for the lock, and so gets the row before a sweeper,
+-- which skips locked rows.
+UPDATE {t}jobs_live
+SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
+WHERE id = :id AND lease_token = :token AND state = 'running'
+RETURNING id;
+
+-- name: held
+-- The jobs that are still held under these leases, and whether their cancel was requested. Locks nothing.
+SELECT j.id, j.cancel_requested_at IS NOT NULL AS cancel_requested
+FROM {rows:mine(id uuid, token uuid)}
+CROSS JOIN {t}jobs_live j
+WHERE {part:fence(mine)};
+
+-- name: progress
+-- Latest progress of running jobs, under the fence. The number never goes back within an attempt, and a report without a
+-- number keeps it.
+UPDATE {t}jobs_live
+SET progress = CASE WHEN told.progress >= coalesce({t}jobs_live.progress, 0) THEN told.progress
+                    ELSE {t}jobs_live.progress END,
+    phase = told.phase, message = told.message, updated_at = {now}
+FROM {rows:told(id uuid, token uuid, progress int, phase text, message text)}
+-- {computed}, so that SQLite does not walk the index of running jobs and parse the batch again for each of them.
+WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND {computed(state)} = 'running'
+RETURNING {t}jobs_live.id;
+
+-- name: set_result_file
+-- Store the result file of a running attempt. `requeue` clears it.
+UPDATE {t}jobs_live
+SET result_uri = :uri, result_checksum = :checksum, updated_at = {now}
+WHERE id = :id AND lease_token = :token AND state = 'running'
+RETURNING id;
+
+-- name: expired
+-- Leases that have expired, by `lease_expires_at` and the database's clock alone. After an outage of the server all leases
+-- look expired, so none is returned before the server has been up for :guard seconds. With :job_id, only that job.
+SELECT {claimed}, lease_token, locked_by
+FROM {t}jobs_live j
+WHERE state = 'running' AND lease_expires_at < {now} AND {up_for(:guard)} AND {not_aside(j.id)}
+  AND CASE WHEN CAST(:job_id AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(:job_id AS text) END
+ORDER BY id
+LIMIT :n
+{skip_locked()};
+
+-- name: to_sweep
+-- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches; and the database's own
+-- clock, in which the sweeper looks for a jump. One statement instead of three transactions, because most sweeps find
+-- nothing.
+SELECT (
+    -- ORDER BY, here and below, keeps the plan on the index: without it, the plan may read the whole table.
+    SELECT 1 FROM {t}jobs_live j
+    WHERE state = 'running' AND lease_expires_at < {now} AND {not_aside(j.id)}
+    ORDER BY id
+    LIMIT 1
+) IS NOT NULL AS expired, (
+    SELECT 1 FROM {t}jobs_live j
+    WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {not_aside(j.id)}
+    ORDER BY expires_at
+    LIMIT 1
+) IS NOT NULL AS overdue, (
+    SELECT 1 FROM {t}batches WHERE finished_at IS NULL ORDER BY id LIMIT 1
+) IS NOT NULL AS batched, {clock()} AS clock;

@@ -1,0 +1,1 @@
+"""Read-only queries, each with a bounded cost."""

@@ -1,0 +1,205 @@
+"""How many jobs ended and how many attempts failed: in total, in each minute, and how long they waited and ran.
+
+Triggers count in the transaction of each change (migration 0025), so the numbers agree with the rows after any crash.
+Workers and bridges sum up what was counted every few seconds; readers see both parts in one statement.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from rowlock.core.policy import DAY
+from rowlock.store.engine.operation import Call, Steps, dialect, operation
+from rowlock.store.engine.records import moment, record
+from rowlock.store.read import live
+
+# Upper bounds of the buckets of wait and run times, in seconds. The triggers of migration 0025 have the same ones.
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+BUCKETS = len(BOUNDS) + 1  # the last one has no bound
+FAILURES = ("attempt.failed", "attempt.timed_out", "attempt.lost")
+AT_ONCE = 5_000  # rows that one `sum_up` moves
+MINUTE_SECONDS, HOUR_SECONDS = 26 * 3600.0, 35 * DAY  # how long the numbers of minutes and of hours are kept
+MOST_SAMPLES = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What was ever counted for one queue and task."""
+
+    queue: str
+    task: str
+    what: str  # a job's final state, or `attempt.` and the outcome of an attempt that did not succeed
+    count: int
+    run_seconds: float
+    wait_seconds: float
+
+
+class Histogram(NamedTuple):
+    """How long the successes of one queue and task ran and waited, in the buckets of BOUNDS."""
+
+    queue: str
+    task: str
+    run: tuple[int, ...]
+    wait: tuple[int, ...]
+    run_seconds: float
+    wait_seconds: float
+
+
+class Sample(NamedTuple):
+    """How long a queue was in one minute."""
+
+    at: datetime
+    queue: str
+    ready: int
+    waiting: int
+    running: int
+    oldest_seconds: float | None
+
+
+@operation(read=True)
+def totals() -> Steps[list[Total]]:
+    """All that was ever counted."""
+    return [record(Total, row, count=int(row.number)) for row in (yield Call("totals"))]
+
+
+@operation(read=True)
+def histograms() -> Steps[list[Histogram]]:
+    """How long all successes ever counted ran and waited."""
+    runs, waits = defaultdict[tuple[str, str], list[int]](_empty), defaultdict[tuple[str, str], list[int]](_empty)
+    seconds: dict[tuple[str, str], tuple[float, float]] = {}
+    for row in (yield Call("histograms")):
+        key = (row.queue, row.task)
+        ran, waited = seconds.get(key, (0.0, 0.0))
+        seconds[key] = (ran + float(row.run_seconds), waited + float(row.wait_seconds))
+        for found, bucket in ((runs, row.run_bucket), (waits, row.wait_bucket)):
+            if bucket >= 0:
+                found[key][bucket] += int(row.number)
+    return [Histogram(*key, tuple(runs[key]), tuple(waits[key]), *seconds[key]) for key in sorted(seconds)]
+
+
+def _empty() -> list[int]:
+    return [0] * BUCKETS
+
+
+# --- in time
+
+
+@operation(read=True)
+def by_time(
+    since: datetime, queue: str | None = None, task: str | None = None, seconds: int = 60
+) -> Steps[dict[datetime, dict[str, int]]]:
+    """For each minute (`seconds` is 60) or hour (3600) since a moment in which something was counted: how many of what.
+    What was counted just now is told by minutes in either case."""
+    found: dict[datetime, dict[str, int]] = {}
+    for row in (yield Call("ends_by_time", seconds=seconds, since=since, queue=queue, task=task)):
+        found.setdefault(moment(row.at), {})[row.what] = int(row.number)
+    return found
+
+
+@operation(read=True)
+def by_queue(since: datetime) -> Steps[dict[str, dict[datetime, dict[str, int]]]]:
+    """How many ends and failures each queue had, by minutes, since a moment."""
+    found: dict[str, dict[datetime, dict[str, int]]] = {}
+    for row in (yield Call("ends_by_queue", seconds=60, since=since)):
+        found.setdefault(row.queue, {}).setdefault(moment(row.at), {})[row.what] = int(row.number)
+    return found
+
+
+@operation(read=True)
+def heat(
+    what: str, since: datetime, queue: str | None = None, task: str | None = None, seconds: int = 60
+) -> Steps[dict[datetime, list[int]]]:
+    """For each minute or hour (see by_time) since a moment: in each bucket, how many attempts ran that long (`what` is
+    "run"), or how many jobs that succeeded had waited that long ("wait")."""
+    found = defaultdict[datetime, list[int]](_empty)
+    for row in (yield Call(f"{what}_by_time", seconds=seconds, since=since, queue=queue, task=task)):
+        found[moment(row.at)][row.bucket] += int(row.number)
+    return dict(found)
+
+
+@operation(read=True)
+def spread(since: datetime) -> Steps[dict[str, tuple[list[int], list[int]]]]:
+    """For each queue, how long the jobs that succeeded since a moment ran and waited, in buckets."""
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    for row in (yield Call("spread_by_queue", seconds=60, since=since)):
+        for counts, bucket in zip(
+            found.setdefault(row.queue, (_empty(), _empty())), (row.run_bucket, row.wait_bucket), strict=True
+        ):
+            if bucket >= 0:
+                counts[bucket] += int(row.number)
+    return found
+
+
+def percentile(counts: Sequence[int], part: float) -> float | None:
+    """The seconds below which this part of the counted values lies, estimated within its bucket; None if empty."""
+    total = sum(counts)
+    if not total:
+        return None
+    left = part * total
+    for bucket, count in enumerate(counts):
+        if left <= count:
+            low = BOUNDS[bucket - 1] if bucket else 0.0
+            high = BOUNDS[bucket] if bucket < len(BOUNDS) else BOUNDS[-1]
+            return low + (high - low) * (left / count)
+        left -= count
+    return BOUNDS[-1]
+
+
+# --- keeping
+
+
+@operation(read=True)
+def waiting() -> Steps[bool]:
+    """Whether something was counted that is not summed up."""
+    return bool((yield Call("any_tally")))
+
+
+@operation(repeatable=True)
+def sum_up() -> Steps[bool]:
+    """Add what triggers have counted to minutes, hours and totals; returns whether there may be more. If another
+    process is at it, nothing is done."""
+    if (yield from dialect()).many_writers:
+        return bool((yield Call("sum_up", n=AT_ONCE))[0].moved == AT_ONCE)
+    yield Call("sum_up_minutes")
+    yield Call("sum_up_hours")
+    yield Call("sum_up_totals")
+    yield Call("sum_up_remove")
+    return False
+
+
+@operation(repeatable=True)
+def forget() -> Steps[None]:
+    """Forget old minutes, hours and samples. The totals stay."""
+    yield Call("forget_rollups", seconds=60, ago=-MINUTE_SECONDS)
+    yield Call("forget_rollups", seconds=3600, ago=-HOUR_SECONDS)
+    yield Call("forget_samples", ago=-HOUR_SECONDS)
+
+
+@operation()
+def sample(lanes: int = 1) -> Steps[bool]:
+    """Write down how long the queues are, once a minute; False if another process has done so in this minute."""
+    if not (yield Call("begin_sample")):
+        return False
+    counted, _ = yield from live.queues(lanes).start()
+    oldest: dict[str, float] = {}
+    for head in (yield Call("lane_heads", n=live.LANES)):
+        oldest[head.queue] = max(oldest.get(head.queue, 0.0), float(head.age or 0.0))
+    rows = [(q.name, q.ready, q.waiting, q.running, oldest.get(q.name)) for q in counted.values() if q.name]
+    if rows:
+        yield Call("write_samples", s=rows)
+    return True
+
+
+@operation(read=True)
+def samples(since: datetime, queue: str | None = None, seconds: int = 60) -> Steps[Mapping[str, list[Sample]]]:
+    """How long the queues were in each minute (`seconds` is 60), or at most in each hour (3600), by queue and in the
+    order of time. If they are too many, the oldest are left out."""
+    statement = "samples" if seconds == 60 else "samples_by_hour"
+    found: dict[str, list[Sample]] = {}
+    for row in reversed((yield Call(statement, since=since, queue=queue, n=MOST_SAMPLES))):
+        found.setdefault(row.queue, []).append(record(Sample, row))
+    return found

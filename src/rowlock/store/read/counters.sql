@@ -1,0 +1,152 @@
+-- Counts of ends and failures, in the order of store/read/counters.py. Counts that are not yet summed up are in `tallies`. Every
+-- reader adds them in one statement, so that no row is missed or counted twice while a worker sums up.
+
+-- part: bucketed
+-- The columns that say how long jobs waited and ran.
+run_bucket, wait_bucket, number, run_seconds, wait_seconds
+
+-- part: summed
+-- Sums of number, run and wait seconds over the columns that a statement groups by.
+sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+
+-- name: totals
+-- All that was ever counted.
+SELECT queue, task, what, {part:summed}
+FROM (
+    SELECT queue, task, what, {part:bucketed} FROM {t}counters
+    UNION ALL
+    SELECT queue, task, what, {part:bucketed} FROM {t}tallies) counted
+GROUP BY queue, task, what
+ORDER BY queue, task, what;
+
+-- name: histograms
+-- Of all successes ever counted, how many ran and waited for how long.
+SELECT queue, task, run_bucket, wait_bucket, {part:summed}
+FROM (
+    SELECT queue, task, {part:bucketed} FROM {t}counters WHERE what = 'succeeded'
+    UNION ALL
+    SELECT queue, task, {part:bucketed} FROM {t}tallies WHERE what = 'succeeded') counted
+GROUP BY queue, task, run_bucket, wait_bucket
+ORDER BY queue, task;
+
+-- part: window(columns)
+-- What was counted since :since, of one queue or task if it is given, by minutes or by hours. What is not summed up yet is told by minutes.
+SELECT {columns}, {part:summed}
+FROM (
+    SELECT r.at, r.queue, r.task, r.what, {part:bucketed} FROM {t}rollups r
+    WHERE r.seconds = :seconds AND r.at >= :since
+    UNION ALL
+    SELECT y.at, y.queue, y.task, y.what, {part:bucketed} FROM {t}tallies y
+    WHERE y.at >= :since) counted
+WHERE CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
+  AND CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE task = :task END
+GROUP BY {columns}
+
+-- name: ends_by_queue
+-- For each minute or hour since :since and each queue: how many ended in which way.
+SELECT {time(at)} AS at, queue, what, number FROM (
+    {part:window(at, queue, what)}) found;
+
+-- name: ends_by_time
+-- For each minute or hour since :since: how many ended in which way.
+SELECT {time(at)} AS at, what, number FROM (
+    {part:window(at, what)}) found;
+
+-- name: {run,wait}_by_time
+-- For each minute or hour since :since: how many attempts ran for how long, or how many jobs waited for how long. The end of
+-- a job that is no success has no bucket.
+SELECT {time(at)} AS at, {this}_bucket AS bucket, number FROM (
+    {part:window(at, {this}_bucket)}) found
+WHERE {this}_bucket >= 0;
+
+-- name: spread_by_queue
+-- For each queue since :since: how many successes ran and waited for how long.
+SELECT queue, run_bucket, wait_bucket, number FROM (
+    {part:window(queue, what, run_bucket, wait_bucket)}) found
+WHERE what = 'succeeded';
+
+-- name: any_tally
+-- Whether there is something to sum up.
+SELECT 1 AS found FROM {t}tallies LIMIT 1;
+
+-- name: sum_up [postgres]
+-- Move up to :n tallies into the minutes, the hours and the totals; migration 0032 has the function, for SQL workers too.
+SELECT rowlock._sum_up(:n) AS moved;
+
+-- name: sum_up_minutes [sqlite]
+-- Add the tallies to the minutes.
+INSERT INTO rowlock_rollups
+SELECT 60, at, queue, task, what, {part:bucketed} FROM rowlock_tallies WHERE TRUE
+ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
+SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
+    wait_seconds = wait_seconds + excluded.wait_seconds;
+
+-- name: sum_up_hours [sqlite]
+-- Add them to the hours.
+INSERT INTO rowlock_rollups
+SELECT 3600, {hour(at)}, queue, task, what, run_bucket, wait_bucket, {part:summed} FROM rowlock_tallies WHERE TRUE
+GROUP BY {hour(at)}, queue, task, what, run_bucket, wait_bucket
+ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
+SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
+    wait_seconds = wait_seconds + excluded.wait_seconds;
+
+-- name: sum_up_totals [sqlite]
+-- Add them to the totals.
+INSERT INTO rowlock_counters
+SELECT queue, task, what, run_bucket, wait_bucket, {part:summed} FROM rowlock_tallies WHERE TRUE
+GROUP BY queue, task, what, run_bucket, wait_bucket
+ON CONFLICT (queue, task, what, run_bucket, wait_bucket) DO UPDATE
+SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
+    wait_seconds = wait_seconds + excluded.wait_seconds;
+
+-- name: sum_up_remove [sqlite]
+-- They are summed up.
+DELETE FROM rowlock_tallies;
+
+-- name: forget_rollups
+-- Minutes (:seconds is 60) or hours (3600) that began more than -:ago seconds ago.
+DELETE FROM {t}rollups WHERE seconds = :seconds AND at < {after(:ago)};
+
+-- name: begin_sample
+-- The row of the process that samples the queues in this minute; none if another one has.
+INSERT INTO {t}queue_samples (at, queue, ready, waiting, running)
+SELECT {minute({now})}, '', 0, 0, 0
+WHERE TRUE
+ON CONFLICT (at, queue) DO NOTHING
+RETURNING 1 AS mine;
+
+-- name: write_samples
+-- How long each queue is in this minute.
+INSERT INTO {t}queue_samples (at, queue, ready, waiting, running, oldest_seconds)
+SELECT {minute({now})}, s.queue, s.ready, s.waiting, s.running, s.oldest
+FROM {rows:s(queue text, ready int, waiting int, running int, oldest float)}
+WHERE TRUE
+ON CONFLICT (at, queue) DO NOTHING;
+
+-- part: sampled
+-- Samples since :since, of one queue if it is given.
+FROM {t}queue_samples
+WHERE at >= :since AND queue <> ''
+  AND CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
+
+-- name: samples
+-- How long the queues were in each minute, the newest :n.
+SELECT {time(at)} AS at, queue, ready, waiting, running, oldest_seconds
+{part:sampled}
+ORDER BY {t}queue_samples.at DESC
+LIMIT :n;
+
+-- name: samples_by_hour
+-- How long the queues were at most in each hour, the newest :n.
+SELECT {time(hours.at)} AS at, queue, ready, waiting, running, oldest_seconds
+FROM (
+    SELECT {hour(at)} AS at, queue, max(ready) AS ready, max(waiting) AS waiting, max(running) AS running,
+           max(oldest_seconds) AS oldest_seconds
+    {part:sampled}
+    GROUP BY 1, 2) hours
+ORDER BY hours.at DESC
+LIMIT :n;
+
+-- name: forget_samples
+-- Samples that were taken more than -:ago seconds ago.
+DELETE FROM {t}queue_samples WHERE at < {after(:ago)};

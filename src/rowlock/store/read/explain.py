@@ -1,0 +1,262 @@
+"""Why is this job not running, and what does it wait for? Answered from the rows and rules of the claim."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from rowlock.core.job import Job
+from rowlock.core.redis_request import UNREAD
+from rowlock.core.states import State
+from rowlock.store.batches import BatchRow, batch_of
+from rowlock.store.engine.ids import valid_id
+from rowlock.store.engine.operation import Call, Row, Steps, operation
+from rowlock.store.engine.records import moment, names
+from rowlock.store.read.counts import LANES
+from rowlock.store.read.explain_source import held_up_by_source, when
+from rowlock.store.read.reads import COUNT_LIMIT, job_of
+from rowlock.store.upkeep import bad_rows, clock_repair
+
+PLACES = 1_000  # places in line that are counted exactly
+BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that only an operator may be able to end
+# A batch's state in the words of jobs, which an Explanation has.
+BATCH_STATES = {
+    "queued": State.QUEUED,
+    "running": State.RUNNING,
+    "succeeded": State.SUCCEEDED,
+    "failed": State.DEAD,
+    "cancelled": State.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job is not running.
+
+    `reason` is one of:
+
+    finished    it has its final state
+    running     a worker has it
+    published   its request is in a Redis stream, and no worker has answered it
+    cancelling  a worker has it and was asked to stop
+    lost        its worker has stopped beating; the next sweep takes the job back
+    expired     its latest start has passed; the next sweep cancels it
+    time        it waits for its time
+    paused      its queue is paused
+    saturated   its source, or the source's class, runs as many jobs as its limit allows
+    rate        its source has no token left
+    breaker     its source failed too often and is left alone
+    probe       its source is tried out by another job
+    stopped     its source is paused or disabled
+    unserved    no live worker serves its queue
+    unknown     no live worker of its queue knows its task
+    line        other ready jobs come first, or take turns with it
+    next        none comes first: it waits for a free slot
+    aside       something failed for it that would fail again; its row must be mended
+    batch       (of a batch's id) the batch waits for its jobs
+    """
+
+    job_id: str
+    state: State
+    reason: str
+    text: str
+    also: tuple[str, ...] = ()  # reasons that would hold it back if the first were gone
+    waits_until: datetime | None = None  # its time, or the end of its lease
+    place: int | None = None  # how many ready jobs come first
+    place_exact: bool = True  # False: jobs of sources come in turns, so more may come first, or fewer
+    held_by: str | None = None
+    busy_with: tuple[str, ...] = ()  # the jobs that take up its source
+    held_since: datetime | None = None
+    error: str | None = None  # what went wrong last
+
+
+@operation(read=True)
+def explain(job_id: str) -> Steps[Explanation | None]:
+    """Why a job is not running, and what it waits for; None when there is no such job."""
+    known = valid_id(job_id)
+    rows = (yield Call("read_job", job_id=known)) if known else []
+    if not rows:
+        return (yield from explain_batch(known)) if known else None
+    job = job_of(rows[0])
+    if job.final:
+        return _finished(job)
+    if (left_alone := (yield from bad_rows.found(job.id))) is not None:
+        return _set_aside(job, left_alone)
+    now = yield from clock_repair.now().start()
+    if job.locked_by == UNREAD:
+        return _published(job)
+    if job.state is State.RUNNING:
+        return _running(job, now)
+    paused = [row for row in (yield Call("paused_queues")) if row.name == job.queue]
+    serving = [row for row in (yield Call("live_workers")) if job.queue in (names(row.queues) or ())]
+    knowing = [row for row in serving if job.task in (names(row.tasks) or ())]
+    if job.run_after > now and (yield Call("is_ready", job_id=job.id)):
+        job = replace(job, run_after=now)  # a clock that was ahead has made it claimable, and it stays so
+    found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row.paused_at) for row in paused], serving, knowing)]
+    held_up = (yield from held_up_by_source(job.source, now)) if job.source is not None else None
+    if found:
+        reason, text = found[0]
+        others = [*found[1:], *([(held_up.reason, held_up.text)] if held_up else [])]
+        also = tuple(other for other, _ in others)
+        text = " ".join([text, *(more for other, more in others if other in BY_HAND)])
+        return _said(job, reason, text, also=also, waits_until=job.run_after if job.run_after > now else None)
+    if held_up is not None:
+        return _said(job, held_up.reason, held_up.text, waits_until=held_up.until, busy_with=held_up.busy_with)
+    served = _served(knowing)
+    place = {"lane": sorted(served), "priority": job.priority, "id": job.id, "n": PLACES + 1}
+    line = Call("line", **place) if job.source is None else Call("line_of_source", source=job.source, **place)
+    (ahead,) = yield line
+    return _in_line(job, knowing, int(ahead.same_line), int(ahead.other_lines), bool(ahead.turns))
+
+
+def _said(job: Job, reason: str, text: str, **more: Any) -> Explanation:
+    """An explanation with what went wrong in the job's last attempt."""
+    return Explanation(job.id, job.state, reason, text, **{"error": _error(job), **more})
+
+
+def _published(job: Job) -> Explanation:
+    since = f" since {job.locked_at.isoformat(timespec='seconds')}" if job.locked_at else ""
+    text = f"Its request is in the stream job.requests{since}, and no worker has answered it."
+    return _said(job, "published", text, held_since=job.locked_at)
+
+
+def explain_batch(batch_id: str) -> Steps[Explanation | None]:
+    """What a batch, and so its `on_end`, waits for."""
+    rows = yield Call("read_batch", batch_id=batch_id)
+    if not rows:
+        return None
+    batch = batch_of(rows[0])
+    left = batch.total - batch.processed
+    if batch.over:
+        was = "was cancelled" if batch.state == "cancelled" else batch.state
+        text = f"Batch {batch.name!r} {was} at {when(batch.finished_at or batch.created_at)}: {_ends(batch)}."
+        return Explanation(batch.id, BATCH_STATES[batch.state], "finished", text, error=batch.last_error)
+    are = f"{_many(left, 'job')} of {batch.total} {'is' if left == 1 else 'are'} not final"
+    parts = [are if left else "all of its jobs are final"]
+    if not batch.sealed:
+        parts.append("more may be added until it is sealed")
+    text = f"Batch {batch.name!r} is {batch.state}: {'; '.join(parts)}."
+    return Explanation(batch.id, BATCH_STATES[batch.state], "batch", text, error=batch.last_error)
+
+
+def _ends(batch: BatchRow) -> str:
+    """How the jobs of a batch ended, with a count for each final state that occurs."""
+    ways = ("succeeded", "dead", "cancelled", "expired")
+    counted = [f"{number} {way}" for way in ways if (number := getattr(batch, way))]
+    return f"of {_many(batch.total, 'job')} {', '.join(counted)}" if counted else "it had no jobs"
+
+
+def _set_aside(job: Job, aside_: bad_rows.Aside) -> Explanation:
+    again = f"it is tried again at {when(aside_.again_at)}" if aside_.again_at else "it is not tried again by itself"
+    text = (
+        f"It is set aside since {when(aside_.since)}, because {aside_.doing} failed for it: {aside_.error}."
+        f" Mend its row, then delete its row in set_aside; {again}."
+    )
+    return _said(job, "aside", text, waits_until=aside_.again_at, error=aside_.error)
+
+
+def _finished(job: Job) -> Explanation:
+    at = when(job.finished_at or job.updated_at)
+    because = f": {error}" if (error := _error(job)) else ""
+    text = {
+        State.SUCCEEDED: f"It succeeded at {at}.",
+        State.DEAD: f"It died at {at} in attempt {job.attempt}{because}; a retry puts it back.",
+        State.CANCELLED: f"It was cancelled at {at}{because}; a retry puts it back.",
+    }[job.state]
+    return _said(job, "finished", text)
+
+
+def _running(job: Job, now: datetime) -> Explanation:
+    since, until = job.locked_at or now, job.lease_expires_at or now
+    has_it = f"Worker {job.locked_by} has run attempt {job.attempt} since {when(since)}"
+    if until < now:
+        reason = "lost"
+        text = f"{has_it} but beats no more: its lease ran out at {when(until)} and the next sweep ends it."
+    elif job.cancel_requested_at is not None:
+        reason = "cancelling"
+        text = f"{has_it} and was asked at {when(job.cancel_requested_at)} to stop."
+    else:
+        reason = "running"
+        text = f"{has_it}; its lease holds until {when(until)} and grows with each beat."
+    return _said(job, reason, text, waits_until=until, held_by=job.locked_by, held_since=since)
+
+
+def _too_early_or_late(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
+    if job.expires_at is not None and job.expires_at <= now:
+        yield "expired", f"It had to start before {when(job.expires_at)}; the next sweep cancels it."
+    if job.run_after > now:
+        at = when(job.run_after)
+        if job.state is State.RETRYABLE:
+            ended = f"Attempt {job.attempt} ended with {_error(job) or 'no message'}"
+            yield "time", f"{ended}; it is tried again at {at}."
+        elif job.attempt > 0:
+            yield "time", f"Attempt {job.attempt} gave it back; it runs again at {at}."
+        else:
+            yield "time", f"It waits for its time, {at}."
+
+
+def _nobody(
+    job: Job, paused: Sequence[datetime], serving: Sequence[Row], knowing: Sequence[Row]
+) -> Iterator[tuple[str, str]]:
+    for since in paused:
+        yield "paused", f"Its queue {job.queue!r} has been paused since {when(since)}; resume it to go on."
+    if not serving:
+        yield "unserved", f"No live worker serves its queue {job.queue!r}; start one that does."
+    elif not knowing:
+        nobody = f"No live worker of queue {job.queue!r} ({len(serving)} serve it) knows its task {job.task!r}"
+        yield "unknown", f"{nobody}; start one that has it registered."
+
+
+def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: bool) -> Explanation:
+    """`same` stand in one line with it, that of its source or of the jobs without one; `other` have a better priority,
+    but a source may not let them start; with `turns`, more of its priority come in turns with it."""
+    ahead = same + other
+    place = min(ahead, PLACES)
+    slots = sum(row.pool_size for row in knowing)
+    by = f"{_many(slots, 'slot')} ({_many(len(knowing), 'live worker')} of queue {job.queue!r} can run it)"
+    if place == 0:
+        text = (
+            f"Others of its priority take turns with it in line for {by}." if turns else f"It is next in line for {by}."
+        )
+    else:
+        of = f" of its source {job.source!r}" if job.source is not None and not other else ""
+        number = f"{place:,}+" if ahead > PLACES else f"up to {place:,}" if other else f"{place:,}"
+        first = f"{number[:1].upper()}{number[1:]} ready {'job' if place == 1 else 'jobs'}{of}"
+        come = f"{'comes' if place == 1 else 'come'} first{', and others take turns with it,' if turns else ''}"
+        text = f"{first} {come} in line for {by}."
+    exact = ahead <= PLACES and not other and not turns
+    reason = "line" if place or turns else "next"
+    return _said(job, reason, text, place=place, place_exact=exact)
+
+
+def _served(workers: Sequence[Row]) -> set[tuple[str, str]]:
+    return {(queue, task) for row in workers for queue in names(row.queues) or () for task in names(row.tasks) or ()}
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _error(job: Job) -> str | None:
+    return ": ".join(part for part in (job.error_code, job.error_message) if part) or None
+
+
+@operation(read=True)
+def unknown_tasks() -> Steps[list[tuple[str, str, int]]]:
+    """(queue, task, how many up to 10,000) of waiting jobs that no live worker can take."""
+    workers = yield Call("live_workers")
+    known = _served(workers)
+    heads = yield Call("lane_heads", n=LANES)
+    lanes = sorted({(head.queue, head.task) for head in heads} - known)
+    counted = Counter[tuple[str, str]]()
+    sizes = (yield Call("lane_sizes", lane=lanes, n=COUNT_LIMIT, looks=0)) if lanes else []
+    for lane in sizes:
+        counted[lane.queue, lane.task] += lane.ready
+    # Delayed jobs have no index by task: only the ones that are due first are read.
+    for lane in (yield Call("waiting_lanes", n=COUNT_LIMIT)):
+        if (lane.queue, lane.task) not in known:
+            counted[lane.queue, lane.task] += lane.number
+    return [(queue, task, min(number, COUNT_LIMIT)) for (queue, task), number in sorted(counted.items())]

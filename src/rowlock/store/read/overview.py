@@ -1,0 +1,90 @@
+"""Everything that `rowlock top` shows, in one read at a cost that does not grow with the tables.
+
+Ends are read from the counts that triggers keep (tallies.py), never by counting finished jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rowlock.core.states import FINAL
+from rowlock.store import workers
+from rowlock.store.engine.operation import Steps, operation
+from rowlock.store.read import counters
+from rowlock.store.read.counts import QueueStats, read_queues
+from rowlock.store.sources import sources
+from rowlock.store.upkeep import clock_repair
+
+MINUTES = 15  # that the sparkline of a queue shows
+LATELY_MINUTES = 5
+SOURCES_SHOWN = 50
+FINAL_STATES = frozenset(str(state) for state in FINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOverview:
+    """One queue: what is in it, and what has ended in the last minutes."""
+
+    live: QueueStats
+    done: int  # jobs that ended in the last LATELY_MINUTES
+    failed: int  # attempts that failed, timed out or were lost in that time
+    p95_run_seconds: float | None
+    minutes: tuple[int, ...]  # jobs that ended in each of the last MINUTES, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What happens now."""
+
+    at: datetime
+    queues: tuple[QueueOverview, ...]
+    exact: bool
+    workers: tuple[workers.Worker, ...]  # that are alive
+    slots: int
+    sources: tuple[sources.BusySource, ...]
+    ended: int  # jobs that ever ended
+    failed: int  # attempts that ever failed, timed out or were lost
+
+
+@operation(read=True)
+def overview() -> Steps[Overview]:
+    """What happens now, and what has happened in the last minutes."""
+    now = yield from clock_repair.now().start()
+    live = yield from read_queues().start()
+    first = now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
+    ends = yield from counters.by_queue(first).start()
+    spread = yield from counters.spread(now - timedelta(minutes=LATELY_MINUTES)).start()
+    totals = yield from counters.totals().start()
+    alive = tuple(worker for worker in (yield from workers.workers().start()) if worker.alive)
+    queues = {name: QueueStats(name, 0, 0, 0, 0, None, False, None) for name in ends if name}
+    queues |= {queue.name: queue for queue in live.queues}
+    return Overview(
+        at=now,
+        queues=tuple(_queue(queues[name], ends.get(name, {}), spread.get(name), first) for name in sorted(queues)),
+        exact=live.exact,
+        workers=alive,
+        slots=live.slots,
+        sources=tuple((yield from sources.busy(SOURCES_SHOWN).start())),
+        ended=sum(total.count for total in totals if total.what in FINAL_STATES),
+        failed=sum(total.count for total in totals if total.what in counters.FAILURES),
+    )
+
+
+def _queue(
+    live: QueueStats,
+    ends: Mapping[datetime, Mapping[str, int]],
+    spread: tuple[list[int], list[int]] | None,
+    first: datetime,
+) -> QueueOverview:
+    minutes = [ends.get(first + timedelta(minutes=n), {}) for n in range(MINUTES)]
+    done = [sum(number for what, number in minute.items() if what in FINAL_STATES) for minute in minutes]
+    failed = [sum(minute.get(what, 0) for what in counters.FAILURES) for minute in minutes]
+    return QueueOverview(
+        live,
+        sum(done[-LATELY_MINUTES:]),
+        sum(failed[-LATELY_MINUTES:]),
+        counters.percentile(spread[0], 0.95) if spread else None,
+        tuple(done),
+    )

@@ -1,0 +1,75 @@
+"""What belongs to a job or a batch: the job that made it, and the jobs that it made."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rowlock.store.engine.ids import valid_id
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.records import record
+from rowlock.store.read.search import Counted
+
+SHOWN = 50
+MOST_COUNTED = 1_000
+MOST_NODES = 200  # a picture of more jobs would show nothing
+
+
+class Relative(NamedTuple):
+    """A job, as far as a link to it shows it."""
+
+    id: str
+    task: str | None  # this and the state are None when the job was deleted
+    state: str | None
+    parent_id: str | None = None
+
+
+class Family(NamedTuple):
+    """Where a job comes from, and what came of it."""
+
+    parent: Relative | None
+    children: list[Relative]  # the first ones, oldest first
+    number: Counted  # of children
+
+
+@operation(read=True)
+def of_job(job_id: str) -> Steps[Family]:
+    """The parent and the children of a job."""
+    known = valid_id(job_id)
+    if known is None:
+        return Family(None, [], Counted(0, True))
+    rows = yield Call("relative", job_id=known)
+    parent = (yield from link(rows[0].parent_id).start()) if rows and rows[0].parent_id is not None else None
+    children = [record(Relative, row) for row in (yield Call("children_of", job_id=known, n=SHOWN))]
+    number = len(children)
+    if number == SHOWN:
+        number = int((yield Call("count_children", job_id=known, n=MOST_COUNTED))[0].number)
+    return Family(parent, children, Counted(min(number, MOST_COUNTED), number < MOST_COUNTED))
+
+
+@operation(read=True)
+def link(job_id: str) -> Steps[Relative]:
+    """One job, which may be gone."""
+    rows = yield Call("relative", job_id=job_id)
+    return record(Relative, rows[0]) if rows else Relative(job_id, None, None)
+
+
+class Relatives(NamedTuple):
+    """What belongs to a batch, oldest first."""
+
+    members: list[Relative]
+    children: list[Relative]  # of its members, and not members themselves
+
+
+@operation(read=True)
+def of_batch(batch_id: str) -> Steps[Relatives | None]:
+    """The jobs of a batch and their children; None when there are MOST_NODES or more."""
+    known = valid_id(batch_id)
+    rows = (yield Call("batch_members", batch_id=known, n=MOST_NODES)) if known else []
+    members = {row.id: record(Relative, row) for row in rows}
+    if not members or len(members) >= MOST_NODES:
+        return None if members else Relatives([], [])
+    made = yield Call("children_of_many", asked=[(job_id,) for job_id in sorted(members)], n=MOST_NODES)
+    children = [record(Relative, row) for row in made if row.id not in members]
+    if len(made) >= MOST_NODES or len(members) + len(children) >= MOST_NODES:
+        return None
+    return Relatives(sorted(members.values()), sorted(children))

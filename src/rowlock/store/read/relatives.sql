@@ -1,0 +1,55 @@
+-- Parents and children of jobs, in the order of store/read/relatives.py. Most jobs have neither, and are in neither index.
+
+-- part: relative(table | state)
+-- What a link to a job shows.
+SELECT CAST(j.id AS text) AS id, j.task, {state} AS state, CAST(j.parent_id AS text) AS parent_id
+FROM {t}{table} j
+
+-- part: live_relative
+-- A link to a live job.
+{part:relative(jobs_live | {part:shown_live})}
+
+-- part: finished_relative
+-- A link to a finished job.
+{part:relative(jobs_finished | j.state)}
+
+-- name: relative
+-- One job.
+{part:live_relative}
+WHERE j.id = :job_id
+UNION ALL
+{part:finished_relative}
+WHERE j.id = :job_id;
+
+-- name: children_of
+-- The first :n jobs that a job has made, oldest first: each branch reads :n entries of an index.
+SELECT * FROM (
+    SELECT * FROM ({part:live_relative} WHERE j.parent_id = :job_id ORDER BY j.parent_id, j.id LIMIT :n) live
+    UNION ALL
+    SELECT * FROM ({part:finished_relative} WHERE j.parent_id = :job_id ORDER BY j.parent_id, j.id LIMIT :n) finished
+) made
+ORDER BY id
+LIMIT :n;
+
+-- name: count_children
+-- How many jobs a job has made, up to :n of each table.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM {t}jobs_live j WHERE j.parent_id = :job_id LIMIT :n) first)
+     + (SELECT count(*) FROM (SELECT 1 FROM {t}jobs_finished j WHERE j.parent_id = :job_id LIMIT :n) first) AS number;
+
+-- name: batch_members
+-- Up to :n jobs of a batch.
+SELECT * FROM (
+    SELECT * FROM ({part:live_relative} WHERE j.batch_id = :batch_id ORDER BY j.batch_id, j.id LIMIT :n) live
+    UNION ALL
+    SELECT * FROM ({part:finished_relative} WHERE j.batch_id = :batch_id ORDER BY j.batch_id, j.id LIMIT :n) finished
+) members
+LIMIT :n;
+
+-- name: children_of_many
+-- Up to :n jobs that these jobs have made: of each of them, each branch reads :n entries of an index at most.
+SELECT * FROM (
+    SELECT * FROM ({part:live_relative} WHERE j.parent_id {part:one_of(asked)} LIMIT :n) live
+    UNION ALL
+    SELECT * FROM ({part:finished_relative} WHERE j.parent_id {part:one_of(asked)} LIMIT :n) finished
+) made
+LIMIT :n;

@@ -1,0 +1,1 @@
+"""Schedules: declaring them, firing their ticks, and the dispatchers that do it."""

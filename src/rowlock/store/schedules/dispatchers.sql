@@ -1,0 +1,38 @@
+-- Dispatchers and the schedules that they declare, in the order of store/schedules/dispatchers.py.
+
+-- name: register_dispatcher
+-- Register a dispatcher, with the schedules of its code and config.
+INSERT INTO {t}dispatchers (id, declares, bell, started_at, seen_at, expires_at)
+VALUES (:id, :declares, :address, {now}, {now}, {after(:lease)})
+ON CONFLICT (id) DO UPDATE
+SET declares = excluded.declares, seen_at = excluded.seen_at, expires_at = excluded.expires_at
+RETURNING started_at;
+
+-- name: dispatcher_seen
+-- Renew a dispatcher's lease. No row if it has expired: the dispatcher must then declare its schedules again.
+UPDATE {t}dispatchers SET seen_at = {now}, expires_at = {after(:lease)}
+WHERE id = :id AND expires_at > {now}
+RETURNING id;
+
+-- name: remove_dispatcher
+-- Remove a dispatcher that stops, and rows of dispatchers whose lease expired more than a day ago.
+DELETE FROM {t}dispatchers WHERE id = :id OR expires_at < {after(-86400)};
+
+-- name: declarations
+-- What each dispatcher declares and whether it is alive: live dispatchers, and dead ones whose lease expired less than
+-- -:ago seconds ago.
+SELECT declares, expires_at > {now} AS alive FROM {t}dispatchers WHERE expires_at > {after(:ago)};
+
+-- name: touch_declared
+-- Note that living dispatchers declare these schedules, so that they are not retired.
+UPDATE {t}schedules SET declared_at = {now}
+WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
+  AND id {among(SELECT asked.id FROM {rows:asked(id text)})};
+
+-- name: retire_schedules
+-- Retire schedules that no living process has declared for -:ago seconds; they stay in the list. `spared` are the schedules
+-- of dispatchers that are or lately were alive: `declared_at` is written only now and then, and may be older.
+UPDATE {t}schedules SET retired_at = {now}, updated_at = {now}
+WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
+  AND NOT (id {among(SELECT spared.id FROM {rows:spared(id text)})})
+RETURNING id;

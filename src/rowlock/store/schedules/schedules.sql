@@ -1,0 +1,111 @@
+-- Schedules, in the order of store/schedules/schedules.py.
+
+-- name: declare_schedules
+-- Write definitions of schedules. A schedule is changed only from the origin that made it (code, config, runtime); from code
+-- and config only by a process that started after its last writer. A process that started earlier may still declare an
+-- equal definition: nothing changes, but the schedule counts as declared, and is no longer retired.
+INSERT INTO {t}schedules (
+    id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at,
+    {schedule_options(@)}, origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
+SELECT s.id, s.task, s.args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds, s.overlap, s.jitter_seconds,
+       s.starts_at, s.ends_at,
+       {schedule_options(s.@)}, :origin, coalesce(:started_at, {now}), {now}, s.next_tick, {now}, {now}
+FROM {rows:s(id text, task text, args json, rule text, zone text, missed text, missed_most int, missed_seconds float,
+             overlap text, jitter_seconds float, starts_at time, ends_at time, next_tick time,
+             {schedule_options(@ #)})}
+WHERE TRUE
+ON CONFLICT (id) DO UPDATE
+SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed_most = excluded.missed_most,
+    missed_seconds = excluded.missed_seconds, overlap = excluded.overlap, jitter_seconds = excluded.jitter_seconds,
+    starts_at = excluded.starts_at, ends_at = excluded.ends_at,
+    {schedule_options(@ = excluded.@)},
+    writer_started_at = CASE
+        WHEN {t}schedules.writer_started_at BETWEEN excluded.writer_started_at AND {now}
+        THEN {t}schedules.writer_started_at ELSE excluded.writer_started_at END,
+    declared_at = excluded.declared_at, retired_at = NULL, problem = NULL, updated_at = excluded.updated_at,
+    next_tick = CASE
+        -- The rule has changed, the schedule was retired or had no next tick, or its start was moved later: the first
+        -- tick from now.
+        WHEN {t}schedules.rule <> excluded.rule OR {t}schedules.zone <> excluded.zone
+             OR {t}schedules.retired_at IS NOT NULL OR {t}schedules.next_tick IS NULL
+             OR {t}schedules.next_tick < excluded.starts_at
+        THEN excluded.next_tick
+        -- The stored tick is later than the first tick from now, because the start was moved earlier or a clock that was
+        -- ahead wrote it: the first tick from now.
+        WHEN {t}schedules.next_tick > excluded.next_tick
+        THEN excluded.next_tick
+        -- Else the stored tick stays: it may be due already, and `missed` says what becomes of it.
+        ELSE {t}schedules.next_tick END,
+    rule = excluded.rule, zone = excluded.zone
+WHERE {t}schedules.origin = excluded.origin
+  AND (excluded.origin = 'runtime' OR {t}schedules.writer_started_at <= excluded.writer_started_at
+       OR {t}schedules.writer_started_at > {now}  -- written by a clock that was ahead
+       OR ({t}schedules.task, CAST({t}schedules.args AS text), {t}schedules.rule, {t}schedules.zone,
+           {t}schedules.missed, {t}schedules.missed_most, {t}schedules.missed_seconds, {t}schedules.overlap,
+           {t}schedules.jitter_seconds, {t}schedules.starts_at, {t}schedules.ends_at,
+           {schedule_options(CAST({t}schedules.@ AS text))})
+          IS NOT DISTINCT FROM
+          (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
+           excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
+           excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
+           {schedule_options(CAST(excluded.@ AS text))}))
+RETURNING id;
+
+-- name: schedule_origins
+-- Where these schedules come from, whether they are retired, and their rules.
+SELECT id, origin, retired_at IS NOT NULL AS retired, rule, zone
+FROM {t}schedules WHERE id {among(SELECT asked.id FROM {rows:asked(id text)})};
+
+-- name: lock_schedule
+-- One schedule, whatever its state.
+SELECT {part:due_schedule}
+FROM {t}schedules s
+WHERE id = :id
+{lock()};
+
+-- name: last_job
+-- Store the job of a run by hand as the schedule's last job. `updated_at` stays: it says when `next_tick` was written.
+UPDATE {t}schedules SET last_job = :job_id WHERE id = :id;
+
+-- name: ticks_ahead
+-- Ticks of these schedules that have fired although their moment is in the future. They do not fire again.
+SELECT k.schedule_id, {time(k.tick)} AS tick
+FROM {rows:asked(id text)}
+CROSS JOIN {t}ticks k
+WHERE k.schedule_id = asked.id AND k.tick > {now};
+
+-- name: pause_schedule
+-- No more ticks until it is resumed.
+UPDATE {t}schedules SET paused_at = coalesce(paused_at, {now}), updated_at = {now} WHERE id = :id RETURNING id;
+
+-- name: resume_schedule
+-- End the pause; the next tick is :next_tick. The caller has locked the row and fired the ticks that were due before the
+-- pause.
+UPDATE {t}schedules
+SET next_tick = :next_tick,
+    paused_at = NULL, problem = NULL, updated_at = {now}
+WHERE id = :id
+RETURNING id;
+
+-- name: remove_schedule
+-- Delete a schedule that was added by hand. The rows of its ticks stay until they are pruned.
+DELETE FROM {t}schedules WHERE id = :id RETURNING id;
+
+-- name: list_schedules
+-- Schedules by name, each with the state of its last tick's job, or of a run by hand if no tick has fired yet.
+SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
+       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, {time(s.starts_at)} AS starts_at,
+       {time(s.ends_at)} AS ends_at, s.origin, {time(s.paused_at)} AS paused_at, {time(s.retired_at)} AS retired_at,
+       {time(s.last_tick)} AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
+       {time(s.next_tick)} AS next_tick, s.problem,
+       (SELECT j.state FROM {t}jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
+       {time({now})} AS read_at
+FROM {t}schedules s
+LEFT JOIN {t}ticks k ON k.schedule_id = s.id AND k.tick = s.last_tick
+WHERE s.id > :id AND CASE WHEN CAST(:only AS text) IS NULL THEN TRUE ELSE s.id = :only END
+ORDER BY s.id
+LIMIT :n;
+
+-- name: prune_ticks
+-- Ticks that were fired more than -:ago seconds ago.
+{part:prune(ticks | schedule_id, tick | fired_at < {after(:ago)} ORDER BY fired_at LIMIT :n)};

@@ -1,0 +1,246 @@
+"""Claiming jobs that have a source: find candidates without locks, then lock, count and claim in one transaction.
+
+Lock order: classes with a total (the claim waits for their locks), then sources, then jobs (both skipped if locked). A
+claim never waits while it holds a source, so it cannot take part in a deadlock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rowlock.core.claiming.candidates import ClaimResult, Head, HeadName, LaneName, Range
+from rowlock.core.claiming.pick import Found, deal, in_turn
+from rowlock.core.claiming.ranges import Lane
+from rowlock.core.claiming.rotation import PLAIN
+from rowlock.core.job import Claimed
+from rowlock.core.sources.admission import UNLIMITED, Admission, Gate, admit, class_of
+from rowlock.store.engine.operation import Call, Row, Steps, dialect, operation
+from rowlock.store.jobs.claim import claim_front, claim_picked, in_claim_order, let_go
+
+Turn = tuple[str, str, int, str, int]  # queue, task, priority, source, and the most jobs to take
+
+
+@operation(read=True, hot=True)
+def look(ranges: Sequence[Range]) -> Steps[list[Head]]:
+    """The sources with ready jobs in these ranges, each with its gate, best priority first."""
+    rows = yield Call("look", span=ranges)
+    return [Head(row[0], row[1], row[2], row[3], bool(row[4]), gate_of(row[5:])) for row in rows]
+
+
+def gate_of(row: Sequence[Any]) -> Gate:
+    """The columns `{gate}` as a record."""
+    gate = Gate._make(row)
+    if gate.enabled is True:  # PostgreSQL; SQLite stores booleans as 0 and 1
+        return gate
+    return gate._replace(enabled=bool(gate.enabled), opened=bool(gate.opened), probing=bool(gate.probing))
+
+
+@operation(hot=True)
+def claim_sourced(
+    worker: str,
+    token: str,
+    heads: Sequence[Head],
+    order: Sequence[str],
+    plain: Sequence[Lane],
+    n: int,
+    lease: float,
+) -> Steps[ClaimResult]:
+    """Claim up to `n` jobs under one new token: of these sources in this order, and of the lanes without a source,
+    which together take turns like one source."""
+    admitted = yield from _admitted({head.source: head.gate for head in heads})
+    admissions, at = admitted.admissions, admitted.at
+    share = max(1, math.ceil(n / (len(admissions) + 1)))  # jobs to read of each head; + 1: the jobs without a source
+    turns = [
+        (head.queue, head.task, head.priority, head.source, min(share, admissions[head.source].room, n))
+        for head in heads
+        if head.source in admissions
+    ]
+    asked = {turn[:4]: turn[4] for turn in turns}
+    # The short way: all jobs that are found may start, so there is nothing to choose.
+    if not plain and (epoch := _epoch_of_all(turns, admitted, n)) is not None:
+        values = {"epoch": epoch, "worker": worker, "token": token, "lease": lease, "at": at}
+        if jobs := (yield from _claim_all(turns, share, **values)):
+            yield from let_go(jobs)
+            yield from _spend(jobs, admitted, token)
+            return _result(in_turn(jobs, order), False, heads, asked, _by_head(jobs), admitted)
+    # The long way: find jobs, choose among them in turn, claim the chosen ones.
+    rows = (yield Call("find_turns", turn=turns, n=share)) if turns else []
+    found = [Found(*row) for row in rows]
+    sourced, ends = _oldest(found, asked)
+    rows = (yield Call("find_plain", lane=plain, n=share)) if plain else []
+    unsourced, end = _plain([Found(*row) for row in rows], share)
+    picks = deal(
+        sourced + unsourced,
+        n,
+        order=order,
+        room={source: admission.room for source, admission in admissions.items()},
+        class_room={class_of(source): admission.class_room for source, admission in admissions.items()},
+        asked=asked | ends | end,
+    )
+    jobs = []
+    if picks:
+        rows = yield from _claim(picks, admitted.gates, worker, token, lease, at)
+        yield from _spend(picks, admitted, token)
+        jobs = in_claim_order(rows, token, worker)
+        yield from let_go(jobs)
+    return _result(in_turn(jobs, order), bool(unsourced), heads, asked, _by_head(found), admitted)
+
+
+class _Admitted(NamedTuple):
+    """The sources of a claim, with counts that were read under their locks."""
+
+    admissions: dict[str, Admission]  # of the sources that admit at least one job
+    gates: dict[str, Gate]  # of all sources
+    locked: set[str]  # sources that another worker has locked, or that must be locked first
+    at: Any  # the database's time of the count
+
+
+def _epoch_of_all(turns: Sequence[Turn], admitted: _Admitted, n: int) -> int | None:
+    """If every job that these turns find may be claimed: the breaker epoch that all of their sources have. Else
+    None."""
+    epochs = {admitted.gates[turn[3]].epoch for turn in turns}
+    free = len({turn[3] for turn in turns}) == len(turns) and sum(turn[4] for turn in turns) <= n
+    alike = len({turn[2] for turn in turns}) == 1 and len(epochs) == 1
+    unlimited = all(admission.class_room == UNLIMITED for admission in admitted.admissions.values())
+    return epochs.pop() if free and alike and unlimited else None
+
+
+def _claim_all(turns: Sequence[Turn], share: int, **values: Any) -> Steps[list[Claimed]]:
+    """Claim every job that these turns find, without choosing among them; none if this engine cannot. `values` are the
+    parameters that all statements of a claim have."""
+    if (yield from dialect()).moves_in_one_statement:
+        rows = yield Call("claim_turns", turn=turns, **values)
+        return in_claim_order(rows, values["token"], values["worker"])
+    if any(turn[4] < share for turn in turns):  # a LIMIT cannot name a turn's own number there
+        return []
+    front = yield Call("front_turns", turn=turns, n=share, epoch=values["epoch"])
+    return (yield from claim_front(front, "claim_front", **values))
+
+
+def _result(
+    jobs: list[Claimed],
+    plain: bool,
+    heads: Sequence[Head],
+    asked: Mapping[HeadName, int],
+    found: Counter[HeadName],
+    admitted: _Admitted,
+) -> ClaimResult:
+    """The result: the claimed jobs, the heads that may have more jobs, and the gates of the sources after the claim.
+    `asked` and `found` are how many jobs of each head were asked for and found; `plain`: there were jobs without a
+    source."""
+    claimed, started = _by_head(jobs), Counter(job.source for job in jobs)
+    left = {
+        name
+        for name in [head[:4] for head in heads]
+        if name not in asked or found[name] >= asked[name] or found[name] > claimed[name]
+    }
+    running = Counter(class_of(job.source) for job in jobs if job.source is not None)
+    gates = {
+        source: gate.after(started[source], running[class_of(source)]) if gate.governed else gate
+        for source, gate in admitted.gates.items()
+    }
+    return ClaimResult(jobs, plain, left, gates, admitted.locked)
+
+
+def _by_head(jobs: Sequence[Found | Claimed]) -> Counter[HeadName]:
+    return Counter([(job.queue, job.task, job.priority, job.source or "") for job in jobs])
+
+
+def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
+    """Lock the sources that have limits, count again under the locks, and compute how many jobs each admits."""
+    missing = [source for source, gate in seen.items() if not gate.has_row]
+    if missing:
+        yield Call("make_sources", made=[(name,) for name in sorted({*missing, *map(class_of, missing)})])
+    classes = sorted({class_of(source) for source, gate in seen.items() if gate.total is not None})
+    if classes:
+        yield Call("lock_classes", asked=[(name,) for name in classes])
+    governed = sorted(source for source, gate in seen.items() if gate.governed)
+    ours = {row.name for row in (yield Call("lock_sources", asked=[(s,) for s in governed]))} if governed else set()
+    rows = yield Call("gates", named=[(source,) for source in sorted(seen)])
+    gates = {row[0]: gate_of(row[2:]) for row in rows}
+    free = {
+        source: admit(gate)
+        for source, gate in gates.items()
+        # A source that got a limit since the look is not locked here: it is left to the next claim.
+        if (source in ours or not gate.governed) and (gate.total is None or class_of(source) in classes)
+    }
+    admissions = {source: admission for source, admission in free.items() if admission.room > 0}
+    return _Admitted(admissions, gates, gates.keys() - free.keys(), rows[0][1] if rows else None)
+
+
+Ends = dict[HeadName, int]  # heads that may have more jobs, for the argument `asked` of `deal`
+
+
+def _oldest(found: list[Found], asked: Mapping[HeadName, int]) -> tuple[list[Found], Ends]:
+    """The jobs of sources that may be claimed without breaking the order of age. If a source has jobs in several lanes
+    and one of them was not read to its end, jobs younger than the last one read there are left out, because an unread
+    job may be older than they are. That lane is marked as possibly having more."""
+    groups: dict[tuple[int, str], dict[LaneName, list[Found]]] = {}
+    for job in found:
+        lanes = groups.setdefault((job.priority, job.source or ""), {})
+        lanes.setdefault((job.queue, job.task), []).append(job)
+    kept: list[Found] = []
+    ends: Ends = {}
+    for (priority, source), lanes in groups.items():
+        full = [
+            (max(map(_age, jobs)), lane) for lane, jobs in lanes.items() if len(jobs) >= asked[*lane, priority, source]
+        ]
+        horizon, lane = min(full) if full and len(lanes) > 1 else ("", None)
+        kept += [job for jobs in lanes.values() for job in jobs if lane is None or job.id <= horizon]
+        if lane is not None:
+            ends[*lane, priority, source] = 1
+    return kept, ends
+
+
+def _age(job: Found) -> str:
+    return job.id
+
+
+def _plain(found: list[Found], share: int) -> tuple[list[Found], Ends]:
+    """The jobs without a source that may be claimed without breaking the order over all lanes. If a lane was not read
+    to its end, jobs that come after the last one read there are left out, and that lane is marked as possibly having
+    more."""
+    lanes: dict[LaneName, list[Found]] = {}
+    for job in found:
+        lanes.setdefault((job.queue, job.task), []).append(job)
+    ends = [max(jobs, key=_place) for jobs in lanes.values() if len(jobs) >= share]
+    if not ends:
+        return found, {}
+    horizon = min(ends, key=_place)
+    kept = [job for job in found if _place(job) <= _place(horizon)]
+    return kept, {(horizon.queue, horizon.task, horizon.priority, PLAIN): 1}
+
+
+def _place(job: Found) -> tuple[int, str]:
+    return job.priority, job.id
+
+
+def _claim(
+    picks: Sequence[Found], gates: dict[str, Gate], worker: str, token: str, lease: float, at: Any
+) -> Steps[list[Row]]:
+    """Claim the jobs, one statement per breaker epoch of their sources; nearly always all have the same epoch."""
+    epochs: dict[int, list[tuple[str]]] = {}
+    for job in picks:
+        epoch = gates[job.source].epoch if job.source else 0
+        epochs.setdefault(epoch, []).append((job.id,))
+    jobs: list[Row] = []
+    for epoch, picked in epochs.items():
+        jobs += yield from claim_picked(picked, epoch=epoch, worker=worker, token=token, lease=lease, at=at)
+    return jobs
+
+
+def _spend(picks: Sequence[Found | Claimed], admitted: _Admitted, token: str) -> Steps[None]:
+    """Take tokens from the token buckets, and store which job is the probe of an open breaker."""
+    counts: dict[str, int] = {}
+    for job in picks:
+        if job.source:
+            counts[job.source] = counts.get(job.source, 0) + 1
+            if admitted.admissions[job.source].probe:
+                yield Call("set_probe", name=job.source, job_id=job.id, token=token)
+    levels = [(source, admitted.gates[source].level, count) for source, count in sorted(counts.items())]
+    spent = [(source, level - count) for source, level, count in levels if level is not None]
+    if spent:
+        yield Call("spend", spent=spent, at=admitted.at)

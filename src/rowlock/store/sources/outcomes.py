@@ -1,0 +1,81 @@
+"""What outcomes say about sources: streaks, breakers, pauses and refusals, written with the outcomes themselves.
+
+A success costs the source's row at most one write a second. Only a failure that the source caused, or a refusal, is
+weighed one by one, by `core.sources.breaker.after`, under the row's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rowlock.core.policy import Transition
+from rowlock.core.sources.admission import class_of
+from rowlock.core.sources.breaker import COOLDOWN, THRESHOLD, Event, Health, after
+from rowlock.core.states import State
+from rowlock.store.engine.operation import Call, Row, Steps
+from rowlock.store.engine.records import record
+
+
+def succeeded(sources: Sequence[tuple[str, int]]) -> Steps[None]:
+    """Successes of jobs of these (source, epoch)."""
+    epochs: dict[int, set[str]] = {}
+    for source, epoch in sources:
+        epochs.setdefault(epoch, set()).add(source)
+    for epoch, names in sorted(epochs.items()):  # in one order for all, so that none wait for each other in a circle
+        yield Call("source_succeeded", done=[(name,) for name in sorted(names)], epoch=epoch)
+
+
+def tell(told: Sequence[tuple[str, int, Transition]]) -> Steps[None]:
+    """Outcomes of jobs of these (source, epoch), in their order."""
+    events = [(source, _event(epoch, transition)) for source, epoch, transition in told]
+    events = [(source, event) for source, event in events if event.kind != "none" or event.retry_after is not None]
+    names = sorted({source for source, event in events if event.kind != "success"})
+    if names:
+        yield from _weigh(names, [(source, event) for source, event in events if source in names])
+    yield from succeeded([(source, event.epoch) for source, event in events if source not in names])
+
+
+def _weigh(names: list[str], events: list[tuple[str, Event]]) -> Steps[None]:
+    """Sources of which not all is well."""
+    yield Call("make_sources", made=[(name,) for name in sorted({*names, *map(class_of, names)})])
+    rows = yield Call("lock_health", asked=[(name,) for name in names])
+    changed = [_changed(row, [event for source, event in events if source == row.name]) for row in rows]
+    yield Call("write_health", told=changed)
+
+
+def _event(epoch: int, transition: Transition) -> Event:
+    said = (transition.retry_after, transition.error_code, transition.error_message)
+    if transition.state is State.SUCCEEDED:
+        return Event("success", epoch, *said)
+    if transition.fault == "source":
+        return Event("failure", epoch, *said)
+    return Event("refusal" if transition.fault == "refusal" else "none", epoch, *said)
+
+
+def _changed(row: Row, events: list[Event]) -> tuple[object, ...]:
+    """One row of `write_health`."""
+    before = health = record(
+        Health, row, threshold=row.threshold or THRESHOLD, cooldown=row.cooldown or COOLDOWN, factor=row.factor or 1.0
+    )
+    for event in events:
+        health = after(health, event)
+    kinds = {event.kind for event in events}
+    failures = [event for event in events if event.kind == "failure"]
+    refusals = [event for event in events if event.kind == "refusal"]
+    error = ": ".join(filter(None, failures[-1][3:5])) if failures else None
+    return (
+        row.name,
+        health.streak,
+        health.opens,
+        health.refusals,
+        int(health.enabled),
+        int(health.opened),
+        health.epoch,
+        int(health.paused_for != before.paused_for),
+        health.paused_for,
+        int("success" in kinds),
+        int("failure" in kinds),
+        error,
+        int("refusal" in kinds),
+        refusals[-1].code if refusals else None,
+    )

@@ -1,0 +1,44 @@
+-- How outcomes change sources, in the order of store/sources/outcomes.py.
+
+-- name: source_succeeded
+-- Successes of attempts that were claimed under one epoch: they end a streak of failures, close a half-open breaker, and set
+-- `last_success_at`, at most once a second.
+UPDATE {t}sources{by_name()}
+SET failure_streak = 0, refusals = 0, last_success_at = {now},
+    epoch = epoch + CASE WHEN opened_at IS NULL THEN 0 ELSE 1 END,
+    paused_until = CASE WHEN opened_at IS NULL OR paused_until > {now} THEN paused_until END,
+    opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
+WHERE name {among(SELECT done.name FROM {rows:done(name text)})} AND epoch = :epoch
+  AND (failure_streak > 0 OR refusals > 0 OR opened_at IS NOT NULL
+       OR last_success_at IS NULL OR last_success_at <= {after(-1)});
+
+-- name: lock_health
+-- The breakers of these sources with the settings of their classes, locked in order.
+SELECT s.name, s.failure_streak AS streak, coalesce(s.failure_threshold, c.failure_threshold) AS threshold,
+       coalesce(s.cooldown_seconds, c.cooldown_seconds) AS cooldown,
+       coalesce(s.cooldown_factor, c.cooldown_factor) AS factor, s.epoch, s.opened_at IS NOT NULL AS opened, s.opens,
+       s.refusals, coalesce(s.block_after, c.block_after) AS block_after, s.enabled,
+       {seconds_until(s.paused_until)} AS paused_for
+FROM {t}sources s{by_name()}
+{one_source(c, {class(s.name)})}
+WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})}
+ORDER BY s.name
+{lock(s)};
+
+-- name: write_health
+-- Write breakers. A pause that did not change keeps its end; a breaker whose epoch changed has no probe.
+UPDATE {t}sources{by_name()}
+SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, enabled = (told.enabled = 1),
+    opened_at = CASE WHEN told.opened = 1 THEN coalesce(opened_at, {now}) END,
+    probe_job = CASE WHEN {t}sources.epoch = told.epoch THEN probe_job END,
+    probe_token = CASE WHEN {t}sources.epoch = told.epoch THEN probe_token END,
+    epoch = told.epoch,
+    paused_until = CASE WHEN told.repaused = 1 THEN {after(told.paused_for)} ELSE paused_until END,
+    paused_at = CASE WHEN told.repaused = 1 THEN {now} ELSE paused_at END,
+    last_success_at = CASE WHEN told.succeeded = 1 THEN {now} ELSE last_success_at END,
+    last_failure_at = CASE WHEN told.failed = 1 THEN {now} ELSE last_failure_at END,
+    last_error = coalesce(told.error, last_error),
+    refused_at = CASE WHEN told.refused = 1 THEN {now} ELSE refused_at END,
+    refusal_code = coalesce(told.refusal_code, {t}sources.refusal_code)
+FROM {rows:told(name text, streak int, opens int, refusals int, enabled int, opened int, epoch int, repaused int, paused_for float, succeeded int, failed int, error text, refused int, refusal_code text)}
+WHERE {t}sources.name = told.name;

@@ -1,0 +1,200 @@
+-- Settings and state of sources, in the order of store/sources/sources.py.
+
+-- name: source_known
+-- Whether a source or class is known: it has a row, its class has one, or a live job names it. The last check reads all live
+-- jobs, but only for a name that is otherwise unknown.
+SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :class_name)
+            OR EXISTS (SELECT 1 FROM {t}jobs_live WHERE source = :name OR {class(source)} = :name);
+
+-- name: source_classes
+-- The known classes.
+SELECT name FROM {t}sources WHERE name NOT LIKE '%:%' ORDER BY name LIMIT 50;
+
+-- part: policy
+-- The settings of the source or class `s`, as core.sources.policy.Policy has them.
+s.concurrency, s.total, s.rate_limit_per_minute AS rate, s.burst, s.failure_threshold AS threshold,
+       s.cooldown_seconds AS cooldown, s.cooldown_factor AS factor, s.block_after, s.set_by
+
+-- name: lock_policy
+-- The settings of one source or class, locked.
+SELECT {part:policy} FROM {t}sources s WHERE name = :name
+{lock()};
+
+-- name: write_policy
+-- New settings of one source or class.
+UPDATE {t}sources
+SET concurrency = :concurrency, total = :total, rate_limit_per_minute = :rate, burst = :burst,
+    failure_threshold = :threshold, cooldown_seconds = :cooldown, cooldown_factor = :factor,
+    block_after = :block_after, set_by = :set_by
+WHERE name = :name;
+
+-- name: pause_source
+-- Pause a source for :seconds, or until it is resumed (NULL). A longer pause stays. With :whole = 1 the name is a class: all
+-- of its sources are paused, also the source that is named like the class.
+UPDATE {t}sources
+SET enabled = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN FALSE ELSE enabled END,
+    paused_until = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN paused_until
+                        ELSE {greatest(coalesce(paused_until, {after(:seconds)}), {after(:seconds)})} END,
+    paused_at = CASE WHEN CAST(:seconds AS double precision) IS NULL OR paused_until >= {after(:seconds)} THEN paused_at
+                     ELSE {now} END,
+    class_enabled = CASE WHEN :whole = 1 AND CAST(:seconds AS double precision) IS NULL THEN FALSE
+                         ELSE class_enabled END,
+    class_paused_until = CASE
+        WHEN :whole = 0 OR CAST(:seconds AS double precision) IS NULL THEN class_paused_until
+        ELSE {greatest(coalesce(class_paused_until, {after(:seconds)}), {after(:seconds)})} END,
+    class_paused_at = CASE
+        WHEN :whole = 0 OR CAST(:seconds AS double precision) IS NULL OR class_paused_until >= {after(:seconds)}
+        THEN class_paused_at ELSE {now} END
+WHERE name = :name
+RETURNING name;
+
+-- name: resume_source
+-- End a pause or a block, and close the breaker. The epoch grows, so that attempts which were claimed before do not count
+-- for the breaker.
+UPDATE {t}sources
+SET enabled = TRUE, paused_until = NULL, paused_at = NULL, class_enabled = TRUE, class_paused_until = NULL,
+    class_paused_at = NULL, opened_at = NULL, opens = 0, failure_streak = 0, refusals = 0, epoch = epoch + 1,
+    probe_job = NULL, probe_token = NULL
+WHERE name = :name
+RETURNING name;
+
+-- name: list_sources
+-- Sources after :name, with their settings, the effective ones (from their class), their state, and their running jobs.
+SELECT s.name, {part:policy}, s.enabled, {time(s.paused_until)} AS paused_until, s.failure_streak,
+       {time(s.opened_at)} AS opened_at, s.opens, {time(s.last_success_at)} AS last_success_at,
+       {time(s.last_failure_at)} AS last_failure_at, s.last_error, s.refusals, {time(s.refused_at)} AS refused_at,
+       s.refusal_code,
+       (SELECT count(*) FROM {t}jobs_live r
+        WHERE r.state = 'running' AND r.source IS NOT NULL
+          AND {class(r.source)} = {class(s.name)} AND r.source = s.name) AS running,
+       (SELECT count(*) FROM {t}jobs_live r
+        WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = s.name) AS class_running,
+       coalesce(s.concurrency, c.concurrency) AS effective_concurrency,
+       coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS rate_limit_per_minute,
+       coalesce(c.class_enabled, TRUE) AS class_enabled, {time(c.class_paused_until)} AS class_paused_until
+FROM {t}sources s
+LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+WHERE s.name > :name
+  AND CASE WHEN CAST(:only AS text) IS NULL THEN TRUE ELSE s.name = :only END
+  AND (:refused = 0 OR s.refusals >= :refused)
+ORDER BY s.name
+LIMIT :n;
+
+-- part: bucket
+-- The token bucket of the source `s` of class `c`: rate and burst in effect, its tokens, and the seconds since then.
+coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS rate,
+           CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END AS burst,
+           s.tokens, -{seconds_until(s.tokens_at)} AS elapsed
+
+-- name: busy_sources
+-- Closed sources, then sources with running jobs: limits, breaker and token bucket of each.
+WITH running AS (
+    SELECT r.source, count(*) AS number FROM {t}jobs_live r
+    WHERE r.state = 'running' AND r.source IS NOT NULL
+    GROUP BY r.source
+), standing AS (
+    SELECT s.name, coalesce(r.number, 0) AS running, coalesce(s.concurrency, c.concurrency) AS concurrency,
+           {part:bucket}, s.failure_streak,
+           {seconds_until({greatest(coalesce(s.paused_until, c.class_paused_until),
+                                    coalesce(c.class_paused_until, s.paused_until))})} AS paused_for,
+           s.enabled AND coalesce(c.class_enabled, TRUE) AS enabled, s.opened_at IS NOT NULL AS opened
+    FROM {t}sources s
+    LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+    LEFT JOIN running r ON r.source = s.name
+)
+SELECT * FROM standing
+WHERE running > 0 OR NOT enabled OR opened OR coalesce(paused_for, 0) > 0
+ORDER BY CASE WHEN NOT enabled OR opened OR coalesce(paused_for, 0) > 0 THEN 0 ELSE 1 END, name
+LIMIT :n;
+
+-- name: source_levels
+-- Sources, not classes, with what decides whether their jobs may start and what is left in their buckets. Those with
+-- limits of their own come first. One pass over at most :n rows; no job is counted.
+SELECT s.name,
+       s.enabled AND coalesce(c.class_enabled, TRUE) AS enabled,
+       coalesce(s.paused_until > {now}, FALSE) OR coalesce(c.class_paused_until > {now}, FALSE) AS paused,
+       s.opened_at IS NOT NULL AS opened,
+       {part:bucket}
+FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+WHERE s.name LIKE '%:%'
+ORDER BY CASE WHEN s.set_by IS NULL THEN 1 ELSE 0 END, s.name
+LIMIT :n;
+
+-- name: source_tokens
+-- The token buckets of these sources.
+SELECT s.name, {part:bucket}
+FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})};
+
+-- name: set_by_config
+-- Sources and classes whose settings a config has written.
+SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;
+
+-- name: class_closed
+-- Whether a whole class is paused, and until when if somebody said so.
+SELECT class_enabled AS enabled, CASE WHEN class_paused_until > {now} THEN {time(class_paused_until)} END AS until
+FROM {t}sources
+WHERE name = :class_name AND (NOT class_enabled OR class_paused_until > {now});
+
+-- name: source_closed
+-- Whether a source itself is paused, and until when.
+SELECT enabled, CASE WHEN paused_until > {now} THEN {time(paused_until)} END AS until
+FROM {t}sources
+WHERE name = :source AND (NOT enabled OR paused_until > {now});
+
+-- name: put_sources_right
+-- Correct times that were written while the clock was ahead: buckets keep their tokens and fill from now on, and pauses
+-- (also of open breakers) keep their length.
+UPDATE {t}sources
+SET tokens_at = CASE WHEN tokens_at > {now} THEN {now} ELSE tokens_at END,
+    paused_until = CASE WHEN paused_at > {now}
+                        THEN {after({seconds_until(paused_until)} - {seconds_until(paused_at)})} ELSE paused_until END,
+    paused_at = CASE WHEN paused_at > {now} THEN {now} ELSE paused_at END,
+    class_paused_until = CASE
+        WHEN class_paused_at > {now} THEN {after({seconds_until(class_paused_until)} - {seconds_until(class_paused_at)})}
+        ELSE class_paused_until END,
+    class_paused_at = CASE WHEN class_paused_at > {now} THEN {now} ELSE class_paused_at END,
+    opened_at = CASE WHEN opened_at > {now} THEN {now} ELSE opened_at END,
+    last_success_at = CASE WHEN last_success_at > {now} THEN {now} ELSE last_success_at END,
+    last_failure_at = CASE WHEN last_failure_at > {now} THEN {now} ELSE last_failure_at END,
+    refused_at = CASE WHEN refused_at > {now} THEN {now} ELSE refused_at END
+WHERE name IN (
+    SELECT s.name FROM {t}sources s
+    WHERE s.tokens_at > {after(1)} OR s.paused_at > {after(1)} OR s.class_paused_at > {after(1)}
+       OR s.opened_at > {after(1)} OR s.last_success_at > {after(1)} OR s.last_failure_at > {after(1)}
+    ORDER BY s.name
+    {skip_locked(s)})
+RETURNING name;
+
+-- name: source_running
+-- The jobs that run on a source, oldest first.
+SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
+WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = {class(:source)} AND r.source = :source
+ORDER BY r.id
+LIMIT :n;
+
+-- name: class_running
+-- The jobs that run on all sources of a class, oldest first.
+SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
+WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = :class_name
+ORDER BY r.id
+LIMIT :n;
+
+-- name: prune_sources
+-- Delete sources without own settings, pause or block that were last used more than -:ago seconds ago. A breaker that has
+-- been half open for that long counts as unused. A row whose bucket is not full yet stays, because a new row would begin with
+-- a full bucket. A full bucket has `burst` tokens; by default the tokens of one second, at least one.
+DELETE FROM {t}sources
+WHERE name IN (
+    SELECT s.name FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
+    WHERE s.name LIKE '%:%' AND s.set_by IS NULL AND s.enabled
+      AND s.refusals = 0 AND (s.paused_until IS NULL OR s.paused_until <= {now})
+      AND (s.opened_at IS NULL OR s.paused_until IS NULL OR s.paused_until < {after(:ago)})
+      AND coalesce(s.last_success_at, s.last_failure_at, s.created_at) < {after(:ago)}
+      AND coalesce(s.last_failure_at, s.last_success_at, s.created_at) < {after(:ago)}
+      AND coalesce(s.tokens_at, s.created_at) < {after(:ago)}
+      AND (s.tokens_at IS NULL OR c.rate_limit_per_minute IS NULL
+           OR -{seconds_until(s.tokens_at)} * c.rate_limit_per_minute / 60
+              >= coalesce(c.burst, {greatest(1, c.rate_limit_per_minute / 60)}))
+    LIMIT :n)
+RETURNING name;

@@ -1,0 +1,1 @@
+"""Deleting what is old, partitions, repairs after a clock jump, rows that break a batch."""

@@ -1,0 +1,25 @@
+-- Day partitions of the finished jobs, in the order of store/upkeep/partitions.py. A row may go on its day `drop_on`, that is
+-- before {drop_on(0)}, which is tomorrow.
+
+-- name: tomorrow
+-- Tomorrow's date, by the database's clock.
+SELECT {iso_date({drop_on(0)})} AS day;
+
+-- name: partitions [postgres]
+-- The day partitions that exist.
+SELECT c.relname
+FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'rowlock.jobs_finished'::regclass
+ORDER BY c.relname;
+
+-- name: default_days [postgres]
+-- Days from :first on that already have rows in the default partition: they cannot get a partition of their own.
+-- A loose scan, one probe for each day.
+WITH RECURSIVE days (day) AS (
+    SELECT min(drop_on) FROM rowlock.jobs_finished_default WHERE drop_on >= CAST(CAST(:first AS text) AS date)
+    UNION ALL
+    SELECT (SELECT min(f.drop_on) FROM rowlock.jobs_finished_default f WHERE f.drop_on > days.day)
+    FROM days
+    WHERE days.day IS NOT NULL
+)
+SELECT {iso_date(day)} AS day FROM days WHERE day IS NOT NULL;

@@ -1,0 +1,164 @@
+"""Forgetting what is old: finished jobs, their attempts and keys, batches, ticks, events, log lines.
+
+Every finished job carries the day `drop_on` from which it may go. On PostgreSQL each day has a partition, which is
+dropped as a whole (partitions.py); the rows of the default partition, and all rows on SQLite, are deleted in batches.
+Nothing here is ever in a hurry: batches are small and leave as much time to others as they take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rowlock.core.policy import DAY
+from rowlock.store import audit, events
+from rowlock.store.engine.operation import Call, Row, Steps, operation
+from rowlock.store.engine.store import Store
+from rowlock.store.jobs.claim import NO_ID
+from rowlock.store.jobs.transitions import Keep
+from rowlock.store.read import job_logs
+from rowlock.store.upkeep import bad_rows
+from rowlock.store.upkeep.partitions import drop_partitions
+
+BATCH = 1_000  # rows that one transaction deletes, at most
+TICK_DAYS = 31  # how long rows of fired ticks are kept; older ticks cannot fire again: `next_tick` is later
+SMALLEST_BATCH = 20  # at least, where a transaction takes long
+BATCH_SECONDS = 0.05  # how long one should take: on SQLite, other writers wait for it
+KEYS_AT_ONCE = 10_000  # per search, which reads the whole table; they are deleted in batches
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The statements that delete what does not go with the jobs, each with the age in seconds at which it goes; None: each
+# row has a time of its own.
+AGES = {
+    "prune_ticks": TICK_DAYS * DAY,
+    "prune_events": events.KEPT_SECONDS,
+    "prune_audit": audit.KEEP_SECONDS,
+    "prune_logs": job_logs.SECONDS,
+    "prune_requests": None,
+    "prune_tokens": None,
+    "prune_webhooks": None,
+    "prune_previews": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What `prune` removed."""
+
+    partitions: tuple[str, ...] = ()
+    jobs: int = 0  # one by one; a partition's rows are not counted
+    attempts: int = 0
+    keys: int = 0
+    busy: bool = False  # a partition is still there because another session held a lock
+
+
+class Pace:
+    """The size of the next batch: smaller when the last one took too long, larger when there was room."""
+
+    def __init__(self) -> None:
+        self.size = BATCH
+
+    def learn(self, took: float) -> None:
+        """Adapt to how long the last batch took, in seconds."""
+        if took > BATCH_SECONDS:
+            self.size = max(SMALLEST_BATCH, self.size // 2)
+        elif took < BATCH_SECONDS / 4:
+            self.size = min(BATCH, self.size * 2)
+
+    async def rest(self, began: float) -> None:
+        """Adapt to the batch that began at this moment, then sleep for as long as it took: other writers get their
+        turn."""
+        took = time.monotonic() - began
+        self.learn(took)
+        await asyncio.sleep(took)
+
+
+async def prune(store: Store, keep: Keep | None = None) -> Pruned:
+    """Delete finished jobs whose retention is over, then attempts whose job is gone, and expired keys."""
+    longest = max(keep or Keep())
+    dropped, answers = await drop_partitions(store) if store.dialect.partitions else ([], set())
+    # A partition that is locked now is left for the next call, which drops it as a whole.
+    partitioned = store.dialect.partitions and "denied" not in answers
+    jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
+    attempts = await _prune_attempts(store, longest)
+    keys = await _prune_keys(store)
+    for statement, age in ({"prune_batches": longest, "prune_sources": longest} | AGES).items():
+        while await store.run(forget(statement, BATCH, age)) == BATCH:
+            await asyncio.sleep(BATCH_SECONDS)
+    return Pruned(tuple(dropped), jobs, attempts, keys, busy="busy" in answers)
+
+
+async def _delete(store: Store, statement: str) -> int:
+    pace, total = Pace(), 0
+    while True:
+        began, size = time.monotonic(), pace.size
+        answers = await bad_rows.all_or_each(
+            store,
+            "prune",
+            forget(statement, size),
+            _old_finished(size),
+            lambda job_id: forget("prune_one", 1, job_id=job_id),
+        )
+        gone = sum(answers)
+        total += gone
+        if gone < size:
+            return total
+        await pace.rest(began)
+
+
+async def _prune_attempts(store: Store, longest: float) -> int:
+    pace, total, last = Pace(), 0, (EPOCH, NO_ID, 0)
+    while True:
+        began, size = time.monotonic(), pace.size
+        finished_at, job_id, attempt = last
+        after = {"finished_at": finished_at, "job_id": job_id, "attempt": attempt}
+        rows = await store.run(_old("old_attempts", size, ago=-longest, **after))
+        if gone := [(row.job_id, row.attempt) for row in rows if not row.has_job]:
+            await store.run(_remove("prune_attempts", gone))
+            total += len(gone)
+        if len(rows) < size:
+            return total
+        last = (rows[-1].finished_at, rows[-1].job_id, rows[-1].attempt)
+        await pace.rest(began)
+
+
+async def _prune_keys(store: Store) -> int:
+    pace, total = Pace(), 0
+    while True:
+        found = [tuple(row) for row in await store.run(_old("old_keys", KEYS_AT_ONCE))]
+        more = len(found) == KEYS_AT_ONCE
+        while found:
+            began, size = time.monotonic(), pace.size
+            total += await store.run(_remove("prune_keys", found[:size]))
+            found = found[size:]
+            await pace.rest(began)
+        if not more:
+            return total
+
+
+@operation(single=True, repeatable=True)
+def forget(statement: str, n: int, age: float | None = None, job_id: str | None = None) -> Steps[int]:
+    """Delete up to `n` rows that are older than `age` seconds or whose own time has come, or the row of one job;
+    answers how many."""
+    return len((yield Call(statement, n=n, ago=None if age is None else -age, job_id=job_id)))
+
+
+@operation(read=True)
+def _old_finished(n: int) -> Steps[list[str]]:
+    """Jobs whose day has come."""
+    return [row.id for row in (yield Call("old_finished", n=n))]
+
+
+@operation(single=True, repeatable=True)
+def _remove(statement: str, gone: Sequence[tuple[Any, ...]]) -> Steps[int]:
+    """Delete these rows."""
+    return len((yield Call(statement, gone=gone)))
+
+
+@operation(read=True)
+def _old(statement: str, n: int, **given: Any) -> Steps[list[Row]]:
+    """Up to `n` rows that may have to be deleted."""
+    return (yield Call(statement, n=n, **given))

@@ -1,0 +1,1 @@
+"""One attempt: calling the task, progress, log lines, timeouts, and what its exception means."""

@@ -1,0 +1,119 @@
+"""Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together. A child process
+sends its lines to its parent (processes/to_parent.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rowlock.core.error_text import clean
+from rowlock.core.errors import StoreError
+from rowlock.core.job import Claimed
+from rowlock.store.engine.store import Store
+from rowlock.store.read import job_logs
+from rowlock.store.read.job_logs import KEPT, MOST_TEXT, NewLine
+
+log = logging.getLogger("rowlock.worker")
+
+PERIOD = 0.5
+MOST_WAITING = 10_000  # lines that wait to be written
+AT_ONCE = 500
+
+
+class KeepsLines(Protocol):
+    """What keeps the lines of jobs."""
+
+    def keeper(self, job: Claimed) -> Callable[[str, str], None]: ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The lines of one job that wait to be written: when, attempt, level, text."""
+
+    lines: deque[tuple[float, int, str, str]] = field(default_factory=deque)
+    lost: int = 0  # how many lines before these are lost
+
+    def lose_one(self) -> None:
+        self.lines.popleft()
+        self.lost += 1
+
+
+class JobLines:
+    """Lines that wait to be written. Of too many, a job loses its own oldest ones, which would not be kept anyway, and
+    not those of other jobs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[str, _Waiting] = {}  # by job
+        self._count, self._lock = 0, threading.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._arrived = asyncio.Event()
+        self._writing: asyncio.Future[None] | None = None
+
+    def keeper(self, job: Claimed) -> Callable[[str, str], None]:
+        """The function that keeps a line (level, message) of one attempt."""
+
+        def keep(level: str, message: str) -> None:
+            line = (time.monotonic(), job.attempt, level, clean(message, MOST_TEXT))
+            if self._add(job.id, line):
+                self._loop.call_soon_threadsafe(self._arrived.set)
+
+        return keep
+
+    def _add(self, job_id: str, line: tuple[float, int, str, str]) -> bool:
+        """Let a line wait; returns whether it is the only one."""
+        with self._lock:
+            own = self._waiting.setdefault(job_id, _Waiting())
+            own.lines.append(line)
+            self._count += 1
+            if len(own.lines) > KEPT:
+                own.lose_one()
+                self._count -= 1
+            elif self._count > MOST_WAITING:
+                max(self._waiting.values(), key=lambda one: len(one.lines)).lose_one()
+                self._count -= 1
+            return self._count == 1
+
+    def _take(self) -> list[NewLine]:
+        """The next lines to write, the lines of each job together."""
+        taken, now = list[NewLine](), time.monotonic()
+        with self._lock:
+            while self._waiting and len(taken) < AT_ONCE:
+                job_id, own = next(iter(self._waiting.items()))
+                while own.lines and len(taken) < AT_ONCE:
+                    at, attempt, level, text = own.lines.popleft()
+                    taken.append(NewLine(job_id, attempt, now - at, level, text, own.lost))
+                    own.lost = 0
+                if not own.lines:
+                    del self._waiting[job_id]
+            self._count -= len(taken)
+        return taken
+
+    async def round(self) -> float:
+        """Wait for lines and write them. Returns the delay before the next."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        # A stop of the worker cancels this round, but not the writing: the lines are not in the queue any more.
+        self._writing = asyncio.ensure_future(self._write())
+        await asyncio.shield(self._writing)
+        return PERIOD
+
+    async def flush(self) -> None:
+        """Write what waits, after what is being written."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+        await self._write()
+
+    async def _write(self) -> None:
+        """Lines that cannot be written are lost: they must not hold up the jobs."""
+        while lines := self._take():
+            try:
+                await self._store.run(job_logs.write(lines))
+            except StoreError as error:
+                log.warning("%d log lines of jobs were not written: %s", len(lines), error)

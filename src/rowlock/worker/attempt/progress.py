@@ -1,0 +1,60 @@
+"""Progress reports: the latest of each job, collected from handlers in any thread. progress_writer.py writes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rowlock.client.context import Report
+from rowlock.core.error_text import clean
+from rowlock.core.policy import Transition
+from rowlock.store.engine.store import Store
+from rowlock.store.jobs import leases
+from rowlock.worker.attempt.attempt import Running
+
+TEXT_LIMIT = 500
+Latest = tuple[Running, int | None, str | None, str | None]  # percent, phase, message
+
+
+class ProgressBook:
+    """Collects the reports of handlers in any thread."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._latest: dict[str, Latest] = {}
+        self._loop = asyncio.get_running_loop()
+        self.reported = asyncio.Event()
+
+    def reporter(self, attempt: Running) -> Report:
+        """The function behind `ctx.progress` of one attempt."""
+        job_id = attempt.job.id
+
+        def report(percent: int | None, phase: str | None, message: str | None) -> None:
+            if attempt.ended or attempt.reason == "lost":
+                return
+            before = self._latest.get(job_id)
+            shown = percent if percent is not None or before is None else before[1]
+            texts = [None if text is None else clean(str(text), TEXT_LIMIT) for text in (phase, message)]
+            self._latest[job_id] = (attempt, shown, texts[0], texts[1])
+            if before is None:
+                self._loop.call_soon_threadsafe(self.reported.set)
+
+        return report
+
+    def take(self) -> list[Latest]:
+        """The reports since the last call."""
+        batch, self._latest = list(self._latest.values()), {}
+        return batch
+
+    async def flush(self, ended: Sequence[tuple[Running, Transition]]) -> None:
+        """Write the last reports of these attempts, before their outcomes are written."""
+        if self._latest:
+            ids = [attempt.job.id for attempt, _ in ended]
+            if batch := [self._latest.pop(job_id) for job_id in ids if job_id in self._latest]:
+                await self.write(batch)
+
+    async def write(self, batch: list[Latest]) -> list[Running]:
+        """Write these reports under the fence. Returns the attempts that have lost their leases."""
+        rows = [(attempt.job.id, attempt.token, percent, phase, text) for attempt, percent, phase, text in batch]
+        held = await self.store.run(leases.progress(rows))
+        return [latest[0] for latest in batch if latest[0].job.id not in held]

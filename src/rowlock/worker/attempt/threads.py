@@ -1,0 +1,91 @@
+"""Threads for handlers that block.
+
+They are daemon threads, unlike the threads of concurrent.futures: at exit Python waits for threads that are not
+daemons, and a handler that never returns would keep a stopped worker alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.classify import Overran
+
+T = TypeVar("T")
+
+
+class Threads:
+    """A pool of up to `size` threads, started when needed and reused."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._started, self._free = size, 0, 0
+        self._inbox: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+
+    async def call(self, attempt: Running, function: Callable[[], Any]) -> Any:
+        """Call a handler's function. A thread cannot be killed: past its timeout the attempt is asked to stop, and it
+        keeps its lease until the function returns."""
+        timeout, began = attempt.job.timeout_seconds, time.monotonic()
+        work = self.run(lambda: _returned_or_raised(function))
+        loop = asyncio.get_running_loop()
+        alarm = loop.call_later(timeout, attempt.stop, "timeout") if timeout is not None else None
+        try:
+            while not work.done():
+                try:
+                    await asyncio.shield(work)
+                except asyncio.CancelledError:
+                    if work.cancelled() or attempt.abandoned:
+                        raise
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        if timeout is not None and time.monotonic() - began > timeout:
+            raise Overran(timeout)
+        value, error = work.result()
+        if error is not None:
+            raise error
+        return value
+
+    def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a function that does not raise; the future has its value."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        if self._free == 0 and self._started < self._size:
+            threading.Thread(target=self._work, args=(loop,), name="rowlock-slot", daemon=True).start()
+            self._started += 1  # after the start: the system may refuse to start a thread, and that one must not count
+        else:
+            self._free -= 1
+        self._inbox.put((answer, function))
+        return answer
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (given := self._inbox.get()) is not None:
+            answer, function = given
+            value = function()
+            try:
+                loop.call_soon_threadsafe(self._done, answer, value)
+            except RuntimeError:  # the worker and its loop are gone
+                return
+
+    def _done(self, answer: asyncio.Future[Any], value: Any) -> None:
+        self._free += 1
+        if not answer.done():
+            answer.set_result(value)
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end with the process."""
+        for _ in range(self._started):
+            self._inbox.put(None)
+
+
+def _returned_or_raised(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """What the function returned, or raised. Not as the future's exception: asyncio refuses StopIteration there, and
+    the attempt would wait for ever."""
+    try:
+        return function(), None
+    except BaseException as error:
+        return None, error

@@ -1,0 +1,1 @@
+"""Claiming: which jobs to ask for next, and asking for them."""

@@ -1,0 +1,1 @@
+"""Writing outcomes: batches of them, and what to do with those that the database refuses."""

@@ -1,0 +1,1 @@
+"""What a worker does besides running jobs: heartbeats, sweeps, checks, removal of old result files."""

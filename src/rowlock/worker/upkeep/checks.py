@@ -1,0 +1,75 @@
+"""What a worker checks every 25 seconds: was the database's clock set back, and do jobs wait for an unknown task?"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Collection
+from datetime import datetime
+
+from rowlock.store.engine.store import Store
+from rowlock.store.read.explain import unknown_tasks
+from rowlock.store.sources import sources
+from rowlock.store.upkeep import clock_repair
+from rowlock.worker.upkeep.heartbeat import boottime
+
+log = logging.getLogger("rowlock.worker")
+
+LOOK_SECONDS = 25.0
+SET_BACK_SECONDS = 5.0  # a clock that falls behind this machine's by less counts as correct
+FEW, ALL = 10_000, 10_000_000  # jobs that wait for their time: looked at after a start, and when the clock was set back
+
+
+class Lookout:
+    """The checks of one worker."""
+
+    def __init__(self, store: Store, queues: Collection[str]) -> None:
+        self._store, self._queues = store, queues
+        self._seen: tuple[datetime, float] | None = None  # the database's clock and ours, at the last round
+        self._unknown: set[tuple[str, str]] = set()  # (queue, task) that the last round found
+        self._told: set[tuple[str, str]] = set()
+
+    async def round(self) -> float:
+        """One round of checks. Returns the delay before the next."""
+        started = self._seen is None
+        await self._put_right()
+        if not started:  # after a start, other workers may be starting
+            await self._tell_unknown()
+        return LOOK_SECONDS * random.uniform(0.8, 1.2)
+
+    async def _put_right(self) -> None:
+        """Correct times that were written while the database's clock was ahead. All waiting jobs are read only if the
+        clock was set back since the last round: there may be a million."""
+        before, self._seen = self._seen, (await self._store.run(clock_repair.now()), boottime())
+        many = FEW if before is None else 0
+        if before is not None:
+            passed = (self._seen[0] - before[0]).total_seconds()
+            many = ALL if passed < self._seen[1] - before[1] - SET_BACK_SECONDS else 0
+        names = await self._store.run(sources.put_right())
+        leases, retries = await self._store.run(clock_repair.put_right(many))
+        if names or leases or retries:
+            log.warning(
+                "the database's clock was ahead and was set back; put right by it: sources %d, leases %d, retries %d",
+                len(names),
+                leases,
+                retries,
+            )
+
+    async def _tell_unknown(self) -> None:
+        """Warn about tasks in this worker's queues that no live worker has registered, once for each. Only if the last
+        round found the same: after an outage, no worker seems to be alive until its next heartbeat."""
+        waiting = {
+            (queue, task): n for queue, task, n in await self._store.run(unknown_tasks()) if queue in self._queues
+        }
+        for (queue, task), number in waiting.items():
+            if (queue, task) in self._unknown - self._told:
+                log.warning(
+                    "no live worker of queue %r knows the task %r; jobs that wait for one: %d. Start one that has it"
+                    " registered, or cancel them: rowlock jobs cancel --task %s",
+                    queue,
+                    task,
+                    number,
+                    task,
+                )
+        self._told = self._unknown & set(waiting)
+        self._unknown = set(waiting)

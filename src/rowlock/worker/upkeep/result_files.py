@@ -1,0 +1,74 @@
+"""Removes files of results that no job names any more: files go when their jobs go, never before.
+
+Retention may drop a whole day of jobs in one statement, without reading their ids. So this starts at the files: in each
+round it takes some jobs that have files, and asks the database which of them there are and which file each names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+
+from rowlock.client.results.results import Results
+from rowlock.core.errors import ResultsUnavailable
+from rowlock.store.engine.ids import valid_id
+from rowlock.store.engine.store import Store
+from rowlock.store.jobs import leases
+from rowlock.store.read import reads
+
+log = logging.getLogger("rowlock.worker")
+
+ROUND_SECONDS = 600.0
+FOLDERS = 500  # of jobs that one round checks
+YOUNG_SECONDS = 3600.0  # a younger file may be of an attempt that is about to settle
+
+
+class ResultTidy:
+    """Checks the stored results, a part in each round."""
+
+    def __init__(self, store: Store, results: Results, abandoned_seconds: float) -> None:
+        self._store, self._results, self._abandoned = store, results, abandoned_seconds
+        self._walk: Iterator[str] = iter(())
+
+    async def round(self) -> float:
+        """Look at the files of the next jobs; returns the delay before the next round."""
+        await self._remove_abandoned()
+        try:
+            # What is published is listed before the database is asked. Attempts are numbered upwards, so that what one
+            # publishes after the answer is not in the list.
+            published = await self._results.run(self._next)
+            if published:
+                named = await self._store.run(reads.result_files(list(published)))
+                await self._results.run(self._remove_unnamed, published, named)
+        except ResultsUnavailable as error:
+            log.warning("old results are not removed now: %s", error)
+            self._walk = iter(())
+            return ROUND_SECONDS
+        return ROUND_SECONDS if len(published) < FOLDERS else 1.0
+
+    async def _remove_abandoned(self) -> None:
+        """Remove the private files of attempts whose lease does not hold any more."""
+        for folder in await self._results.run(self._results.partial_older_than, self._abandoned):
+            held: dict[str, bool] = {}
+            if valid_id(folder.job_id) and valid_id(folder.token):
+                held = await self._store.run(leases.held([(folder.job_id, folder.token)]))
+            if not held:
+                await self._results.run(self._results.remove_partial, folder)
+
+    def _next(self) -> dict[str, list[str]]:
+        """The next jobs, and what their attempts have published."""
+        found = list(itertools.islice(self._walk, FOLDERS))
+        if not found:
+            self._walk = self._results.jobs(YOUNG_SECONDS)
+            found = list(itertools.islice(self._walk, FOLDERS))
+        return {job_id: self._results.published(job_id) for job_id in found}
+
+    def _remove_unnamed(self, published: dict[str, list[str]], named: dict[str, tuple[bool, str | None]]) -> None:
+        """Remove what these jobs do not name. A job that is gone names nothing; of one that has ended, only the file of
+        the attempt that succeeded is named; one that has not ended is left alone."""
+        for job_id, paths in published.items():
+            final, uri = named.get(job_id, (True, None))
+            if final:
+                kept = uri.split("/")[1] if uri is not None and uri.startswith(f"{job_id}/") else None
+                self._results.remove([path for path in paths if path.split("/")[1] != kept])
