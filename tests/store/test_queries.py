@@ -16,7 +16,7 @@ import rowlock.store
 from rowlock.store.engine import migrate
 from rowlock.store.engine import statements as queries
 from rowlock.store.engine.dialects import POSTGRES, SQLITE, Dialect
-from rowlock.store.engine.statements import Query, _include, _names, compile_query, fill, load
+from rowlock.store.engine.statements import Query, _include, _names, compile_query, fill, load, statement_files
 
 DIALECTS = [POSTGRES, SQLITE]
 CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}
@@ -48,7 +48,7 @@ def pattern(name: ast.AST) -> str:
 
 def written_names() -> list[tuple[str, str | None]]:
     """(name, engine) of every statement in the SQL files, in order."""
-    texts = [file.read_text("utf-8") for file in sorted((STORE / "sql").glob("*.sql"))]
+    texts = [file.read_text("utf-8") for file in statement_files()]
     headers = [found for text in texts for found in re.findall(HEADER, text, re.MULTILINE)]
     return [(first + name, engine or None) for several, name, engine in headers for first in several.split(",")]
 
@@ -261,7 +261,7 @@ async def test_rows_have_the_same_columns_by_name_on_both_engines(
 
 
 def test_one_statement_per_name_and_a_sentence_for_each() -> None:
-    for file in sorted((STORE / "sql").glob("*.sql")):
+    for file in statement_files():
         headers = re.split(r"^-- (name|part): .*$", file.read_text("utf-8"), flags=re.MULTILINE)[1:]
         for kind, text in zip(headers[::2], headers[1::2], strict=True):
             assert text.lstrip("\n").startswith("-- "), f"{file.name}: no sentence before {text.strip()[:60]!r}"
@@ -270,7 +270,7 @@ def test_one_statement_per_name_and_a_sentence_for_each() -> None:
 
 
 def test_every_part_is_included_by_a_statement_and_written_once() -> None:
-    text = "".join(file.read_text("utf-8") for file in (STORE / "sql").glob("*.sql"))
+    text = "".join(file.read_text("utf-8") for file in statement_files())
     written = re.findall(r"^-- part: (\w+)", text, re.MULTILINE)
     several = re.findall(r"^-- name: \{([\w,]+)\}.*\n((?:.+\n)*)", text, re.MULTILINE)
     spelt = [body.replace("{this}", this) for names, body in several for this in names.split(",")]

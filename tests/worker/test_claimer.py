@@ -1,4 +1,4 @@
-"""The claimer: carries out the plan of core/claiming/plan.py on a real database, and hands what it claims to the slots."""
+"""The claimer: carries out the plan of core/claiming/plan.py on a real database, and hands jobs to the slots."""
 
 import asyncio
 import time

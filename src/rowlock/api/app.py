@@ -25,7 +25,9 @@ from rowlock.api.pages import Pages, dashboard
 from rowlock.client.client import Client
 from rowlock.client.version import VERSION
 from rowlock.core.errors import ConfigError
-from rowlock.health.sender import alerting
+from rowlock.health.sender import Alerts
+from rowlock.worker.loops import Loops
+from rowlock.worker.registration import worker_id
 
 PARTS = (sockets, messages, results, webhooks, create, jobs, operator, session, probes)
 ROUTERS = [part.router for part in PARTS]
@@ -45,7 +47,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await client.store()
         try:
-            async with alerting(client):
+            async with _alerting(client):
                 yield
         finally:
             await service.close()
@@ -107,3 +109,16 @@ def _check_webhooks(client: Client) -> None:
     """Refuse to start with webhooks enabled while the packages that deliver them are missing."""
     if client.settings.api.webhooks.enabled and not all(map(find_spec, ("aiohttp", "standardwebhooks"))):
         raise ConfigError('api.webhooks needs more packages: pip install "rowlock[webhooks]"')
+
+
+@asynccontextmanager
+async def _alerting(app: Client) -> AsyncIterator[None]:
+    """Take part in the alerts while the block runs, for a process that neither runs jobs nor fires ticks."""
+    store = await app.store()
+    part, loops = Alerts(app.settings.alerts, store, worker_id()), Loops(store.outage)
+    part.start(loops)
+    try:
+        yield
+    finally:
+        await loops.stop_all()
+        await part.stop()

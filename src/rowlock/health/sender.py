@@ -11,11 +11,10 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rowlock.core.config import AlertSettings
 from rowlock.core.errors import ConfigError, SourceError, StoreError
@@ -23,11 +22,6 @@ from rowlock.health import alerts
 from rowlock.public_web import AddressRefused, refuse_private, web_target
 from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.store import Store
-from rowlock.worker.loops import Loops
-from rowlock.worker.registration import worker_id
-
-if TYPE_CHECKING:
-    from rowlock.client.client import Client
 
 log = logging.getLogger("rowlock.alerts")
 
@@ -39,6 +33,20 @@ IDLE_SECONDS = 3600.0  # the sender sleeps until it is woken
 MOST_ALERTS = 100  # unsent messages that are looked at, to send one
 MOST_UNSENT = 10_000  # unsent messages that are read, to log the new ones
 ANY_PORT = range(1, 65_536)
+
+
+class Loops(Protocol):
+    """Repeats rounds in the background: `worker.loops.Loops`."""
+
+    def start(
+        self,
+        name: str,
+        round_: Callable[[], Awaitable[float]],
+        wake: asyncio.Event | None = None,
+        *,
+        vital: bool = True,
+    ) -> None:
+        """Repeat `round_`, which returns the delay before the next one, until stopped."""
 
 
 class NotDelivered(Exception):
@@ -127,19 +135,6 @@ class Alerts:
                 await self._store.run(alerts.leave(self._token))
             except StoreError as error:
                 log.warning("could not leave the alerts to another process: %s", error)
-
-
-@asynccontextmanager
-async def alerting(app: Client) -> AsyncIterator[None]:
-    """Take part in the alerts while the block runs, for a process that neither runs jobs nor fires ticks."""
-    store = await app.store()
-    part, loops = Alerts(app.settings.alerts, store, worker_id()), Loops(store.outage)
-    part.start(loops)
-    try:
-        yield
-    finally:
-        await loops.stop_all()
-        await part.stop()
 
 
 async def deliver(settings: AlertSettings, message: alerts.Message) -> None:

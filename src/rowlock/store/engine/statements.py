@@ -1,4 +1,4 @@
-"""Named SQL for two engines: loads `sql/*.sql` and fills the dialect's tokens.
+"""Named SQL for two engines: loads the .sql files beside their modules and fills the dialect's tokens.
 
 A statement is `-- name: claim` (both engines) or `-- name: claim [postgres]`, one sentence of contract, then
 the text. Parameters are `:name`. To call a statement that the engine does not have is an error: the operation asks
@@ -41,7 +41,7 @@ Tokens, all of them:
     {by_name()}              after the table `sources`: find rows by their names, whatever the statistics say
     {indexed_by(i)}          after a table: take the index i, whatever the statistics say (SQLite alone)
     {one_source(a, x)}       joins the source or class with the name x as `a`, if there is one
-    {gate}                   how the source `named` stands, as core.sources.admission.Gate, from its row `s` and its class's `c`
+    {gate}                   the source `named` as core.sources.admission.Gate, from its row `s` and its class's `c`
     {read_gate}              the same for a reader, who may not see tokens
     {claimed}                the columns of core.job.Claimed, but for its token and worker
     {claiming}               the same of a row `front` as it will be once it is claimed (:epoch: its source's)
@@ -58,12 +58,16 @@ import re
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import Job
 from rowlock.core.options import columns
 from rowlock.store.engine.dialects import DIALECTS, Dialect
+
+ROOMS = ("store", "health", "api", "bridge")
+NO_STATEMENTS = ("schema", "sql", "static", "vectors", "__pycache__")
 
 CLAIMED_COLUMNS = (
     *("id", "task", "queue", "priority", "args", "owner", "source", "source_epoch", "batch_id", "unique_mode"),
@@ -83,7 +87,7 @@ CLAIMING += ", " + WAITED.replace("run_after", "front.run_after")
 PROBES = """(SELECT 1 FROM {t}jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
           AND {not_aside(p.id)}) IS NOT NULL"""
-# How a source stands, from its row `s`, its class's row `c` and the running jobs; in the order of core.sources.admission.Gate.
+# The columns of core.sources.admission.Gate, from the source's row `s`, its class's row `c` and the running jobs.
 GATE = """coalesce(s.concurrency, c.concurrency), c.total,
        coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
        CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END,
@@ -182,14 +186,26 @@ def _texts() -> dict[tuple[str, str | None], str]:
     """Every statement as written, with the parts that it includes: (name, engine or None) -> text."""
     statements: dict[tuple[str, str | None], str] = {}
     parts: dict[str, tuple[list[str], str]] = {}
-    for file in sorted(resources.files("rowlock.store").joinpath("sql").iterdir(), key=lambda f: f.name):
-        if file.name.endswith(".sql"):
-            for (kind, name, engine, parameters), text in _sections(file.read_text("utf-8")).items():
-                if kind == "part":
-                    parts[name] = (_listed(parameters), text.strip())
-                else:
-                    statements |= {(one, engine): text.replace("{this}", this) for this, one in _names(name)}
+    for file in statement_files():
+        for (kind, name, engine, parameters), text in _sections(file.read_text("utf-8")).items():
+            if kind == "part":
+                parts[name] = (_listed(parameters), text.strip())
+            else:
+                statements |= {(one, engine): text.replace("{this}", this) for this, one in _names(name)}
     return {key: _include(text, parts) for key, text in statements.items()}
+
+
+def statement_files() -> list[Traversable]:
+    """Every .sql file of the rooms that have statements; the schema is not made of statements."""
+    rooms = [resources.files("rowlock").joinpath(room) for room in ROOMS]
+    found = []
+    while rooms:
+        for entry in rooms.pop().iterdir():
+            if entry.is_dir() and entry.name not in NO_STATEMENTS:
+                rooms.append(entry)
+            elif entry.name.endswith(".sql"):
+                found.append(entry)
+    return found
 
 
 def _sections(text: str) -> dict[tuple[Any, ...], str]:

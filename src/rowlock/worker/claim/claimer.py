@@ -1,4 +1,4 @@
-"""Claims jobs: each round carries out one action of the plan in core/claiming/plan.py. Claimed jobs go to the executor."""
+"""Claims jobs: each round carries out one action of core/claiming/plan.py and hands the jobs to the executor."""
 
 from __future__ import annotations
 
