@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "core.clock": ("FakeClock",),
-    "worker.public_web": (
+    "public_web": (
         "AddressRefused",
         "WebTarget",
         "is_public_address",
@@ -117,24 +117,24 @@ _MODULES = {
     ),
     "core.job": ("Attempt", "Finished"),
     "core.policy": ("Backoff", "exponential", "fixed"),
-    "core.schedule": ("Schedule",),
+    "core.schedules.schedule": ("Schedule",),
     "core.states": ("Outcome", "State"),
     "contrib.answer_cache": ("AnswerCache",),
     "signals.job_fields": ("JobFields",),
-    "store.app_schema": ("Migrations",),
+    "store.engine.app_schema": ("Migrations",),
     "store.batches": ("EndedBatch",),
-    "store.engines.engine": ("Session",),
-    "store.engines.filesystem": ("network_filesystem",),
-    "store.stats": ("FinishedStats", "QueueStats", "Stats"),
-    "api.asker": ("Caller",),
+    "store.engine.store": ("Session",),
+    "store.engine.sqlite.filesystem": ("network_filesystem",),
+    "store.read.counts": ("FinishedStats", "QueueStats", "Stats"),
+    "api.access.sender": ("Caller",),
     "app": ("Rowlock",),
-    "client.batch": ("Batch",),
+    "client.handles.batch": ("Batch",),
     "client.context": ("Context",),
-    "client.handle": ("JobHandle",),
-    "client.handlers": ("BaseHandler", "get_handler", "handler"),
+    "client.handles.job": ("JobHandle",),
+    "client.tasks.handlers": ("BaseHandler", "get_handler", "handler"),
     "worker.lease": ("Lease",),
     "worker.pool": ("WorkerPool",),
-    "client.tasks": ("Task",),
+    "client.tasks.task": ("Task",),
     "client.version": ("__version__",),
 }
 _PLACES = {name: f"rowlock.{module}" for module, names in _MODULES.items() for name in names}

@@ -25,7 +25,7 @@ def make_sample(name: str) -> type[BaseHandler]:
 @pytest.fixture(autouse=True)
 def registry_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry is one per process, as S2 asks; an app of a later test must not find these handlers in it."""
-    monkeypatch.setattr(rowlock.client.handlers, "_registry", dict(rowlock.client.handlers._registry))
+    monkeypatch.setattr(rowlock.client.tasks.handlers, "_registry", dict(rowlock.client.tasks.handlers._registry))
 
 
 @pytest.fixture

@@ -1951,7 +1951,7 @@ BEGIN
         SELECT l.* FROM rowlock.jobs_live l WHERE l.id = ANY (ids) ORDER BY l.id FOR UPDATE
     LOOP
         IF j.state = 'running' AND j.locked_by IN ('redis-unread', 'redis-read') THEN
-            -- A worker behind Redis cannot be made to stop: its job ends here and now (core/remote.py).
+            -- A worker behind Redis cannot be made to stop: its job ends here and now (core/redis_request.py).
             remote := remote || j.id;
             waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
         ELSIF j.state = 'running' THEN

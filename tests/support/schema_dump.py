@@ -1,5 +1,6 @@
 """The schema of a database as text that does not depend on how it came to be: columns in the order of their names,
-constraints by their text, no partitions. Two schemas with the same text behave in the same way.
+constraints by their text, no partitions, and no rights of the roles that `migrate --roles` makes: a role belongs to
+the whole server, so another test may have made it. Two schemas with the same text behave in the same way.
 """
 
 import re
@@ -50,13 +51,15 @@ WHERE d.objoid = %s AND d.classoid = 'pg_class'::regclass ORDER BY 1
 _GRANTS = """
 SELECT 'GRANT ' || g.privilege_type || ' TO ' || CASE WHEN g.grantee = 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END
 FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) g
-WHERE c.oid = %s AND g.grantee <> c.relowner ORDER BY 1
+WHERE c.oid = %s AND g.grantee <> c.relowner AND g.grantee NOT IN (SELECT oid FROM pg_roles WHERE rolname ~ '^rowlock_')
+ORDER BY 1
 """
 _FUNCTIONS = """
 SELECT pg_get_functiondef(p.oid)
        || CASE WHEN p.proacl IS NULL THEN '' ELSE E'\n-- execute: ' || coalesce(
            (SELECT string_agg(CASE WHEN g.grantee = 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END, ', ' ORDER BY 1)
-            FROM aclexplode(p.proacl) g WHERE g.grantee <> p.proowner), 'owner only') END
+            FROM aclexplode(p.proacl) g WHERE g.grantee <> p.proowner
+              AND g.grantee NOT IN (SELECT oid FROM pg_roles WHERE rolname ~ '^rowlock_')), 'owner only') END
 FROM pg_proc p
 WHERE p.pronamespace = 'rowlock'::regnamespace ORDER BY p.proname, pg_get_function_identity_arguments(p.oid)
 """
