@@ -22,13 +22,13 @@ def test_migrate_checks_prints_and_applies(
 ) -> None:
     url = f"sqlite:///{folder}/fresh.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
     here = Inside.enter(folder, url, monkeypatch, capsys)
-    assert here.run("migrate", "--check", code=1).stdout.startswith("pending 0001_engine\n")
+    assert here.run("migrate", "--check", code=1).stdout.startswith("pending 0001_schema\n")
     script = here.out("migrate", "--sql")
     assert "CREATE TABLE" in script
     assert script.endswith("COMMIT;")
     assert not (folder / "fresh.db").exists()
     here.run("migrate", "--check", code=1)
-    assert Cli(folder, url).json("migrate")["applied"][0] == "0001_engine"
+    assert Cli(folder, url).json("migrate")["applied"][0] == "0001_schema"
     assert here.out("migrate") == "the schema is up to date"
     assert Cli(folder, url).json("migrate", "--check") == {"pending": []}
     assert here.out("migrate", "--sql").startswith("-- nothing to apply")

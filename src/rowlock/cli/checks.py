@@ -16,8 +16,8 @@ from rowlock.cli.output import counted
 from rowlock.core.errors import StorageFull, StoreError
 from rowlock.core.states import State
 from rowlock.store import aside, clocks, reads, workers
+from rowlock.store.engines import migrate
 from rowlock.store.engines.engine import Store
-from rowlock.store.engines.migrate import migrations
 from rowlock.store.engines.operation import Call, Steps, Wake, dialect, operation
 from rowlock.store.explain import unknown_tasks
 
@@ -49,7 +49,7 @@ def engine(about: dict[str, str]) -> Finding:
 
 def schema(store: Store) -> Finding:
     """Name the newest migration. The schema fits this version, else the store would have refused to open."""
-    newest = migrations(store.engine)[-1]
+    newest = migrate.schema(store.engine).migrations[-1]
     return Finding("ok", "schema", f"migration {newest.title}, the newest this version knows")
 
 

@@ -22,7 +22,7 @@ from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN
 from rowlock.store import audit, tokens, webhooks
 from rowlock.store.about import about
 from rowlock.store.engines.engine import dialect_of
-from rowlock.store.engines.migrate import migrations
+from rowlock.store.engines.migrate import schema
 
 MOST_TOKENS = 100
 WORKER = (
@@ -44,7 +44,7 @@ async def settings(service: Serving) -> dict[str, Any]:
     """What this server runs with. Workers may have other settings: each process reads its own."""
     given, found = service.client.settings, await service.look(about())
     dialect = dialect_of(given.database)
-    code = migrations(dialect.name)[-1].number
+    code = schema(dialect.name).migrations[-1].number
     known = await service.look(tokens.tokens(MOST_TOKENS + 1))
     secrets = await service.look(webhooks.secrets())
     shown = {
