@@ -211,7 +211,7 @@ ANEW = {
     "body": "double(number integer) RETURNS integer LANGUAGE sql AS 'SELECT number + number';",
     "parameter name": "double(n integer) RETURNS integer LANGUAGE sql AS 'SELECT n + n';",
     "parameter type": "double(number bigint) RETURNS integer LANGUAGE sql AS 'SELECT CAST(number * 2 AS integer)';",
-    "another parameter": "double(number integer, by integer DEFAULT 2) RETURNS integer LANGUAGE sql\nAS 'SELECT number * by';",
+    "another parameter": "double(n integer, by integer DEFAULT 2) RETURNS integer LANGUAGE sql AS 'SELECT n * by';",
     "result": "double(number integer) RETURNS numeric LANGUAGE sql AS 'SELECT CAST(number * 2 AS numeric)';",
     "columns": "double(number integer) RETURNS TABLE (a integer) LANGUAGE sql\nAS $$\n    SELECT number * 2;\n$$;",
 }

@@ -1,17 +1,17 @@
 -- Rowlock keeps jobs, and everything that happens to them, in the tables of this file.
 --
--- A job is one row, and it travels. rowlock.enqueue (or Python) inserts it into `jobs_live` with the task to call and its
--- arguments. If it may start now it's `ready`; if it has to wait for its time, a sweep makes it ready later. A worker claims
--- it: the row becomes `running` and gets a lease, which is a random token, the worker's name and a time at which the lease
--- ends. While the worker runs the job, its heartbeats move that time. At the end the worker settles the job under the token
--- it was given, and under no other: whoever lost the lease can change nothing any more. That's the fence, and it's why a
--- slow worker and its successor can't both decide how a job ended.
+-- A job is one row, and it travels. rowlock.enqueue (or Python) inserts it into `jobs_live` with the task to call and
+-- its arguments. If it may start now it's `ready`; if it has to wait for its time, a sweep makes it ready later. A
+-- worker claims it: the row becomes `running` and gets a lease, which is a random token, the worker's name and a time
+-- at which the lease ends. While the worker runs the job, its heartbeats move that time. At the end the worker settles
+-- the job under the token it was given, and under no other: whoever lost the lease can change nothing any more. That's
+-- the fence, and it's why a slow worker and its successor can't both decide how a job ended.
 --
--- A job that succeeded, died or was cancelled moves to `jobs_finished` in the transaction that writes its final state. So
--- `jobs_live` has only jobs to which something can still happen: it stays small, and its indexes serve claims and sweeps
--- alone. People list and search jobs in `jobs_finished`, whose partitions are dropped when their day has come. A job that
--- failed and has tries left stays where it is, as `retryable`, until its backoff is over. An attempt that did not succeed
--- leaves a row in `attempts`. If a worker dies, its lease runs out, and any sweep gives the job back.
+-- A job that succeeded, died or was cancelled moves to `jobs_finished` in the transaction that writes its final state.
+-- So `jobs_live` has only jobs to which something can still happen: it stays small, and its indexes serve claims and
+-- sweeps alone. People list and search jobs in `jobs_finished`, whose partitions are dropped when their day has come. A
+-- job that failed and has tries left stays where it is, as `retryable`, until its backoff is over. An attempt that did
+-- not succeed leaves a row in `attempts`. If a worker dies, its lease runs out, and any sweep gives the job back.
 --
 -- Around the jobs:
 --
@@ -19,7 +19,7 @@
 --   batches       Jobs that end together. `batch_counts` counts them in several rows, so that no row is hot.
 --   sources       Outside services, such as api:ebay: how many jobs may use one at a time and how often, and whether it
 --                 works at the moment. A claim reads and locks them; a settle reports to them.
---   schedules     Rules such as "every Monday at nine". A dispatcher turns each tick of a rule into a job, once: `ticks`.
+--   schedules     Rules such as "every Monday at nine". A dispatcher turns each tick into a job, once: `ticks`.
 --   events        What happened to the jobs of an owner, for clients that watch. Triggers write it.
 --   tallies       How many jobs ended, and how fast. Triggers count; workers sum up into `rollups` and `counters`.
 --   outbox        What a bridge has to publish to Redis.
@@ -28,8 +28,8 @@
 -- functions/*.sql are those of the Python store. `rowlock migrate` applies this file once, as number 1; views.sql and
 -- functions/*.sql again whenever their text has changed.
 
--- A trigger needs its function to exist. These are declared here with an empty body, and functions/*.sql, which is applied
--- in the same transaction, has what they do.
+-- A trigger needs its function to exist. These are declared here with an empty body, and functions/*.sql, which is
+-- applied in the same transaction, has what they do.
 CREATE FUNCTION rowlock.refuse_unreadable()   RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END';
 CREATE FUNCTION rowlock.tell_progress()       RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END';
 CREATE FUNCTION rowlock.tell_end()            RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END';
@@ -41,56 +41,56 @@ CREATE FUNCTION rowlock.tell_deleted_events() RETURNS trigger LANGUAGE plpgsql A
 
 -- --- Jobs
 
--- A job that is not final: waiting, ready or running. The lease is part of the job's own row: a worker's row may vanish,
--- its jobs must not.
+-- A job that is not final: waiting, ready or running. The lease is part of the job's own row: a worker's row may
+-- vanish, its jobs must not.
 CREATE TABLE rowlock.jobs_live (
-    id                  uuid        PRIMARY KEY,            -- UUIDv7: ids grow with time, and the oldest job is claimed first
+    id                  uuid        PRIMARY KEY,         -- UUIDv7: ids grow with time
     task                text        NOT NULL,
     queue               text        NOT NULL,
     state               text        NOT NULL DEFAULT 'queued',
-    ready               boolean     NOT NULL,               -- may be claimed now; set by enqueue, settle and the sweep
-    priority            smallint    NOT NULL DEFAULT 0,     -- -100 is first, 100 is last
+    ready               boolean     NOT NULL,            -- may be claimed now; set by enqueue, settle and the sweep
+    priority            smallint    NOT NULL DEFAULT 0,  -- -100 is first, 100 is last
     args                json        NOT NULL,
     owner               text,
     tags                json,
-    parent_id           uuid,                               -- the job that made it: by its handler, or by its end (a follow-up)
-    traceparent         text,                               -- W3C: the span that created it, if traces are on
+    parent_id           uuid,                            -- the job that made it, in its handler or by its end
+    traceparent         text,                            -- W3C: the span that created it, if traces are on
 
     source              text,
     batch_id            uuid,
     unique_key          text,
-    unique_mode         text,                               -- until_done, while_queued, forever or window
+    unique_mode         text,                 -- until_done, while_queued, forever or window
     schedule_id         text,
     tick                timestamptz,
 
     run_after           timestamptz NOT NULL,
-    expires_at          timestamptz,                        -- if it hasn't started by then, it is cancelled
+    expires_at          timestamptz,          -- if it hasn't started by then, it is cancelled
     timeout_seconds     double precision,
     backoff             json,
-    on_success          json,                               -- the follow-up, or NULL
+    on_success          json,                 -- the follow-up, or NULL
     on_dead             json,
-    on_lost             text,                               -- if its worker is lost: 'dead', or NULL for another attempt
-    keep_seconds        double precision,                   -- how long it is kept when it has finished
+    on_lost             text,                 -- if its worker is lost: 'dead', or NULL for another attempt
+    keep_seconds        double precision,     -- how long it is kept when it has finished
 
-    -- Tries are attempts without releases and losses. The counts `…_in_row` and the probation are about what happened since
-    -- an attempt last came back (core/policy.py: Streaks): a job that comes back often would reach any limit on a sum in time.
+    -- Tries are attempts without releases and losses. The counts `…_in_row` and the probation start again when an attempt
+    -- comes back (core/policy.py: Streaks): in time, a job that often comes back would reach any limit on a sum.
     attempt             integer     NOT NULL DEFAULT 0,
     max_attempts        integer     NOT NULL,
     releases            integer     NOT NULL DEFAULT 0,
-    losses              integer     NOT NULL DEFAULT 0,     -- attempts whose worker died
-    convictions         integer     NOT NULL DEFAULT 0,     -- attempts whose own child process died
-    losses_in_row       integer     NOT NULL DEFAULT 0,     -- above 0 the job is a suspect
-    probation           integer     NOT NULL DEFAULT 0,     -- attempts that must come back until a loss counts as the first again
-    sigterms_in_row     integer     NOT NULL DEFAULT 0,     -- releases because a SIGTERM from outside ended its child process
-    disconnects_in_row  integer     NOT NULL DEFAULT 0,     -- releases because its transaction was rolled back
+    losses              integer     NOT NULL DEFAULT 0,  -- attempts whose worker died
+    convictions         integer     NOT NULL DEFAULT 0,  -- attempts whose own child process died
+    losses_in_row       integer     NOT NULL DEFAULT 0,  -- above 0 the job is a suspect
+    probation           integer     NOT NULL DEFAULT 0,  -- attempts until a loss counts as the first again
+    sigterms_in_row     integer     NOT NULL DEFAULT 0,  -- releases by a SIGTERM from outside
+    disconnects_in_row  integer     NOT NULL DEFAULT 0,  -- releases by a rolled-back transaction
 
     lease_token         uuid,
     locked_by           text,
     locked_at           timestamptz,
     heartbeat_at        timestamptz,
     lease_expires_at    timestamptz,
-    source_epoch        integer,                            -- the breaker's epoch under which this attempt was claimed
-    settled_token       uuid,                               -- the last token that settled it: a repeat is a duplicate, not lost
+    source_epoch        integer,              -- the breaker's epoch under which this attempt was claimed
+    settled_token       uuid,                 -- the token of the last settle: a repeat is a duplicate
     cancel_requested_at timestamptz,
 
     progress            smallint,
@@ -105,9 +105,9 @@ CREATE TABLE rowlock.jobs_live (
     started_at          timestamptz,
     updated_at          timestamptz NOT NULL,
 
-    -- A running row has a whole lease and is not ready; any other row has none of a lease. This is only what would leave a
-    -- job stuck for ever: PostgreSQL reads and prepares the text of a CHECK again for each statement, and this one costs a
-    -- single insert 15 µs of the server's 280. A longer one cost 45. SQLite, where it costs nothing, checks more.
+    -- A running row has a whole lease and is not ready; any other row has none of a lease. This is only what would leave
+    -- a job stuck for ever: PostgreSQL reads and prepares the text of a CHECK again for each statement, and this one costs
+    -- a single insert 15 µs of the server's 280. A longer one cost 45. SQLite, where it costs nothing, checks more.
     CONSTRAINT jobs_live_row CHECK (
         num_nulls(lease_token, locked_by, locked_at, lease_expires_at)
             = CASE WHEN state <> 'running' THEN 4 WHEN ready THEN -1 ELSE 0 END
@@ -118,23 +118,23 @@ CREATE TABLE rowlock.jobs_live (
     autovacuum_vacuum_cost_limit = 2000
 );
 
--- Claims: one range for each queue and task. Only what can be claimed now has an entry. Jobs with a source have their own
--- index: a million jobs of one source must not stand before those of the others, or before the jobs without one.
+-- Claims: one range for each queue and task. Only what can be claimed now has an entry. Jobs with a source have their
+-- own index: a million jobs of one source must not stand before those of the others, or before the jobs without one.
 CREATE INDEX jobs_live_claim ON rowlock.jobs_live (queue, task, priority, id) WHERE ready AND source IS NULL;
 CREATE INDEX jobs_live_turns ON rowlock.jobs_live (queue, task, priority, source, id) WHERE ready AND source IS NOT NULL;
 -- The limits of sources: running jobs by class and source.
 CREATE INDEX jobs_live_slots ON rowlock.jobs_live (split_part(source, ':', 1), source)
     WHERE state = 'running' AND source IS NOT NULL;
--- Sweeps: jobs that wait for their time, jobs that start too late, leases that run out. Running rows are few, so the end of
--- the lease itself needs no index; with one, heartbeats would not be HOT.
+-- Sweeps: jobs that wait for their time, jobs that start too late, leases that run out. Running rows are few, so the
+-- end of the lease itself needs no index; with one, heartbeats would not be HOT.
 CREATE INDEX jobs_live_due ON rowlock.jobs_live (run_after) WHERE NOT ready AND state <> 'running';
 CREATE INDEX jobs_live_expiry ON rowlock.jobs_live (expires_at) WHERE expires_at IS NOT NULL AND state <> 'running';
 CREATE INDEX jobs_live_running ON rowlock.jobs_live (id) WHERE state = 'running';
--- Lists. A job adds no entry for what it doesn't have.
+-- Lists, and schedules with overlap = 'skip'. A job adds no entry for what it doesn't have.
 CREATE INDEX jobs_live_owner ON rowlock.jobs_live (owner, id) WHERE owner IS NOT NULL;
 CREATE INDEX jobs_live_parent ON rowlock.jobs_live (parent_id, id) WHERE parent_id IS NOT NULL;
 CREATE INDEX jobs_live_batch ON rowlock.jobs_live (batch_id, id) WHERE batch_id IS NOT NULL;
-CREATE INDEX jobs_live_schedule ON rowlock.jobs_live (schedule_id) WHERE schedule_id IS NOT NULL;  -- overlap = 'skip' reads it
+CREATE INDEX jobs_live_schedule ON rowlock.jobs_live (schedule_id) WHERE schedule_id IS NOT NULL;
 
 -- What no worker could read is refused. On insert without a WHEN: the function is compiled once for each connection and
 -- takes 1 µs of a single insert; a WHEN is read and prepared again for each statement and takes 9. On update with one,
@@ -157,8 +157,8 @@ CREATE TRIGGER jobs_live_progress AFTER UPDATE OF progress, phase, message ON ro
         AND (NEW.progress, NEW.phase, NEW.message) IS DISTINCT FROM (OLD.progress, OLD.phase, OLD.message))
     EXECUTE FUNCTION rowlock.tell_progress();
 
--- A job that is final, in the partition of the day on which it may be dropped: retention is a DROP TABLE. Rows whose day has
--- no partition (the role may not create one, or the retention is unusual) go to the default partition.
+-- A job that is final, in the partition of the day on which it may be dropped: retention is a DROP TABLE. Rows whose
+-- day has no partition (the role may not create one, or the retention is unusual) go to the default partition.
 CREATE TABLE rowlock.jobs_finished (
     id                  uuid        NOT NULL,
     task                text        NOT NULL,
@@ -242,7 +242,7 @@ CREATE TABLE rowlock.attempts (
     job_id        uuid        NOT NULL,
     attempt       integer     NOT NULL,
     outcome       text        NOT NULL CHECK (outcome IN ('failed', 'timed_out', 'lost', 'cancelled', 'released')),
-    task          text,                          -- these three are copied from the job, for readers that group failures
+    task          text,                       -- these three are copied from the job, for readers that group failures
     queue         text,
     source        text,
     worker        text,
@@ -261,31 +261,31 @@ CREATE TRIGGER attempts_tallies AFTER INSERT ON rowlock.attempts
 
 -- A key or a client-chosen id that a job holds. Apart from the jobs, because it may have to outlive the job's row.
 CREATE TABLE rowlock.job_keys (
-    scope      text NOT NULL,                    -- task and owner; 'id' for ids
+    scope      text NOT NULL,                 -- task and owner; 'id' for ids
     key        text NOT NULL,
     job_id     uuid NOT NULL,
-    mode       text NOT NULL,                    -- as jobs_live.unique_mode; 'id' for ids
-    expires_at timestamptz,                      -- the end of a window
+    mode       text NOT NULL,                 -- as jobs_live.unique_mode; 'id' for ids
+    expires_at timestamptz,                   -- the end of a window
     PRIMARY KEY (scope, key)
 );
 CREATE INDEX job_keys_expiry ON rowlock.job_keys (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX job_keys_job ON rowlock.job_keys (job_id);
 
--- A job or batch for which an operation fails, and would fail again and again for the whole batch of rows that it is in. Its
--- own row stays as it is.
+-- A job or batch for which an operation fails, and would fail again and again for the whole batch of rows that it is
+-- in. Its own row stays as it is.
 CREATE TABLE rowlock.set_aside (
-    id       uuid        PRIMARY KEY,            -- of the job or batch
-    doing    text        NOT NULL,               -- claim, promote, reclaim, expire, settle, prune; end (of a batch)
+    id       uuid        PRIMARY KEY,         -- of the job or batch
+    doing    text        NOT NULL,            -- claim, promote, reclaim, expire, settle, prune; end (of a batch)
     error    text        NOT NULL,
-    times    integer     NOT NULL DEFAULT 1,     -- how often it was tried and failed
+    times    integer     NOT NULL DEFAULT 1,  -- how often it was tried and failed
     since    timestamptz NOT NULL,
-    again_at timestamptz                         -- when it is tried again; NULL: when this row is deleted
+    again_at timestamptz                      -- when it is tried again; NULL: when this row is deleted
 );
 
 -- A log line of a job whose task keeps them. Only the newest lines of each job stay.
 CREATE TABLE rowlock.job_logs (
     job_id  uuid        NOT NULL,
-    seq     bigint      NOT NULL,                -- grows with each line of a job
+    seq     bigint      NOT NULL,             -- grows with each line of a job
     attempt integer     NOT NULL,
     at      timestamptz NOT NULL,
     level   text        NOT NULL,
@@ -305,9 +305,9 @@ CREATE TABLE rowlock.queues (
 -- A task as its worker registered it, so that it can be enqueued with its options where its code isn't at hand.
 CREATE TABLE rowlock.tasks (
     name           text        PRIMARY KEY,
-    source_derived boolean     NOT NULL,         -- a function derives the source from the arguments: it isn't in `options`
-    options        json        NOT NULL,         -- those that differ from the defaults (core/options.py)
-    arguments      json,                         -- their names and types
+    source_derived boolean     NOT NULL,      -- a function derives the source from the arguments: it isn't in `options`
+    options        json        NOT NULL,      -- those that differ from the defaults (core/options.py)
+    arguments      json,                      -- their names and types
     description    text,
     updated_at     timestamptz NOT NULL
 );
@@ -323,13 +323,13 @@ CREATE TABLE rowlock.workers (
     pool_size         integer     NOT NULL,
     running           integer     NOT NULL DEFAULT 0,
     memory_bytes      bigint,
-    idle              boolean     NOT NULL DEFAULT false,   -- wants to be woken when work arrives
-    bell              text,                                 -- where to ring, on engines without NOTIFY
+    idle              boolean     NOT NULL DEFAULT false,                -- wants to be woken when work arrives
+    bell              text,                                              -- where to ring, on engines without NOTIFY
     stop_requested    text CHECK (stop_requested IN ('drain', 'stop')),  -- by an operator; read with each heartbeat
     stop_requested_at timestamptz,
     started_at        timestamptz NOT NULL,
     seen_at           timestamptz NOT NULL,
-    expires_at        timestamptz NOT NULL                  -- it is believed to be gone after this
+    expires_at        timestamptz NOT NULL                               -- it is believed to be gone after this
 );
 
 -- --- Batches
@@ -339,15 +339,15 @@ CREATE TABLE rowlock.batches (
     id           uuid        PRIMARY KEY,
     name         text        NOT NULL,
     owner        text,
-    parent_id    uuid,                           -- the job whose handler made it
+    parent_id    uuid,                                -- the job whose handler made it
     state        text        NOT NULL DEFAULT 'queued'
                              CHECK (state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')),
-    on_end       json,                           -- the follow-up
-    ended_once   boolean     NOT NULL DEFAULT false,        -- on_end has been enqueued
-    end_job      uuid,                           -- the job that on_end made
-    sealed_at    timestamptz,                    -- from then on only its own jobs may add to it
+    on_end       json,                                -- the follow-up
+    ended_once   boolean     NOT NULL DEFAULT false,  -- on_end has been enqueued
+    end_job      uuid,                                -- the job that on_end made
+    sealed_at    timestamptz,                         -- from then on only its own jobs may add to it
     cancelled_at timestamptz,
-    reopened_at  timestamptz,                    -- an operator has retried one of its jobs since it ended
+    reopened_at  timestamptz,                         -- an operator has retried one of its jobs since it ended
     created_at   timestamptz NOT NULL,
     started_at   timestamptz,
     finished_at  timestamptz
@@ -355,14 +355,14 @@ CREATE TABLE rowlock.batches (
 CREATE INDEX batches_open ON rowlock.batches (id) WHERE finished_at IS NULL;
 CREATE INDEX batches_done ON rowlock.batches (finished_at) WHERE finished_at IS NOT NULL;
 
--- A part of a batch's counters. Each has several rows that different connections write, so that no row is hot; the numbers
--- of a batch are their sums.
+-- A part of a batch's counters. Each has several rows that different connections write, so that no row is hot; the
+-- numbers of a batch are their sums.
 CREATE TABLE rowlock.batch_counts (
     batch_id      uuid     NOT NULL REFERENCES rowlock.batches (id) ON DELETE CASCADE,
     shard         smallint NOT NULL,
     total         bigint   NOT NULL DEFAULT 0,
     processed     bigint   NOT NULL DEFAULT 0,
-    failed        bigint   NOT NULL DEFAULT 0,   -- dead or expired
+    failed        bigint   NOT NULL DEFAULT 0,  -- dead or expired
     cancelled     bigint   NOT NULL DEFAULT 0,
     expired       bigint   NOT NULL DEFAULT 0,
     last_error    text,
@@ -372,39 +372,39 @@ CREATE TABLE rowlock.batch_counts (
 
 -- --- Sources
 
--- An outside service (api:ebay), or a class of them (api), whose settings are the defaults of its sources. A source whose
--- name is just the class uses the same row: the columns class_… are what an operator decided for all sources of the class,
--- the others are about the source.
+-- An outside service (api:ebay), or a class of them (api), whose settings are the defaults of its sources. A source
+-- whose name is just the class uses the same row: the columns class_… are what an operator decided for all sources of
+-- the class, the others are about the source.
 CREATE TABLE rowlock.sources (
     name                  text             PRIMARY KEY,
-    concurrency           integer          CHECK (concurrency >= 0),            -- running jobs at a time; NULL: the class's
-    total                 integer          CHECK (total >= 0),                  -- of all sources of this class together
+    concurrency           integer          CHECK (concurrency >= 0),        -- running jobs at a time; NULL: the class's
+    total                 integer          CHECK (total >= 0),              -- of all sources of this class together
     rate_limit_per_minute double precision CHECK (rate_limit_per_minute > 0),
     burst                 integer          CHECK (burst >= 1),
-    failure_threshold     integer          CHECK (failure_threshold >= 1),      -- failures in a row that open the breaker
+    failure_threshold     integer          CHECK (failure_threshold >= 1),  -- failures in a row that open the breaker
     cooldown_seconds      double precision CHECK (cooldown_seconds > 0),
-    cooldown_factor       double precision CHECK (cooldown_factor >= 1),        -- each time it opens again
-    block_after           integer          CHECK (block_after >= 1),            -- refusals in a row that disable it
-    set_by                text,                                                 -- config or operator
+    cooldown_factor       double precision CHECK (cooldown_factor >= 1),    -- each time it opens again
+    block_after           integer          CHECK (block_after >= 1),        -- refusals in a row that disable it
+    set_by                text,                                             -- config or operator
 
     enabled               boolean          NOT NULL DEFAULT true,
-    paused_until          timestamptz,                                          -- by the breaker, Retry-After or an operator
-    paused_at             timestamptz,                                          -- when paused_until was written
+    paused_until          timestamptz,        -- by the breaker, Retry-After or an operator
+    paused_at             timestamptz,        -- when paused_until was written
     class_enabled         boolean          NOT NULL DEFAULT true,
     class_paused_until    timestamptz,
     class_paused_at       timestamptz,
 
     failure_streak        integer          NOT NULL DEFAULT 0,
-    opened_at             timestamptz,                                          -- the breaker is open or half open
-    opens                 integer          NOT NULL DEFAULT 0,                  -- how often in a row it opened
-    epoch                 integer          NOT NULL DEFAULT 0,                  -- grows when it opens or closes
-    probe_job             uuid,                                                 -- the one job that a half-open breaker lets in
+    opened_at             timestamptz,                          -- the breaker is open or half open
+    opens                 integer          NOT NULL DEFAULT 0,  -- how often in a row it opened
+    epoch                 integer          NOT NULL DEFAULT 0,  -- grows when it opens or closes
+    probe_job             uuid,                                 -- the one job that a half-open breaker lets in
     probe_token           uuid,
-    refusals              integer          NOT NULL DEFAULT 0,                  -- 403, robots.txt, captcha: in a row
+    refusals              integer          NOT NULL DEFAULT 0,  -- 403, robots.txt, captcha: in a row
     refused_at            timestamptz,
     refusal_code          text,
 
-    tokens                double precision,                                     -- in the bucket of the rate, at tokens_at
+    tokens                double precision,   -- in the bucket of the rate, at tokens_at
     tokens_at             timestamptz,
     last_success_at       timestamptz,
     last_failure_at       timestamptz,
@@ -426,14 +426,14 @@ CREATE TABLE rowlock.schedules (
     rule              text             NOT NULL,
     zone              text             NOT NULL,
     missed            text             NOT NULL DEFAULT 'latest' CHECK (missed IN ('latest', 'skip', 'all')),
-    missed_most       integer          NOT NULL DEFAULT 100 CHECK (missed_most >= 1),        -- of `all`
+    missed_most       integer          NOT NULL DEFAULT 100 CHECK (missed_most >= 1),  -- of `all`
     missed_seconds    double precision NOT NULL DEFAULT 3600 CHECK (missed_seconds >= 0),
     overlap           text             NOT NULL DEFAULT 'allow' CHECK (overlap IN ('allow', 'skip')),
     jitter_seconds    double precision NOT NULL DEFAULT 0 CHECK (jitter_seconds >= 0),
     starts_at         timestamptz,
     ends_at           timestamptz,
 
-    queue             text             NOT NULL,                   -- from here to keep_seconds: options of its jobs
+    queue             text             NOT NULL,  -- these are options of its jobs
     priority          smallint         NOT NULL DEFAULT 0,
     owner             text,
     source            text,
@@ -446,14 +446,14 @@ CREATE TABLE rowlock.schedules (
     keep_seconds      double precision,
 
     origin            text             NOT NULL CHECK (origin IN ('code', 'config', 'runtime')),
-    writer_started_at timestamptz      NOT NULL,                   -- when the process started that wrote this definition
-    declared_at       timestamptz      NOT NULL,                   -- when a process last had it in its code or config
+    writer_started_at timestamptz      NOT NULL,  -- when the process started that wrote this definition
+    declared_at       timestamptz      NOT NULL,  -- when a process last had it in its code or config
     paused_at         timestamptz,
-    retired_at        timestamptz,                                 -- no live process has it any more
+    retired_at        timestamptz,                -- no live process has it any more
     last_tick         timestamptz,
     last_job          uuid,
-    next_tick         timestamptz,                                 -- NULL: there will be none
-    problem           text,                                        -- why this version can't understand its rule
+    next_tick         timestamptz,                -- NULL: there will be none
+    problem           text,                       -- why this version can't understand its rule
     created_at        timestamptz      NOT NULL,
     updated_at        timestamptz      NOT NULL
 ) WITH (fillfactor = 70);
@@ -465,7 +465,7 @@ CREATE INDEX schedules_due ON rowlock.schedules (next_tick)
 CREATE TABLE rowlock.ticks (
     schedule_id text        NOT NULL,
     tick        timestamptz NOT NULL,
-    job_id      uuid,                            -- NULL: skipped
+    job_id      uuid,                         -- NULL: skipped
     fired_at    timestamptz NOT NULL,
     PRIMARY KEY (schedule_id, tick)
 );
@@ -475,7 +475,7 @@ CREATE INDEX ticks_age ON rowlock.ticks (fired_at);
 CREATE TABLE rowlock.dispatchers (
     id         text        PRIMARY KEY,
     declares   json        NOT NULL,
-    bell       text,                             -- where to ring, on engines without NOTIFY
+    bell       text,                          -- where to ring, on engines without NOTIFY
     started_at timestamptz NOT NULL,
     seen_at    timestamptz NOT NULL,
     expires_at timestamptz NOT NULL
@@ -489,7 +489,7 @@ CREATE TABLE rowlock.events (
     id              bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id          uuid        NOT NULL,
     owner           text        NOT NULL,
-    type            text        NOT NULL,        -- job.progress, job.completed, job.failed, job.cancelled
+    type            text        NOT NULL,     -- job.progress, job.completed, job.failed, job.cancelled
     task            text        NOT NULL,
     state           text        NOT NULL,
     attempt         integer     NOT NULL,
@@ -506,15 +506,15 @@ CREATE INDEX events_owner ON rowlock.events (owner, id);
 CREATE TRIGGER events_deleted AFTER DELETE ON rowlock.events
     REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION rowlock.tell_deleted_events();
 
--- The largest id of a deleted event, in one row: a client that has read less must reload its jobs. The ids that are left
--- don't show it, because a transaction that rolls back leaves a gap as well.
+-- The largest id of a deleted event, in one row: a client that has read less must reload its jobs. The ids that are
+-- left don't show it, because a transaction that rolls back leaves a gap as well.
 CREATE TABLE rowlock.deleted_events (
     one     boolean PRIMARY KEY DEFAULT TRUE CHECK (one),
     last_id bigint  NOT NULL
 );
 
--- A server that wants to be woken by new events. NOTIFY takes a lock of the whole database at commit, so it is sent only
--- while there is such a server.
+-- A server that wants to be woken by new events. NOTIFY takes a lock of the whole database at commit, so it is sent
+-- only while there is such a server.
 CREATE TABLE rowlock.event_listeners (
     id         text        PRIMARY KEY,
     expires_at timestamptz NOT NULL
@@ -522,13 +522,13 @@ CREATE TABLE rowlock.event_listeners (
 
 -- --- Numbers, for dashboards and metrics that must not count rows
 --
--- `what` is the state in which a job ended (succeeded, dead, cancelled), or `attempt.` and the outcome of an attempt that did
--- not succeed. Bucket n of seconds goes from the (n-1)th to the nth bound of store/tallies.py; -1 is unknown.
+-- `what` is the state in which a job ended (succeeded, dead, cancelled), or `attempt.` and the outcome of an attempt
+-- that did not succeed. Bucket n of seconds goes from the (n-1)th to the nth bound of store/tallies.py; -1 is unknown.
 
--- What one statement ended, in its own transaction: the numbers are right after any crash, and no two writers meet in one
--- row. Workers move these rows into `rollups` and `counters` every few seconds.
+-- What one statement ended, in its own transaction: the numbers are right after any crash, and no two writers meet in
+-- one row. Workers move these rows into `rollups` and `counters` every few seconds.
 CREATE TABLE rowlock.tallies (
-    at           timestamptz      NOT NULL,      -- the minute
+    at           timestamptz      NOT NULL,   -- the minute
     queue        text             NOT NULL,
     task         text             NOT NULL,
     what         text             NOT NULL,
@@ -545,8 +545,8 @@ CREATE TABLE rowlock.tallies (
 
 -- The sums of a minute or an hour.
 CREATE TABLE rowlock.rollups (
-    seconds      integer          NOT NULL,      -- 60 or 3600
-    at           timestamptz      NOT NULL,      -- when this minute or hour began
+    seconds      integer          NOT NULL,   -- 60 or 3600
+    at           timestamptz      NOT NULL,   -- when this minute or hour began
     queue        text             NOT NULL,
     task         text             NOT NULL,
     what         text             NOT NULL,
@@ -573,29 +573,29 @@ CREATE TABLE rowlock.counters (
 
 -- How long a queue was in one minute.
 CREATE TABLE rowlock.queue_samples (
-    at             timestamptz NOT NULL,         -- the minute
-    queue          text        NOT NULL,         -- empty: the row of the process that took the samples of this minute
+    at             timestamptz NOT NULL,      -- the minute
+    queue          text        NOT NULL,      -- empty: the row of the process that took the samples of this minute
     ready          integer     NOT NULL,
     waiting        integer     NOT NULL,
     running        integer     NOT NULL,
-    oldest_seconds double precision,             -- how long the oldest ready job has been claimable
+    oldest_seconds double precision,          -- how long the oldest ready job has been claimable
     PRIMARY KEY (at, queue)
 );
 
 -- --- The API: who may use it
 
--- A token that `rowlock tokens create` showed once, or a browser's session. Only its SHA-256 is stored, which is useless to
--- whoever reads this table. A session is accepted in a cookie alone, a token never in a cookie; being rows of one table,
--- both are listed, revoked, pruned and checked by the same statements.
+-- A token that `rowlock tokens create` showed once, or a browser's session. Only its SHA-256 is stored, which is
+-- useless to whoever reads this table. A session is accepted in a cookie alone, a token never in a cookie; being rows
+-- of one table, both are listed, revoked, pruned and checked by the same statements.
 CREATE TABLE rowlock.tokens (
     id         uuid        PRIMARY KEY,
     hash       text        NOT NULL UNIQUE,
-    hint       text        NOT NULL,             -- the first characters, to recognise a token in a list
+    hint       text        NOT NULL,          -- the first characters, to recognise a token in a list
     kind       text        NOT NULL DEFAULT 'token',
-    owner      text,                             -- whose jobs it opens; NULL for an operator's, which opens all
+    owner      text,                          -- whose jobs it opens; NULL for an operator's, which opens all
     scope      text        NOT NULL,
-    job_id     uuid,                             -- the only job that it opens, and only for reading
-    made_from  uuid,                             -- of a session: the token that asked for it, and with which it is revoked
+    job_id     uuid,                          -- the only job that it opens, and only for reading
+    made_from  uuid,                          -- of a session: the token that asked for it, and with which it is revoked
     created_at timestamptz NOT NULL,
     expires_at timestamptz,
     revoked_at timestamptz,
@@ -610,51 +610,51 @@ CREATE TABLE rowlock.tickets (
     hash       text        PRIMARY KEY,
     owner      text,
     scope      text        NOT NULL,
-    token_id   uuid,                             -- the token that asked for it: if it's revoked, its sockets close
+    token_id   uuid,                          -- the token that asked for it: if it's revoked, its sockets close
     job_id     uuid,
-    good_until double precision,                 -- when the JSON Web Token that asked for it expires, in seconds since 1970
+    good_until double precision,              -- when the JSON Web Token that asked for it expires, in seconds since 1970
     expires_at timestamptz NOT NULL
 );
 
 -- A login link that hasn't been used, by the SHA-256 of its secret. Using it makes a session and deletes the row.
 CREATE TABLE rowlock.login_links (
     hash       text        PRIMARY KEY,
-    owner      text,                             -- whose session it opens; NULL for an operator's
+    owner      text,                          -- whose session it opens; NULL for an operator's
     scope      text        NOT NULL,
     expires_at timestamptz NOT NULL,
     CONSTRAINT login_links_scope CHECK (scope IN ('jobs', 'operator', 'operator:read')),
     CONSTRAINT login_links_owner CHECK ((owner IS NULL) = (scope <> 'jobs'))
 );
 
--- A request that created a job under an Idempotency-Key: the same request again gets the same job. The row is there before
--- the job is, so that all servers see that the request is being carried out.
+-- A request that created a job under an Idempotency-Key: the same request again gets the same job. The row is there
+-- before the job is, so that all servers see that the request is being carried out.
 CREATE TABLE rowlock.requests (
-    owner         text        NOT NULL,          -- empty: an operator
+    owner         text        NOT NULL,       -- empty: an operator
     key           text        NOT NULL,
     body_hash     text        NOT NULL,
     job_id        uuid,
-    claim         uuid,                          -- of the one request that may name the job
-    claimed_until timestamptz,                   -- if there is no job by then, another request may take the key
+    claim         uuid,                       -- of the one request that may name the job
+    claimed_until timestamptz,                -- if there is no job by then, another request may take the key
     expires_at    timestamptz NOT NULL,
     PRIMARY KEY (owner, key)
 );
 
 -- --- Webhooks
 
--- A secret of an owner. It is stored as it is, because a signature needs it. The newest one signs, and beside it the one
--- before until `expires_at`, so that a receiver can change over.
+-- A secret of an owner. It is stored as it is, because a signature needs it. The newest one signs, and beside it the
+-- one before until `expires_at`, so that a receiver can change over.
 CREATE TABLE rowlock.webhook_secrets (
     id         uuid        PRIMARY KEY,
     owner      text        NOT NULL,
     secret     text        NOT NULL,
-    hint       text        NOT NULL,             -- the first characters, to recognise a secret in a list
+    hint       text        NOT NULL,          -- the first characters, to recognise a secret in a list
     created_at timestamptz NOT NULL,
-    expires_at timestamptz                       -- NULL: the owner's newest
+    expires_at timestamptz                    -- NULL: the owner's newest
 );
 CREATE INDEX webhook_secrets_owner ON rowlock.webhook_secrets (owner, created_at);
 
--- The webhook of a job, with everything that its delivery needs: whoever ends the job may know neither the address nor the
--- settings of the server that took the request.
+-- The webhook of a job, with everything that its delivery needs: whoever ends the job may know neither the address nor
+-- the settings of the server that took the request.
 CREATE TABLE rowlock.webhooks (
     job_id          uuid             PRIMARY KEY,
     owner           text             NOT NULL,
@@ -664,7 +664,7 @@ CREATE TABLE rowlock.webhooks (
     max_attempts    integer          NOT NULL,
     backoff         json             NOT NULL,
     timeout_seconds double precision NOT NULL,
-    drop_on         date                         -- the day on which the finished job may go; NULL: it has never ended
+    drop_on         date                      -- the day on which the finished job may go; NULL: it has never ended
 );
 CREATE INDEX webhooks_drop ON rowlock.webhooks (drop_on) WHERE drop_on IS NOT NULL;
 
@@ -685,23 +685,23 @@ CREATE TABLE rowlock.alert_lease (
     expires_at timestamptz NOT NULL
 );
 
--- What a rule has noticed about something (a queue, a task, a source, a schedule; empty for the whole system). The row is
--- there while the condition is true or not yet resolved.
+-- What a rule has noticed about something (a queue, a task, a source, a schedule; empty for the whole system). The row
+-- is there while the condition is true or not yet resolved.
 CREATE TABLE rowlock.alerts (
     rule        text             NOT NULL,
     subject     text             NOT NULL,
     value       double precision NOT NULL,
     text        text             NOT NULL,
     true_since  timestamptz      NOT NULL,
-    false_since timestamptz,                     -- the condition is over, but not long enough to resolve the alert
-    fired_at    timestamptz,                     -- NULL: the condition has not been true for long enough
-    told_at     timestamptz,                     -- when the last message was written
+    false_since timestamptz,                  -- the condition is over, but not long enough to resolve the alert
+    fired_at    timestamptz,                  -- NULL: the condition has not been true for long enough
+    told_at     timestamptz,                  -- when the last message was written
     repeats     integer          NOT NULL DEFAULT 0,
     PRIMARY KEY (rule, subject)
 );
 
--- A message to be sent. It is written together with the change that it reports and deleted once it has arrived: a process
--- that dies in between loses no message, and may send one twice (with the same id).
+-- A message to be sent. It is written together with the change that it reports and deleted once it has arrived: a
+-- process that dies in between loses no message, and may send one twice (with the same id).
 CREATE TABLE rowlock.alert_messages (
     id         uuid        PRIMARY KEY,
     type       text        NOT NULL,
@@ -719,11 +719,11 @@ CREATE TABLE rowlock.audit (
     id      bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at      timestamptz NOT NULL,
     who     text        NOT NULL,
-    via     text        NOT NULL,                -- api, cli
-    address text,                                -- where the request came from
-    action  text        NOT NULL,                -- jobs.retry, queues.pause, …
-    target  text,                                -- a job's id, a name, or the filter as JSON
-    number  bigint      NOT NULL,                -- how many jobs or things were changed
+    via     text        NOT NULL,             -- api, cli
+    address text,                             -- where the request came from
+    action  text        NOT NULL,             -- jobs.retry, queues.pause, …
+    target  text,                             -- a job's id, a name, or the filter as JSON
+    number  bigint      NOT NULL,             -- how many jobs or things were changed
     details json
 );
 
@@ -733,11 +733,11 @@ CREATE TABLE rowlock.previews (
     token_hash text        PRIMARY KEY,
     action     text        NOT NULL,
     filter     json        NOT NULL,
-    ids        json,                             -- a selection; NULL: everything that matches
+    ids        json,                          -- a selection; NULL: everything that matches
     made_at    timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
     who        text        NOT NULL,
-    next_id    uuid,                             -- continue before this one
+    next_id    uuid,                          -- continue before this one
     looked     bigint      NOT NULL DEFAULT 0,
     changed    bigint      NOT NULL DEFAULT 0,
     audit_id   bigint
@@ -746,16 +746,16 @@ CREATE INDEX previews_expiry ON rowlock.previews (expires_at);
 
 -- --- Redis
 
--- An entry that a bridge has to append to a Redis stream. It is written in the transaction that makes it true and removed
--- once it is known to have arrived. A bridge that dies in between loses nothing, and sends some entries twice.
+-- An entry that a bridge has to append to a Redis stream. It is written in the transaction that makes it true and
+-- removed once it is known to have arrived. A bridge that dies in between loses nothing, and sends some entries twice.
 CREATE TABLE rowlock.outbox (
     id      bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind    text        NOT NULL,
     job_id  uuid        NOT NULL,
-    token   uuid,                                -- of a request: the lease under which it was published
-    take_at timestamptz NOT NULL,                -- from this moment on, any bridge may send it
+    token   uuid,                             -- of a request: the lease under which it was published
+    take_at timestamptz NOT NULL,             -- from this moment on, any bridge may send it
     sent_at timestamptz,
-    entry   text,                                -- of a request: its id in the stream
+    entry   text,                             -- of a request: its id in the stream
     CONSTRAINT outbox_kind CHECK (kind IN ('request', 'cancel')),
     CONSTRAINT outbox_token CHECK ((token IS NOT NULL) = (kind = 'request'))
 );
@@ -788,7 +788,7 @@ CREATE TYPE rowlock._admission AS (
 
 -- How an attempt ended, as a worker or the sweep reports it. core/outcome.py.
 CREATE TYPE rowlock._ending AS (
-    nth             integer,                     -- of two endings of one lease, the first counts
+    nth             integer,                  -- of two endings of one lease, the first counts
     job_id          uuid,
     token           uuid,
     outcome         text,
@@ -797,7 +797,7 @@ CREATE TYPE rowlock._ending AS (
     result_checksum text,
     error_code      text,
     error_message   text,
-    after           double precision,            -- seconds until the next attempt; NULL: by the backoff
+    after           double precision,         -- seconds until the next attempt; NULL: by the backoff
     permanent       boolean,
     backoff         jsonb,
     fault           text,

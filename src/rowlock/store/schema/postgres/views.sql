@@ -1,7 +1,8 @@
 -- What people and programs may query. The columns of these views, and their order, are part of the contract.
 
--- Every job, live or finished. Whoever can't read the tokens in the tables sees NULL here: with a token, anybody could end
--- the job in its worker's place. has_column_privilege asks about the role that reads the view, whoever owns the view.
+-- Every job, live or finished. Whoever can't read the tokens in the tables sees NULL here: with a token, anybody could
+-- end the job in its worker's place. has_column_privilege asks about the role that reads the view, whoever owns the
+-- view.
 CREATE OR REPLACE VIEW rowlock.jobs AS
 SELECT id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
        attempt, max_attempts, releases, losses, backoff, timeout_seconds, run_after, expires_at,
@@ -25,7 +26,8 @@ FROM rowlock.jobs_finished;
 
 -- The twenty jobs that were created last.
 CREATE OR REPLACE VIEW rowlock.recent_jobs AS
-SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at, finished_at, error_code, error_message
+SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at, finished_at, error_code,
+       error_message
 FROM (
     -- Ids begin with the time of creation; each branch reads twenty entries of an index.
     (SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at,
@@ -38,7 +40,7 @@ FROM (
 ORDER BY created_at DESC, id DESC
 LIMIT 20;
 
--- How each source and class of sources stands.
+-- The state of each source and class of sources.
 CREATE OR REPLACE VIEW rowlock.source_health AS
 SELECT s.name,
        CASE WHEN NOT (s.enabled AND coalesce(c.class_enabled, true)) THEN 'disabled'
@@ -55,8 +57,8 @@ FROM rowlock.sources s
 LEFT JOIN rowlock.sources c ON c.name = split_part(s.name, ':', 1)
 ORDER BY s.name;
 
--- Running jobs whose worker has not been heard of for five minutes. A job has no heartbeat before its first one, so the
--- claim counts as a sign of life, too. Jobs whose request waits in a Redis stream run nowhere.
+-- Running jobs whose worker hasn't sent a heartbeat for five minutes. A job has no heartbeat before its first one, so
+-- the claim counts as a sign of life as well. Jobs whose request waits in a Redis stream run nowhere.
 CREATE OR REPLACE VIEW rowlock.stuck_jobs AS
 SELECT id, task, queue, locked_by, attempt, locked_at, heartbeat_at, lease_expires_at,
        statement_timestamp() - coalesce(heartbeat_at, locked_at) AS time_since_heartbeat
@@ -66,8 +68,8 @@ WHERE state = 'running' AND locked_by <> 'redis-unread'
 ORDER BY coalesce(heartbeat_at, locked_at);
 
 -- For each queue: how many jobs could start now if a slot were free, how long the first of them has been waiting, and
--- how many slots the queue wants, so that what could start now does start within 30 seconds. Nothing that waits for its
--- time, stands in a paused queue or belongs to a closed source is counted. Numbers stop at 10,000 of each kind.
+-- how many slots it would take to start all of them within 30 seconds. Jobs that wait for their time, are in a paused
+-- queue or have a closed source are not counted. Numbers stop at 10,000 of each kind.
 CREATE OR REPLACE VIEW rowlock.backlog AS
 WITH RECURSIVE
 -- The first ready job without a source of each (queue, task, priority): a loose scan of the claim index.
@@ -104,7 +106,7 @@ heads (queue, task, priority, source, run_after, nth) AS (
         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1) j
     WHERE h.nth < 10000
 ),
--- Jobs whose time has come and that no worker has made ready yet: with no worker alive, nobody does.
+-- Jobs whose time has come and that nobody has made ready yet: while no worker is alive, nobody does.
 due AS (
     SELECT j.queue, j.source, j.run_after
     FROM rowlock.jobs_live j
@@ -201,7 +203,7 @@ SELECT coalesce(b.queue, r.queue) AS queue,
        coalesce(r.number, 0) AS running,
        coalesce(greatest(0, date_part('epoch', statement_timestamp() - b.oldest)), 0) AS oldest_age_seconds,
        t.seconds AS mean_run_seconds,
-       -- Those that are in use stay wanted. Where nothing has finished yet, a run time of one second is assumed.
+       -- Slots in use stay wanted. If nothing has finished yet, a run time of one second is assumed.
        CAST(coalesce(r.number, 0)
             + least(coalesce(b.runnable, 0), greatest(1, ceil(b.runnable * coalesce(t.seconds, 1) / 30))) AS bigint)
            AS wanted_slots

@@ -1,18 +1,23 @@
--- What people and programs may query. The columns of these views, and their order, are part of the contract. Times are shown
--- as ISO 8601; rowlock_jobs shows a time that can't be one as it is stored, not as if there were none.
+-- What people and programs may query. The columns of these views, and their order, are part of the contract. Times are
+-- shown as ISO 8601; rowlock_jobs shows a time that can't be one as it is stored, not as if there were none.
 
 -- Every job, live or finished.
 DROP VIEW IF EXISTS rowlock_jobs;
 CREATE VIEW rowlock_jobs AS
 SELECT
        id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', tick, 'unixepoch'), tick) AS tick, attempt, max_attempts, releases, losses,
-       backoff, timeout_seconds, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', run_after, 'unixepoch'), run_after) AS run_after,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at, lease_token, locked_by,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', tick, 'unixepoch'), tick) AS tick,
+       attempt, max_attempts, releases, losses,
+       backoff, timeout_seconds,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', run_after, 'unixepoch'), run_after) AS run_after,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at,
+       lease_token, locked_by,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', locked_at, 'unixepoch'), locked_at) AS locked_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', heartbeat_at, 'unixepoch'), heartbeat_at) AS heartbeat_at,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', lease_expires_at, 'unixepoch'), lease_expires_at) AS lease_expires_at, settled_token,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', cancel_requested_at, 'unixepoch'), cancel_requested_at) AS cancel_requested_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', lease_expires_at, 'unixepoch'), lease_expires_at) AS lease_expires_at,
+       settled_token,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', cancel_requested_at, 'unixepoch'), cancel_requested_at)
+           AS cancel_requested_at,
        progress, phase, message, NULL AS result, result_uri, result_checksum, error_code, error_message,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', started_at, 'unixepoch'), started_at) AS started_at, NULL AS finished_at,
@@ -21,12 +26,15 @@ FROM rowlock_jobs_live
 UNION ALL
 SELECT
        id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', tick, 'unixepoch'), tick) AS tick, attempt, max_attempts, releases, losses,
-       backoff, timeout_seconds, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', run_after, 'unixepoch'), run_after) AS run_after,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', tick, 'unixepoch'), tick) AS tick,
+       attempt, max_attempts, releases, losses,
+       backoff, timeout_seconds,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', run_after, 'unixepoch'), run_after) AS run_after,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at, NULL AS lease_token,
        last_worker AS locked_by, NULL AS locked_at, NULL AS heartbeat_at, NULL AS lease_expires_at,
        settled_token,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', cancel_requested_at, 'unixepoch'), cancel_requested_at) AS cancel_requested_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', cancel_requested_at, 'unixepoch'), cancel_requested_at)
+           AS cancel_requested_at,
        progress, phase, message, result, result_uri, result_checksum, error_code, error_message,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', started_at, 'unixepoch'), started_at) AS started_at,
@@ -56,7 +64,7 @@ FROM (
 ORDER BY newest.created_at DESC, id DESC
 LIMIT 20;
 
--- How each source and class of sources stands.
+-- The state of each source and class of sources.
 DROP VIEW IF EXISTS rowlock_source_health;
 CREATE VIEW rowlock_source_health AS
 SELECT name,
@@ -78,9 +86,9 @@ FROM (
     LEFT JOIN rowlock_sources c ON c.name = substr(s.name, 1, instr(s.name || ':', ':') - 1))
 ORDER BY name;
 
--- Running jobs whose worker has not been heard of for five minutes. A job has no heartbeat before its first one, so the
--- claim counts as a sign of life, too. Jobs whose request waits in a Redis stream run nowhere. Here time_since_heartbeat
--- is a number of seconds.
+-- Running jobs whose worker hasn't sent a heartbeat for five minutes. A job has no heartbeat before its first one, so
+-- the claim counts as a sign of life as well. Jobs whose request waits in a Redis stream run nowhere. Here
+-- time_since_heartbeat is a number of seconds.
 DROP VIEW IF EXISTS rowlock_stuck_jobs;
 CREATE VIEW rowlock_stuck_jobs AS
 SELECT id, task, queue, locked_by, attempt,
@@ -94,8 +102,8 @@ WHERE state = 'running' AND locked_by <> 'redis-unread'
 ORDER BY time_since_heartbeat DESC;
 
 -- For each queue: how many jobs could start now if a slot were free, how long the first of them has been waiting, and
--- how many slots the queue wants, so that what could start now does start within 30 seconds. Nothing that waits for its
--- time, stands in a paused queue or belongs to a closed source is counted. Numbers stop at 10,000 of each kind.
+-- how many slots it would take to start all of them within 30 seconds. Jobs that wait for their time, are in a paused
+-- queue or have a closed source are not counted. Numbers stop at 10,000 of each kind.
 DROP VIEW IF EXISTS rowlock_backlog;
 CREATE VIEW rowlock_backlog AS
 WITH RECURSIVE
@@ -134,7 +142,7 @@ heads (queue, task, priority, source, run_after, nth) AS (
         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1)
     WHERE h.nth < 10000
 ),
--- Jobs whose time has come and that no worker has made ready yet: with no worker alive, nobody does.
+-- Jobs whose time has come and that nobody has made ready yet: while no worker is alive, nobody does.
 due AS (
     SELECT j.queue, j.source, j.run_after
     FROM rowlock_jobs_live j
@@ -230,7 +238,7 @@ SELECT coalesce(b.queue, r.queue) AS queue,
        coalesce(r.number, 0) AS running,
        coalesce(max(0, unixepoch('subsec') - b.oldest), 0) AS oldest_age_seconds,
        t.seconds AS mean_run_seconds,
-       -- Those that are in use stay wanted. Where nothing has finished yet, a run time of one second is assumed.
+       -- Slots in use stay wanted. If nothing has finished yet, a run time of one second is assumed.
        CAST(coalesce(r.number, 0)
             + coalesce(min(b.runnable, max(1, ceil(b.runnable * coalesce(t.seconds, 1) / 30))), 0) AS INTEGER)
            AS wanted_slots

@@ -1,17 +1,20 @@
 -- Getting jobs and holding them: rowlock.claim, rowlock.claim_next_pending_job, rowlock.heartbeat, rowlock.progress.
 --
--- A claim never exceeds the limits of a source, because it counts the source's running jobs in a separate statement after it
--- has locked the source's row: under READ COMMITTED each statement of a VOLATILE function has its own, younger snapshot.
+-- A claim never exceeds the limits of a source, because it counts the source's running jobs in a separate statement
+-- after it has locked the source's row: under READ COMMITTED each statement of a VOLATILE function has its own, younger
+-- snapshot.
 
--- Claim up to `n` ready jobs of these tasks (NULL: of any task) for a worker, under one fresh token: best priority first,
--- then one job of each source in turn, then the oldest. Options: queues (["default"]), lease_seconds (60), sweep (true:
--- first end leases that ran out and make due jobs claimable).
--- store/claim.py: claim, store/sourced_claim.py: claim_sourced, core/claiming.py.
+-- Claim up to `n` ready jobs of these tasks (NULL: of any task) for a worker, under one fresh token: best priority
+-- first, then one job of each source in turn, then the oldest. Options: queues (["default"]), lease_seconds (60), sweep
+-- (true: first end leases that ran out and make due jobs claimable). store/claim.py: claim, store/sourced_claim.py:
+-- claim_sourced, core/claiming.py.
 --
--- The plans of its statements are made once for each connection. They must also suit a table that was empty at that moment,
--- so scans of the whole table are switched off, as on the connections of a Python worker (store/engines/postgres.py: HOT).
-CREATE OR REPLACE FUNCTION rowlock.claim(worker text, tasks text[] DEFAULT NULL, n integer DEFAULT 1, options jsonb DEFAULT '{}')
-RETURNS TABLE (
+-- The plans of its statements are made once for each connection. They must also suit a table that was empty at that
+-- moment, so scans of the whole table are switched off, as on the connections of a Python worker
+-- (store/engines/postgres.py: HOT).
+CREATE OR REPLACE FUNCTION rowlock.claim(
+    worker text, tasks text[] DEFAULT NULL, n integer DEFAULT 1, options jsonb DEFAULT '{}'
+) RETURNS TABLE (
     job_id uuid, token uuid, task text, queue text, priority integer, args json, owner text, source text, batch_id uuid,
     tags json, attempt integer, max_attempts integer, releases integer, losses integer,
     timeout_seconds double precision, lease_expires_at timestamptz)
@@ -226,8 +229,8 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT task FROM plain WHERE task <> '' UNION SELECT task FROM sourced WHERE task <> ''
 $$;
 
--- Up to `most` sources of each pair of queue and task, behind a priority and source, by priority and name: a loose scan of
--- the index jobs_live_turns, one probe for each source however many jobs it has. In plpgsql, which keeps the plan.
+-- Up to `most` sources of each pair of queue and task, behind a priority and source, by priority and name: a loose scan
+-- of the index jobs_live_turns, one probe for each source however many jobs it has. In plpgsql, which keeps the plan.
 -- store/sourced_claim.py: look.
 CREATE OR REPLACE FUNCTION rowlock._heads(
     queues text[], tasks text[], after_priority integer, after_source text, most integer
@@ -262,9 +265,9 @@ BEGIN
 END;
 $$;
 
--- Lock those of these sources that are limited, count again, and work out how many jobs each lets in. A claim never waits
--- while it holds a source, so it can't be part of a deadlock: only the first call of a claim (`waits`) waits, for classes
--- with a total; sources that another claim has locked are passed over. core/source.py: admit.
+-- Lock those of these sources that are limited, count again, and work out how many jobs each lets in. A claim never
+-- waits while it holds a source, so it can't be part of a deadlock: only the first call of a claim (`waits`) waits, for
+-- classes with a total; sources that another claim has locked are passed over. core/source.py: admit.
 CREATE OR REPLACE FUNCTION rowlock._admit(names text[], waits boolean, OUT admissions rowlock._admission[], OUT at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -291,7 +294,7 @@ BEGIN
         ORDER BY s.name
         FOR UPDATE OF s SKIP LOCKED);
     at := rowlock._clock();
-    -- A statement of its own: its snapshot is younger than the locks.
+    -- A separate statement, so that its snapshot is younger than the locks.
     admissions := ARRAY(
         SELECT CAST(ROW(
             g.source,
@@ -435,8 +438,8 @@ $$;
 -- --- holding jobs
 
 -- Renew leases: an array of {"job_id", "token"}. Returns for each: held, cancel (still held, and asked to stop) or lost
--- (stop: another worker may have it), and until when the lease holds. A row that somebody else has locked is skipped, not
--- waited for, and does not count as lost. store/leases.py: beat, held.
+-- (stop: another worker may have it), and until when the lease holds. A row that somebody else has locked is skipped,
+-- not waited for, and does not count as lost. store/leases.py: beat, held.
 CREATE OR REPLACE FUNCTION rowlock.heartbeat(worker text, leases jsonb, lease_seconds double precision DEFAULT 60)
 RETURNS TABLE (job_id uuid, answer text, lease_expires_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -477,8 +480,9 @@ BEGIN
 END;
 $$;
 
--- Store the progress of running jobs: an array of {"job_id", "token", "progress", "phase", "message"}. Progress is 0 to 100
--- and never goes back within an attempt. Returns for each: held, cancel or lost, as heartbeat does. store/leases.py: progress.
+-- Store the progress of running jobs: an array of {"job_id", "token", "progress", "phase", "message"}. Progress is 0 to
+-- 100 and never goes back within an attempt. Returns for each: held, cancel or lost, as heartbeat does.
+-- store/leases.py: progress.
 CREATE OR REPLACE FUNCTION rowlock.progress_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -513,7 +517,7 @@ BEGIN
     SET progress = CASE WHEN told.progress >= coalesce(j.progress, 0) THEN told.progress ELSE j.progress END,
         phase = told.phase, message = told.message, updated_at = at
     FROM (
-        -- Of two reports under one lease the last is it.
+        -- Of two reports under one lease, the last counts.
         SELECT DISTINCT ON (u.one ->> 'job_id', u.one ->> 'token')
                CAST(u.one ->> 'job_id' AS uuid) AS id, CAST(u.one ->> 'token' AS uuid) AS token,
                CAST(CAST(u.one ->> 'progress' AS numeric) AS smallint) AS progress,
@@ -565,7 +569,8 @@ $$;
 -- Note that a worker is alive, at most once in ten seconds; leases never depend on it. At the same moment, sum up what
 -- triggers have counted, a bounded number of rows in the caller's transaction, and forget old minutes and hours.
 -- store/workers.py: seen, store/tallies.py: sum_up, forget.
-CREATE OR REPLACE FUNCTION rowlock._seen(worker text, tasks text[], queues text[], lease double precision) RETURNS void
+CREATE OR REPLACE FUNCTION rowlock._seen(worker text, tasks text[], queues text[], lease double precision)
+RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     moment timestamptz := rowlock._clock();
@@ -607,7 +612,8 @@ END;
 $$;
 
 -- Move up to `n` tallies into the minutes, the hours and the totals; returns how many. Python workers call it as well
--- (store/tallies.py: sum_up). If another process is doing it, nothing is done: the two would wait for each other's rows.
+-- (store/tallies.py: sum_up). If another process is doing it, nothing is done: the two would wait for each other's
+-- rows.
 CREATE OR REPLACE FUNCTION rowlock._sum_up(n integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

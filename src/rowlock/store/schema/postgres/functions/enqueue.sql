@@ -1,15 +1,17 @@
--- Enqueueing from SQL: rowlock.enqueue and rowlock.enqueue_many give jobs every option that Python can give them.
+-- Enqueueing from SQL: rowlock.enqueue and rowlock.enqueue_many give jobs every option that Python can give them. Options
+-- have the names of the JSON form in core/options.py, which the table `tasks` and follow-ups use as well.
 --
--- In all of these files: a function whose name begins with an underscore is a part of the others and may change in any
--- version. Option names are those of the JSON form in core/options.py, which the table `tasks` and follow-ups use as well.
--- Every rule here repeats one of the Python store, whose name its comment gives; tests/conformance compares the two. Errors have SQLSTATEs:
+-- In all of these files a function whose name begins with an underscore is a part of the others and may change in any
+-- version. The rules are those of the Python store: the comment on a function names what it repeats, and
+-- tests/conformance runs the same tests on both. Errors have their own SQLSTATEs:
 --
 --   RL001  an argument, or the value of an option      RL004  the batch takes no more jobs
 --   RL002  an option that does not exist               RL005  try again
 --   RL003  too large                                   RL006  the lease is lost
 
 -- Enqueue one job. Returns its id, or the id of the older job that holds its key. store/jobs.py: enqueue, enqueue_once.
-CREATE OR REPLACE FUNCTION rowlock.enqueue(task text, args jsonb DEFAULT '{}', options jsonb DEFAULT '{}') RETURNS uuid
+CREATE OR REPLACE FUNCTION rowlock.enqueue(task text, args jsonb DEFAULT '{}', options jsonb DEFAULT '{}')
+RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     of_one CONSTANT text[] := ARRAY['key', 'job_id'];
@@ -25,8 +27,8 @@ BEGIN
 END;
 $$;
 
--- Enqueue many jobs of one task. `jobs` is an array of {"args": {…}}, each with its own key, source and job_id if you like;
--- the options hold for all of them. Returns, in the order given, the id of each and whether it is new.
+-- Enqueue many jobs of one task. `jobs` is an array of {"args": {…}}, each with its own key, source and job_id if you
+-- like; the options hold for all of them. Returns, in the order given, the id of each and whether it is new.
 CREATE OR REPLACE FUNCTION rowlock.enqueue_many(task text, jobs jsonb, options jsonb DEFAULT '{}')
 RETURNS TABLE (job_id uuid, created boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -91,7 +93,7 @@ BEGIN
     END LOOP;
 
     IF own IS NOT NULL AND own <> 'null' THEN
-        -- An attempt makes jobs only as long as it holds its own, and may add to its own batch.
+        -- An attempt makes jobs only while it holds its own job, and may add to that job's batch.
         SELECT j.batch_id INTO mine FROM rowlock.jobs_live j
         WHERE j.id = rowlock._uuid(own ->> 'job_id') AND j.lease_token = rowlock._uuid(own ->> 'token')
           AND j.state = 'running'
@@ -132,7 +134,7 @@ BEGIN
             ORDER BY first.nth);
     END IF;
     IF keyed AND cardinality(fresh) > 0 THEN
-        -- Of two jobs with one key the first is it.
+        -- Of two jobs with one key, the first gets it.
         wanted := ARRAY(
             SELECT CAST(ROW(first.id, first.args, first.key, first.source) AS rowlock._new_row)
             FROM (SELECT DISTINCT ON (f.key) f.* FROM unnest(fresh) WITH ORDINALITY AS f (id, args, key, source, nth)
@@ -159,9 +161,9 @@ BEGIN
 END;
 $$;
 
--- Insert the rows of new jobs that share their options, and wake a worker if one is idle: the only INSERT of a job in these
--- functions. `SET rowlock.wakeups = off` sends no NOTIFY, because PostgreSQL refuses PREPARE TRANSACTION after one.
--- store/adding.py: add_rows.
+-- Insert the rows of new jobs that share their options, and wake a worker if one is idle: the only INSERT of a job in
+-- these functions. `SET rowlock.wakeups = off` sends no NOTIFY, because PostgreSQL refuses PREPARE TRANSACTION after
+-- one. store/adding.py: add_rows.
 CREATE OR REPLACE FUNCTION rowlock._insert(task text, o jsonb, rows rowlock._new_row[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -221,9 +223,9 @@ BEGIN
 END;
 $$;
 
--- Refuse a transaction whose snapshot may be older than the locks that `what` takes. Above READ COMMITTED every statement
--- sees the snapshot of the first one. What the functions write under the fence is safe even then, because PostgreSQL fails
--- the transaction (40001) if the row has changed; what they count is not.
+-- Refuse a transaction whose snapshot may be older than the locks that `what` takes. Above READ COMMITTED every
+-- statement sees the snapshot of the first one. What the functions write under the fence is safe even then, because
+-- PostgreSQL fails the transaction (40001) if the row has changed; what they count is not.
 CREATE OR REPLACE FUNCTION rowlock._require_read_committed(what text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -426,8 +428,8 @@ BEGIN
 END;
 $$;
 
--- Check a follow-up (on_success, on_dead) and return it as a job stores it. Given by name alone, it gets the options that
--- its task's worker registered. core/options.py: checked_follow_up.
+-- Check a follow-up (on_success, on_dead) and return it as a job stores it. Given by name alone, it gets the options
+-- that its task's worker registered. core/options.py: checked_follow_up.
 CREATE OR REPLACE FUNCTION rowlock._follow_up(doing text, option text, value jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -464,10 +466,11 @@ BEGIN
 END;
 $$;
 
--- The options that a follow-up may have: FOLLOW_UP_OPTIONS of core/options.py, which a test compares. Not batch_id (its job
--- would be counted in a batch that it hasn't joined), unique or window (a follow-up has no key), or parent_id (that's the
--- job before it).
-CREATE OR REPLACE FUNCTION rowlock._follow_up_options() RETURNS text[] LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+-- The options that a follow-up may have: FOLLOW_UP_OPTIONS of core/options.py, which a test compares. Not batch_id (its
+-- job would be counted in a batch that it hasn't joined), unique or window (a follow-up has no key), or parent_id
+-- (that's the job before it).
+CREATE OR REPLACE FUNCTION rowlock._follow_up_options() RETURNS text[]
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT ARRAY['queue', 'priority', 'max_attempts', 'backoff', 'timeout_seconds', 'source', 'on_success', 'on_dead',
                  'on_lost', 'keep_seconds', 'owner', 'tags', 'delay', 'run_after', 'expires_at', 'traceparent']
@@ -547,10 +550,10 @@ AS $$ SELECT coalesce(pg_catalog.left(value, 200), 'NULL') $$;
 
 -- --- keys and ids
 --
--- Whoever may enqueue must not read or delete the keys of others. So the SECURITY DEFINER functions here have the rights of
--- their owner and do one thing each, to keys that the caller can name; Python's statements call them as well
--- (store/sql/keys.sql, store/sql/jobs.sql). The jobs themselves are inserted with the caller's own rights, under its row
--- level security.
+-- Whoever may enqueue must not read or delete the keys of others. So the SECURITY DEFINER functions here have the
+-- rights of their owner and do one thing each, to keys that the caller can name; Python's statements call them as well
+-- (store/sql/keys.sql, store/sql/jobs.sql). The jobs themselves are inserted with the caller's own rights, under its
+-- row level security.
 
 -- Take keys for new jobs. Returns who holds each of them now: these jobs, or older ones. store/keys.py: take_keys.
 CREATE OR REPLACE FUNCTION rowlock._take_keys(scope text, o jsonb, rows rowlock._new_row[])
@@ -578,7 +581,7 @@ BEGIN
         FROM rowlock._key_holders(scope, ARRAY(SELECT w.key FROM unnest(wanted) w), at) k WHERE NOT k.over;
         wanted := ARRAY(SELECT w FROM unnest(wanted) w WHERE NOT held ? w.key);
         EXIT WHEN cardinality(wanted) = 0;
-        -- Their time is over, or they were let go meanwhile: take them anew.
+        -- Their window is over, or they were released meanwhile: try to take them again.
         PERFORM rowlock._clear_keys(scope, ARRAY(SELECT w.key FROM unnest(wanted) w), at);
     END LOOP;
     IF cardinality(wanted) > 0 THEN
@@ -620,8 +623,8 @@ BEGIN
 END;
 $$;
 
--- Delete keys whose window is over, so that they can be taken again. The caller's clock alone does not decide: it could be
--- set to any time.
+-- Delete keys whose window is over, so that they can be taken again. The caller's clock alone does not decide: it could
+-- be set to any time.
 CREATE OR REPLACE FUNCTION rowlock._clear_keys(scope text, keys text[], at timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -631,8 +634,8 @@ BEGIN
 END;
 $$;
 
--- Reserve ids that clients chose. Returns those that no job has or had. Goes in the order of the ids, and waits for another
--- transaction that is reserving one of them.
+-- Reserve ids that clients chose. Returns those that no job has or had. Goes in the order of the ids, and waits for
+-- another transaction that is reserving one of them.
 CREATE OR REPLACE FUNCTION rowlock._take_ids(ids uuid[]) RETURNS SETOF uuid
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -649,8 +652,8 @@ BEGIN
 END;
 $$;
 
--- Return those of these ids that a job has, or had and still holds a key for. Most ids were not chosen by clients, so they
--- are not in job_keys under the scope `id`.
+-- Return those of these ids that a job has, or had and still holds a key for. Most ids were not chosen by clients, so
+-- they are not in job_keys under the scope `id`.
 CREATE OR REPLACE FUNCTION rowlock._known_ids(ids uuid[]) RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -662,8 +665,9 @@ BEGIN
 END;
 $$;
 
--- Undo _take_ids when no job was created. Works only in the transaction that took them: the id of a job that was pruned is
--- never free again, whoever asks. A row that we see although the transaction that wrote it is still running is our own.
+-- Undo _take_ids when no job was created. Works only in the transaction that took them: the id of a job that was pruned
+-- is never free again, whoever asks. A row that we see although the transaction that wrote it is still running is our
+-- own.
 CREATE OR REPLACE FUNCTION rowlock._give_ids_back(ids uuid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -676,9 +680,10 @@ BEGIN
 END;
 $$;
 
--- A trigger for databases with row level security on jobs_live; docs/how-to/supabase.md creates it, and no other database
--- pays for it. Anybody who may enqueue can call the functions above for any key, also one that should be somebody else's.
--- So at the end of the transaction there must be a job that has the key or id: a job that the policies admitted.
+-- A trigger for databases with row level security on jobs_live; docs/how-to/supabase.md creates it, and no other
+-- database pays for it. Anybody who may enqueue can call the functions above for any key, also one that should be
+-- somebody else's. So at the end of the transaction there must be a job that has the key or id: a job that the policies
+-- admitted.
 CREATE OR REPLACE FUNCTION rowlock.refuse_loose_key() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -702,17 +707,21 @@ $$;
 
 -- --- what the functions take from the world, each in its own function so that tests can replace it
 
--- The time. Like the next two without SET search_path, which would keep them from being inlined; every name is qualified.
-CREATE OR REPLACE FUNCTION rowlock._clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.clock_timestamp()';
+-- The time. Like the next two without SET search_path, which would keep them from being inlined; every name is
+-- qualified.
+CREATE OR REPLACE FUNCTION rowlock._clock() RETURNS timestamptz
+LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.clock_timestamp()';
 
 -- A random number from 0 to 1.
-CREATE OR REPLACE FUNCTION rowlock._draw() RETURNS double precision LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.random()';
+CREATE OR REPLACE FUNCTION rowlock._draw() RETURNS double precision
+LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.random()';
 
 -- A lease token.
-CREATE OR REPLACE FUNCTION rowlock._new_token() RETURNS uuid LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.gen_random_uuid()';
+CREATE OR REPLACE FUNCTION rowlock._new_token() RETURNS uuid
+LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.gen_random_uuid()';
 
--- An id that grows with time (UUIDv7): 48 bits of milliseconds, 12 bits of the fraction of a millisecond, then random bits.
--- Without the fraction, jobs of the same millisecond would be claimed in any order. store/ids.py.
+-- An id that grows with time (UUIDv7): 48 bits of milliseconds, 12 bits of the fraction of a millisecond, then random
+-- bits. Without the fraction, jobs of the same millisecond would be claimed in any order. store/ids.py.
 CREATE OR REPLACE FUNCTION rowlock.new_id() RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -729,11 +738,11 @@ $$;
 -- --- what jobs_live refuses
 
 -- Refuse a row that no worker could read: a state that doesn't exist, a time that Python can't represent (or that never
--- comes), a whole number of more than 4,300 digits, which Python doesn't parse. It is a trigger and not a CHECK, because a
--- CHECK runs again on each update: a bad row that is already there could then not even be claimed.
+-- comes), a whole number of more than 4,300 digits, which Python doesn't parse. It is a trigger and not a CHECK,
+-- because a CHECK runs again on each update: a bad row that is already there could then not even be claimed.
 CREATE OR REPLACE FUNCTION rowlock.refuse_unreadable() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    -- One condition for nearly all rows; which part of it failed is asked below.
+    -- One condition lets nearly all rows through; below it is found out which part of it failed.
     IF NEW.state IN ('queued', 'running', 'retryable')
        AND least(NEW.run_after, NEW.expires_at) >= '1970-01-01Z'
        AND greatest(NEW.run_after, NEW.expires_at) < '2200-01-01Z'
@@ -741,7 +750,7 @@ BEGIN
     THEN
         RETURN NEW;
     END IF;
-    -- Of an update, what it changes: a row that is there already can be given back all the same.
+    -- Of an update only what it changes: a bad row that is already there can still be given back.
     IF NEW.state IS DISTINCT FROM OLD.state AND NEW.state NOT IN ('queued', 'running', 'retryable') THEN
         RAISE EXCEPTION 'rowlock: state must be queued, running or retryable, not % (constraint)', NEW.state
             USING ERRCODE = 'check_violation';
@@ -758,7 +767,7 @@ BEGIN
         RAISE EXCEPTION 'rowlock: expires_at must be from 1970 to 2199, not % (constraint)', NEW.expires_at
             USING ERRCODE = 'check_violation';
     END IF;
-    -- Only where so many digits stand in a row is it worth to look whether they are a number or a part of a text.
+    -- Only if there are so many digits in a row is it worth finding out whether they are a number or part of a text.
     IF CAST(NEW.args AS text) IS DISTINCT FROM CAST(OLD.args AS text)
        AND strpos(translate(CAST(NEW.args AS text), '123456789', '000000000'), repeat('0', 4301)) > 0
     THEN
@@ -772,7 +781,7 @@ BEGIN
                     USING ERRCODE = 'check_violation';
             END IF;
         EXCEPTION WHEN untranslatable_character THEN
-            NULL;  -- a text with an escaped NUL, which jsonb cannot hold: it cannot be looked into, and is no reason to refuse
+            NULL;  -- a text with an escaped NUL, which jsonb can't hold: don't refuse it for that
         END;
     END IF;
     RETURN NEW;

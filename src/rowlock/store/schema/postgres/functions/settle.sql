@@ -1,8 +1,8 @@
--- Ending attempts and jobs: rowlock.complete, rowlock.fail, rowlock.release and rowlock.cancel, each also for many jobs.
+-- Ending attempts and jobs: rowlock.complete, fail, release and cancel, each for one job and for many.
 --
--- Everything is under the fence: a job changes only while the caller's token is still its lease. Each statement of a VOLATILE
--- function has its own snapshot under READ COMMITTED, so what is counted after a lock was taken is exact. Locks are taken in
--- the order of store/jobs.py: jobs by id, then batches, then sources.
+-- Everything is under the fence: a job changes only while the caller's token is still its lease. Each statement of a
+-- VOLATILE function has its own snapshot under READ COMMITTED, so what is counted after a lock was taken is exact.
+-- Locks are taken in the same order as in store/jobs.py (first jobs by id, then batches, then sources).
 
 -- Successes: an array of {"job_id", "token", "result", "result_uri", "result_checksum"}, of which the last three may be
 -- missing. Returns for each job: applied, duplicate (it was applied before, under this token) or lost (the lease is no
@@ -16,7 +16,7 @@ DECLARE
     bad    rowlock._ending;
     ids    uuid[];
     keys   uuid[];
-    marked rowlock._step[];     -- those of which others must be told
+    marked rowlock._step[];     -- those that have a source, batch, key or follow-up
     usual  CONSTANT text := '________-____-____-____-____________';
 BEGIN
     -- All UUIDs are converted at once. A check by a regular expression for each of them, as rowlock._uuid does it, took a
@@ -38,7 +38,7 @@ BEGIN
         ends := NULL;
     END;
     IF ends IS NULL OR EXISTS (SELECT 1 FROM unnest(ends) e WHERE e.job_id IS NULL OR e.token IS NULL) THEN
-        -- One of them is none: refuse it by name.
+        -- One of them isn't a UUID: refuse it by name.
         PERFORM rowlock._lease_part('complete', one, 'job_id'), rowlock._lease_part('complete', one, 'token')
         FROM jsonb_array_elements(jobs) one;
     END IF;
@@ -90,7 +90,7 @@ BEGIN
                CASE WHEN h.new_uri IS NULL THEN h.result_checksum ELSE h.new_checksum END,
                h.on_success, h.on_dead, h.on_lost, h.keep_seconds, h.locked_by, h.traceparent, h.parent_id, h.created_at,
                h.started_at, at, at,
-               -- Kept for 7 days, unless its task says otherwise; a hundred years at most.
+               -- Kept for 7 days, unless its task has another time; a hundred years at most.
                CAST((at + least(greatest(coalesce(h.keep_seconds, 604800), 0), 3155760000) * interval '1 second')
                     AT TIME ZONE 'UTC' AS date) + 1
         FROM held h
@@ -139,9 +139,9 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Failures: an array of {"job_id", "token", "error"} with options: code, permanent (no further try), after (seconds) or
--- backoff instead of the job's own, fault ("source" and "refusal" count against the job's source), retry_after (for how long
--- that source asked for no requests), outcome ("failed", "timed_out", "cancelled", or "lost" if the child process died that
--- ran this job alone). Returns what complete_many does.
+-- backoff instead of the job's own, fault ("source" and "refusal" count against the job's source), retry_after (for how
+-- long that source asked for no requests), outcome ("failed", "timed_out", "cancelled", or "lost" if the child process
+-- died that ran this job alone). Returns what complete_many does.
 CREATE OR REPLACE FUNCTION rowlock.fail_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -164,7 +164,7 @@ BEGIN
         e.permanent := coalesce(one -> 'permanent' = 'true', FALSE);
         e.after := rowlock._seconds('fail', one, 'after');
         e.retry_after := rowlock._seconds('fail', one, 'retry_after');
-        -- A job that takes too long says that about its source.
+        -- A timeout counts against the source.
         e.fault := coalesce(one ->> 'fault', CASE WHEN e.outcome = 'timed_out' THEN 'source' END);
         e.backoff := rowlock._backoff(nullif(one -> 'backoff', 'null'));
         IF e.outcome NOT IN ('failed', 'timed_out', 'cancelled', 'lost') THEN
@@ -195,15 +195,16 @@ END;
 $$;
 
 -- One failure.
-CREATE OR REPLACE FUNCTION rowlock.fail(job_id uuid, token uuid, error text DEFAULT NULL, options jsonb DEFAULT '{}') RETURNS text
+CREATE OR REPLACE FUNCTION rowlock.fail(job_id uuid, token uuid, error text DEFAULT NULL, options jsonb DEFAULT '{}')
+RETURNS text
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT f.answer
     FROM rowlock.fail_many(jsonb_build_array(
         jsonb_build_object('job_id', job_id, 'token', token, 'error', error) || coalesce(options, '{}'))) f
 $$;
 
--- Give jobs back without using up a try: an array of {"job_id", "token"} with delay (seconds) and reason if you like. A job
--- that should be cancelled is cancelled instead. Returns what complete_many does.
+-- Give jobs back without using up a try: an array of {"job_id", "token"} with delay (seconds) and reason if you like. A
+-- job that should be cancelled is cancelled instead. Returns what complete_many does.
 CREATE OR REPLACE FUNCTION rowlock.release_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -303,7 +304,8 @@ $$;
 
 -- End attempts under the fence. Returns for each: applied, duplicate (this very token has settled it already) or lost.
 -- store/transitions.py: settle_under_fence.
-CREATE OR REPLACE FUNCTION rowlock._settle(ends rowlock._ending[], by_holder boolean) RETURNS TABLE (job_id uuid, answer text)
+CREATE OR REPLACE FUNCTION rowlock._settle(ends rowlock._ending[], by_holder boolean)
+RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -332,7 +334,7 @@ BEGIN
 
         part := ARRAY(SELECT s FROM unnest(steps) s WHERE s.state IN ('queued', 'retryable'));
         IF cardinality(part) > 0 THEN
-            -- Only the holder's own token is left behind: a zombie whose lease was ended must be told `lost`.
+            -- Only the holder's own token is kept: a zombie whose lease was taken away must get the answer `lost`.
             UPDATE rowlock.jobs_live j
             SET state = s.state, ready = s.delay <= 0, run_after = at + s.delay * interval '1 second',
                 releases = j.releases + s.released, losses = j.losses + s.lost, convictions = j.convictions + s.convicted,
@@ -373,9 +375,10 @@ BEGIN
 END;
 $$;
 
--- What becomes of a job (core/policy.py: decide). What the holder reports is weighed as if nobody had asked for a cancel, of
--- which it may not have heard; then a job that should be cancelled does not go back to waiting.
-CREATE OR REPLACE FUNCTION rowlock._decide(j rowlock.jobs_live, e rowlock._ending, by_holder boolean) RETURNS rowlock._step
+-- What becomes of a job (core/policy.py: decide). What the holder reports is weighed as if nobody had asked for a
+-- cancel, of which it may not have heard; then a job that should be cancelled does not go back to waiting.
+CREATE OR REPLACE FUNCTION rowlock._decide(j rowlock.jobs_live, e rowlock._ending, by_holder boolean)
+RETURNS rowlock._step
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s      rowlock._step;
@@ -426,8 +429,8 @@ BEGIN
             s.error_code := 'CANCELLED';
             s.error_message := NULL;
         WHEN 'lost' THEN
-            -- A holder says it of a job whose child process died, which convicts the job; the sweep of one whose worker
-            -- stopped beating.
+            -- The holder reports a job whose own child process died, which convicts the job; the sweep reports a job whose
+            -- worker sends no more heartbeats.
             s.lost := 1;
             s.convicted := CAST(by_holder AS integer);
             s.error_code := CASE WHEN by_holder THEN 'CHILD_DIED' ELSE 'WORKER_LOST' END;
@@ -467,8 +470,10 @@ BEGIN
 END;
 $$;
 
--- Seconds before the next try after `tries` tries. A backoff that can't be used counts as the default. core/policy.py: Backoff.
-CREATE OR REPLACE FUNCTION rowlock._delay(backoff jsonb, tries integer, draw double precision) RETURNS double precision
+-- Seconds before the next try after `tries` tries. A backoff that can't be used counts as the default. core/policy.py:
+-- Backoff.
+CREATE OR REPLACE FUNCTION rowlock._delay(backoff jsonb, tries integer, draw double precision)
+RETURNS double precision
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     usable jsonb := coalesce(
@@ -507,7 +512,8 @@ BEGIN
 END;
 $$;
 
--- Move jobs that the caller has locked to jobs_finished, then update their keys and batches. store/transitions.py: finish.
+-- Move jobs that the caller has locked to jobs_finished, then update their keys and batches. store/transitions.py:
+-- finish.
 CREATE OR REPLACE FUNCTION rowlock._finish(steps rowlock._step[], by_holder boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -532,7 +538,7 @@ BEGIN
            CASE WHEN s.state = 'succeeded' THEN s.result_checksum ELSE g.result_checksum END,
            s.error_code, s.error_message, g.on_success, g.on_dead, g.on_lost, g.keep_seconds, g.locked_by,
            g.traceparent, g.parent_id, g.created_at, g.started_at, at, at,
-           -- Kept for 7 days if it succeeded, else for 30, unless its task says otherwise; a hundred years at most.
+           -- Kept for 7 days if it succeeded, else for 30, unless its task has another time; a hundred years at most.
            CAST((at + least(greatest(coalesce(
                g.keep_seconds, CASE WHEN s.state = 'succeeded' THEN 604800 ELSE 2592000 END), 0), 3155760000)
                * interval '1 second') AT TIME ZONE 'UTC' AS date) + 1
@@ -591,7 +597,7 @@ BEGIN
         SELECT f.task, f.owner, f.args, f.traceparent INTO told FROM rowlock.jobs_finished f WHERE f.id = one.id;
         PERFORM rowlock._add_follow_up(
             one.follow_up, jsonb_build_object('owner', told.owner, 'traceparent', told.traceparent, 'parent_id', one.id),
-            -- As JSON and not as jsonb: the arguments are told as they were stored, also a text with NUL.
+            -- As json and not jsonb: the arguments are passed on as they were stored, even a text with NUL.
             json_build_object('finished', json_build_object(
                 'job_id', one.id, 'task', told.task, 'owner', told.owner, 'state', one.state, 'attempt', one.attempt,
                 'args', told.args, 'result', one.result,
@@ -604,9 +610,9 @@ BEGIN
 END;
 $$;
 
--- End those of these batches that are sealed and whose jobs are all final; returns how many. A batch that somebody has locked
--- is left to the next sweep, because a transaction that adds jobs to it may stay open for long. So are all of them in a
--- transaction above READ COMMITTED. store/batches.py: end.
+-- End those of these batches that are sealed and whose jobs are all final; returns how many. A batch that somebody has
+-- locked is left to the next sweep, because a transaction that adds jobs to it may stay open for long. So are all of
+-- them in a transaction above READ COMMITTED. store/batches.py: end.
 CREATE OR REPLACE FUNCTION rowlock._end_batches(ids uuid[]) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -630,8 +636,8 @@ BEGIN
         RETURN 0;
     END IF;
     FOR batch IN
-        -- Counted once more behind the lock: a retry, or a job that was added, may have come in between. The state says
-        -- the worst that holds.
+        -- Counted once more behind the lock: a job may have been retried or added in between. The state is the worst that
+        -- applies.
         WITH counts AS (
             SELECT c.batch_id, sum(c.total) AS total, sum(c.processed) AS processed, sum(c.failed) AS failed,
                    sum(c.cancelled) AS cancelled, sum(c.expired) AS expired
@@ -695,10 +701,10 @@ BEGIN
 END;
 $$;
 
--- A stored follow-up with the options of its job, checked; NULL, with a warning, if it can't be understood: another program
--- wrote it, and the job must end all the same. A follow-up without options gets those that its task's worker registered.
--- Only what is wrong with the stored text is caught (nesting that is too deep is, a missing right or lock is not).
--- store/follow_ups.py: _with_task_options.
+-- A stored follow-up with the options of its job, checked; NULL, with a warning, if it can't be understood: another
+-- program wrote it, and the job must end all the same. A follow-up without options gets those that its task's worker
+-- registered. Only what is wrong with the stored text is caught (nesting that is too deep is, a missing right or lock
+-- is not). store/follow_ups.py: _with_task_options.
 CREATE OR REPLACE FUNCTION rowlock._read_follow_up(stored json, args json, ended text) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -724,8 +730,8 @@ EXCEPTION WHEN data_exception OR program_limit_exceeded OR statement_too_complex
 END;
 $$;
 
--- A stored follow-up without the options that it can't have, and the same for those nested in it: other programs may store
--- them. core/options.py: of_follow_up.
+-- A stored follow-up without the options that it can't have, and the same for those nested in it: other programs may
+-- store them. core/options.py: of_follow_up.
 CREATE OR REPLACE FUNCTION rowlock._without_foreign(stored jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -759,7 +765,7 @@ CREATE OR REPLACE FUNCTION rowlock._tell_sources(steps rowlock._step[]) RETURNS 
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     at     timestamptz := rowlock._clock();
-    bad    text[];      -- sources of which not all is well
+    bad    text[];      -- sources with a failure, a refusal or a Retry-After
     this   text;
     s      rowlock._step;
     h      record;
@@ -803,7 +809,7 @@ BEGIN
             ELSIF s.fault = 'refusal' THEN
                 refusal := s.error_code;
             END IF;
-            -- What was claimed before the breaker last opened or closed says nothing any more.
+            -- An attempt that was claimed before the breaker last opened or closed no longer counts.
             CONTINUE WHEN s.source_epoch <> h.epoch;
             IF s.state = 'succeeded' THEN
                 h.failure_streak := 0;
@@ -812,7 +818,7 @@ BEGIN
                     h.opened_at := NULL;
                     h.opens := 0;
                     h.epoch := h.epoch + 1;
-                    -- A pause that is not over was made meanwhile, by an operator or the source, and stays.
+                    -- A pause that isn't over was made meanwhile, by an operator or the source, and stays.
                     paused := CASE WHEN paused > 0 THEN paused END;
                 END IF;
             ELSIF s.fault = 'source' THEN
@@ -850,7 +856,7 @@ BEGIN
         WHERE x.name = this;
     END LOOP;
 
-    -- Sources of which all is well: successes end a streak and close a breaker that is half open.
+    -- Sources with successes alone: these end a streak and close a half-open breaker.
     UPDATE rowlock.sources x
     SET failure_streak = 0, refusals = 0, last_success_at = at,
         epoch = x.epoch + CASE WHEN x.opened_at IS NULL THEN 0 ELSE 1 END,
@@ -963,7 +969,7 @@ BEGIN
         SELECT 1 FROM jsonb_path_query(CAST(value AS jsonb), 'strict $.** ? (@.type() == "number")') AS found (number)
         WHERE length(split_part(CAST(number AS text), '.', 1)) > 4300);
 EXCEPTION WHEN untranslatable_character THEN
-    RETURN FALSE;  -- a text with an escaped NUL: it cannot be looked into, and is no reason to refuse
+    RETURN FALSE;  -- a text with an escaped NUL, which jsonb can't hold: don't refuse it for that
 END;
 $$;
 
@@ -985,10 +991,12 @@ BEGIN
 END
 $$;
 
--- Enqueue the delivery of a job's webhook, in the transaction that writes the final state, whoever writes it: a worker of any
--- version, the sweeper, an operator's cancel, somebody's SQL. The delivery has no owner, so it makes no events and counts
--- against no limit. Its content is fixed now: when it is delivered, the job may have been retried or deleted.
-CREATE OR REPLACE FUNCTION rowlock.tell_webhook() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Enqueue the delivery of a job's webhook, in the transaction that writes the final state, whoever writes it: a worker
+-- of any version, the sweeper, an operator's cancel, somebody's SQL. The delivery has no owner, so it makes no events
+-- and counts against no limit. Its content is fixed now: when it is delivered, the job may have been retried or
+-- deleted.
+CREATE OR REPLACE FUNCTION rowlock.tell_webhook() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     hook     rowlock.webhooks;
     delivery uuid;
@@ -1020,8 +1028,8 @@ BEGIN
 END
 $$;
 
--- Count jobs that have ended, by minute, queue, task, state, run time and wait time. The bounds of the buckets are those of
--- store/tallies.py: BOUNDS.
+-- Count jobs that have ended, by minute, queue, task, state, run time and wait time. The bounds of the buckets are
+-- those of store/tallies.py: BOUNDS.
 CREATE OR REPLACE FUNCTION rowlock.tell_tallies() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1029,7 +1037,7 @@ BEGIN
     SELECT date_bin('1 minute', e.finished_at, '2000-01-01Z'), e.queue, e.task, e.state, e.run_bucket, e.wait_bucket,
            count(*), coalesce(sum(greatest(e.ran, 0)), 0), coalesce(sum(greatest(e.waited, 0)), 0)
     FROM (
-        -- Only of successes: how long an attempt ran that did not succeed is told with that attempt.
+        -- Only of successes: the run time of an attempt that did not succeed is counted with the attempt.
         SELECT f.finished_at, f.queue, f.task, f.state, f.ran, f.waited,
                coalesce(width_bucket(f.ran, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1)
                    AS run_bucket,

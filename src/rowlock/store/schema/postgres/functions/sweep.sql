@@ -1,12 +1,13 @@
 -- Sweeping: what every Python worker does beside its jobs, for databases that have no Python worker.
 --
--- If the end of one row can't be written (its follow-up can't be inserted, for example), that row stays as it is, with a
--- warning that names it, and holds up neither the others nor the claim that sweeps. Python's sweep sets such a row aside
--- (store/aside.py: all_or_each). What isn't about a row fails the whole call: a full disk, a deadlock, a missing right.
+-- If the end of one row can't be written (its follow-up can't be inserted, for example), that row stays as it is, with
+-- a warning that names it, and holds up neither the others nor the claim that sweeps. Python's sweep sets such a row
+-- aside (store/aside.py: all_or_each). What isn't about a row fails the whole call: a full disk, a deadlock, a missing
+-- right.
 
--- Up to `n` jobs of each kind: end leases that ran out, cancel waiting jobs whose latest start has passed, make due jobs
--- claimable, end batches. rowlock.claim does it; pg_cron may. The server must have been up for `guard_seconds`: after an
--- outage every lease looks as if it had run out, and its worker must have had time for a heartbeat.
+-- Up to `n` jobs of each kind: end leases that ran out, cancel waiting jobs whose latest start has passed, make due
+-- jobs claimable, end batches. rowlock.claim does it; pg_cron may. The server must have been up for `guard_seconds`:
+-- after an outage every lease looks as if it had run out, and its worker must have had time for a heartbeat.
 -- store/leases.py: reclaim, store/cancels.py: expire, store/claim.py: promote, store/batches.py: end.
 CREATE OR REPLACE FUNCTION rowlock.sweep(n integer DEFAULT 100, guard_seconds double precision DEFAULT 60)
 RETURNS TABLE (reclaimed integer, expired integer, promoted integer, ended integer)
@@ -168,7 +169,8 @@ END;
 $$;
 
 -- Trigger of events: remember the largest id that was deleted, whoever deletes it.
-CREATE OR REPLACE FUNCTION rowlock.tell_deleted_events() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+CREATE OR REPLACE FUNCTION rowlock.tell_deleted_events() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
     INSERT INTO rowlock.deleted_events AS known (last_id)
     SELECT max(gone.id) FROM gone HAVING max(gone.id) IS NOT NULL
