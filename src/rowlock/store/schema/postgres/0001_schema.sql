@@ -762,9 +762,12 @@ CREATE TABLE rowlock.outbox (
 CREATE INDEX outbox_unsent ON rowlock.outbox (take_at) WHERE sent_at IS NULL;
 CREATE INDEX outbox_job ON rowlock.outbox (job_id);
 
--- --- Apps
+-- --- Migrations
+--
+-- What was applied of this folder is in `rowlock.migrations` and `rowlock.schema_files`, which are made before anything else
+-- (store/engines/dialects.py).
 
--- A migration of an app's own tables that has been applied (store/app_schema.py).
+-- A migration of an app's own tables that was applied (store/app_schema.py).
 CREATE TABLE rowlock.app_migrations (
     app        text        NOT NULL,
     number     integer     NOT NULL,

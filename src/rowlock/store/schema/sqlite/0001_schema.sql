@@ -873,9 +873,12 @@ CREATE TABLE rowlock_outbox (
 CREATE INDEX rowlock_outbox_unsent ON rowlock_outbox (take_at) WHERE sent_at IS NULL;
 CREATE INDEX rowlock_outbox_job ON rowlock_outbox (job_id);
 
--- --- Apps
+-- --- Migrations
+--
+-- What was applied of this folder is in `rowlock_migrations` and `rowlock_schema_files`, which are made before anything else
+-- (store/engines/dialects.py).
 
--- A migration of an app's own tables that has been applied (store/app_schema.py).
+-- A migration of an app's own tables that was applied (store/app_schema.py).
 CREATE TABLE rowlock_app_migrations (
     app        TEXT        NOT NULL,
     number     INTEGER     NOT NULL,

@@ -1,5 +1,6 @@
 -- What people and programs may query. The columns of these views, and their order, are part of the contract. Times are
--- shown as ISO 8601; rowlock_jobs shows a time that can't be one as it is stored, not as if there were none.
+-- shown as ISO 8601; rowlock_jobs shows a time that can't be one as it is stored, not as if there were none. SQLite can't
+-- replace a view, so each is dropped first: views of yours upon it don't mind.
 
 -- Every job, live or finished.
 DROP VIEW IF EXISTS rowlock_jobs;
