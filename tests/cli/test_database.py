@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
 import pytest
 
 from cli.command import Cli, Inside, wait_until
@@ -22,16 +23,69 @@ def test_migrate_checks_prints_and_applies(
 ) -> None:
     url = f"sqlite:///{folder}/fresh.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
     here = Inside.enter(folder, url, monkeypatch, capsys)
-    assert here.run("migrate", "--check", code=1).stdout.startswith("pending 0001_engine\n")
+    assert here.run("migrate", "--check", code=1).stdout.startswith("pending 0001_schema\n")
     script = here.out("migrate", "--sql")
     assert "CREATE TABLE" in script
     assert script.endswith("COMMIT;")
     assert not (folder / "fresh.db").exists()
     here.run("migrate", "--check", code=1)
-    assert Cli(folder, url).json("migrate")["applied"][0] == "0001_engine"
+    assert Cli(folder, url).json("migrate")["applied"][0] == "0001_schema"
     assert here.out("migrate") == "the schema is up to date"
     assert Cli(folder, url).json("migrate", "--check") == {"pending": []}
     assert here.out("migrate", "--sql").startswith("-- nothing to apply")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_migrate_applies_a_file_of_views_again_when_its_text_differs(
+    kind: str, folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    url = f"sqlite:///{folder}/fresh.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    here = Inside.enter(folder, url, monkeypatch, capsys)
+    here.run("migrate")
+    run_sql(url, "UPDATE {t}schema_files SET checksum = 'of another text' WHERE name = 'views.sql'")
+    assert here.run("migrate", "--check", code=1).stdout == "pending views.sql\n"
+    script = here.out("migrate", "--sql")
+    assert "VIEW" in script
+    assert "CREATE TABLE IF NOT EXISTS" in script
+    assert "jobs_live (" not in script
+    assert here.out("migrate") == "applied views.sql"
+    assert here.out("migrate", "--check") == "the schema is up to date"
+    run_sql(url, "UPDATE {t}schema_files SET checksum = 'of another text' WHERE name = 'views.sql'")
+    run_sql(url, script)
+    assert here.out("migrate", "--check") == "the schema is up to date"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_database_of_an_unreleased_version_is_refused_by_every_verb(
+    kind: str, folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    url = f"sqlite:///{folder}/old.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    if kind == "postgres":
+        run_sql(url, "CREATE SCHEMA rowlock")
+    run_sql(url, "CREATE TABLE {t}migrations (number integer PRIMARY KEY, name text, breaking boolean)")
+    run_sql(url, "INSERT INTO {t}migrations VALUES (1, 'engine', FALSE)")
+    here = Inside.enter(folder, url, monkeypatch, capsys)
+    (folder / "few.py").write_text("from rowlock import Rowlock\n\napp = Rowlock()\n")
+    printed = [
+        Cli(folder, url).run("up", "--app", "few:app", code=2).stderr,
+        *(here.run("migrate", *options, code=2).stderr for options in ([], ["--check"], ["--sql"])),
+        here.run("jobs", "list", code=2).stderr,
+    ]
+    for text in printed:
+        assert "was made by an unreleased version of Rowlock" in text
+        assert "nothing was changed. Finish or export its jobs with that version" in text
+    assert "unreleased version" in here.run("doctor", code=1).stdout
+
+
+def run_sql(url: str, sql: str) -> None:
+    """Run SQL as a database administrator would; {t} begins the name of a table."""
+    if url.startswith("sqlite"):
+        connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        connection.execute(sql.replace("{t}", "rowlock_"))
+        connection.close()
+    else:
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(sql.replace("{t}", "rowlock."))
 
 
 def test_migrate_makes_roles_or_prints_what_an_administrator_runs(

@@ -1,4 +1,4 @@
--- Events for clients that watch jobs, in the order of store/events.py. Triggers write the rows: see migration 0012.
+-- Events for clients that watch jobs, in the order of store/events.py. Triggers of the jobs' tables write the rows.
 
 -- name: event_bounds
 -- The largest id of a deleted event, and the newest event.

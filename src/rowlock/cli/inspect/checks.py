@@ -16,7 +16,7 @@ from rowlock.cli.kit.output import counted
 from rowlock.core.errors import StorageFull, StoreError
 from rowlock.core.states import State
 from rowlock.store import workers
-from rowlock.store.engine.migrate import migrations
+from rowlock.store.engine import migrate
 from rowlock.store.engine.operation import Call, Steps, Wake, dialect, operation
 from rowlock.store.engine.store import Store
 from rowlock.store.read import reads
@@ -51,7 +51,7 @@ def engine(about: dict[str, str]) -> Finding:
 
 def schema(store: Store) -> Finding:
     """Name the newest migration. The schema fits this version, else the store would have refused to open."""
-    newest = migrations(store.engine)[-1]
+    newest = migrate.schema(store.engine).migrations[-1]
     return Finding("ok", "schema", f"migration {newest.title}, the newest this version knows")
 
 

@@ -10,7 +10,7 @@ import typer
 from rowlock.cli.kit.failures import FAILED, first_line
 from rowlock.cli.kit.output import on_terminal, printable, show_json
 from rowlock.cli.kit.target import DataTarget
-from rowlock.core.errors import ConfigError, SchemaError, StorageFull, StoreError
+from rowlock.core.errors import ConfigError, SchemaError, StorageFull, StoreError, UnreleasedSchema
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -44,6 +44,8 @@ def _examine(target: DataTarget) -> list[Finding]:
         return target.look(_findings)
     except ConfigError:
         raise
+    except UnreleasedSchema as error:
+        return [Finding("fail", "schema", first_line(str(error)))]
     except SchemaError as error:
         return [Finding("fail", "schema", first_line(str(error)), "run: rowlock migrate")]
     except StorageFull as error:

@@ -33,7 +33,7 @@ class Dialect:
     partitions: bool  # finished jobs lie in one partition for each day
     is_file: bool  # a file that each process opens itself: no server, no roles, and it migrates when it is opened
     clock: str  # SQL for the database's own clock, also where tests have another one
-    migrations_table: str  # SQL that makes the table of Rowlock's own migrations, if it is missing
+    migrations_table: str  # SQL that makes the tables about Rowlock's own schema, if they are missing
     tokens: Mapping[str, Callable[[str], str]]
     rows: Callable[[str, list[tuple[str, str]]], str]
     row: Callable[[str, list[tuple[str, str]]], str]
@@ -87,6 +87,8 @@ CREATE SCHEMA IF NOT EXISTS rowlock;
 CREATE TABLE IF NOT EXISTS rowlock.migrations (
     number integer PRIMARY KEY, name text NOT NULL, breaking boolean NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now());
+CREATE TABLE IF NOT EXISTS rowlock.schema_files (
+    name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
 """,
     tokens={
         "now": lambda _: "coalesce(:now, statement_timestamp())",
@@ -153,6 +155,9 @@ SQLITE = Dialect(
     migrations_table="""\
 CREATE TABLE IF NOT EXISTS rowlock_migrations (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL, breaking INTEGER NOT NULL,
+    applied_at REAL NOT NULL DEFAULT (unixepoch('subsec')));
+CREATE TABLE IF NOT EXISTS rowlock_schema_files (
+    name TEXT PRIMARY KEY NOT NULL, checksum TEXT NOT NULL,
     applied_at REAL NOT NULL DEFAULT (unixepoch('subsec')));
 """,
     tokens={

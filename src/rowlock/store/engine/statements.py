@@ -67,7 +67,7 @@ from rowlock.core.options import columns
 from rowlock.store.engine.dialects import DIALECTS, Dialect
 
 ROOMS = ("store", "health", "api", "bridge")
-NO_STATEMENTS = ("schema", "sql", "static", "vectors", "__pycache__")
+NO_STATEMENTS = ("schema", "static", "vectors", "__pycache__")
 
 CLAIMED_COLUMNS = (
     *("id", "task", "queue", "priority", "args", "owner", "source", "source_epoch", "batch_id", "unique_mode"),

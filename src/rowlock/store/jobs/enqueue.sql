@@ -2,7 +2,7 @@
 
 -- name: take_id [postgres]
 -- Reserve a job id that a client chose, if no job has or had it. Waits for a concurrent transaction that reserves the same
--- id, and takes the id if that one rolls back. A function with the rights of its owner (migration 0037), as in keys.sql.
+-- id, and takes the id if that one rolls back. A function with the rights of its owner, as in keys.sql.
 SELECT taken.id AS job_id FROM rowlock._take_ids(ARRAY[CAST(:job_id AS uuid)]) AS taken (id);
 
 -- name: take_id [sqlite]

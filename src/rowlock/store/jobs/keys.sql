@@ -1,6 +1,6 @@
 -- Unique keys, in the order of store/jobs/keys.py. A key is a row of its own, so that it can outlive its job.
 
--- PostgreSQL: the first three are functions that have the rights of their owner (migration 0037), so that a role which may
+-- PostgreSQL: the first three are functions that have the rights of their owner, so that a role which may
 -- enqueue needs no right to read or delete all keys.
 
 -- part: wanted(column)

@@ -1,6 +1,6 @@
 """How many jobs ended and how many attempts failed: in total, in each minute, and how long they waited and ran.
 
-Triggers count in the transaction of each change (migration 0025), so the numbers agree with the rows after any crash.
+Triggers count in the transaction of each change, so the numbers agree with the rows after any crash.
 Workers and bridges sum up what was counted every few seconds; readers see both parts in one statement.
 """
 
@@ -17,7 +17,7 @@ from rowlock.store.engine.operation import Call, Steps, dialect, operation
 from rowlock.store.engine.records import moment, record
 from rowlock.store.read import live
 
-# Upper bounds of the buckets of wait and run times, in seconds. The triggers of migration 0025 have the same ones.
+# Upper bounds of the buckets of wait and run times, in seconds. The triggers of the schema have the same ones.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 BUCKETS = len(BOUNDS) + 1  # the last one has no bound
 FAILURES = ("attempt.failed", "attempt.timed_out", "attempt.lost")

@@ -1,42 +1,50 @@
--- Alerts, and views for people and for programs that scale workers. The columns of the views are part of the contract.
--- Times in the views are ISO 8601, as in rowlock_jobs.
+-- What people and programs may query. The columns of these views, and their order, are part of the contract. Times are
+-- shown as ISO 8601; rowlock_jobs shows a time that can't be one as it is stored, not as if there were none. SQLite can't
+-- replace a view, so each is dropped first: views of yours upon it don't mind.
 
--- Which process evaluates the alert rules: at most one row. Its token is the fence of everything that process writes.
-CREATE TABLE rowlock_alert_lease (
-    one        INTEGER PRIMARY KEY DEFAULT 1 CHECK (one = 1),
-    holder     TEXT    NOT NULL,
-    token      TEXT    NOT NULL,
-    expires_at REAL    NOT NULL
-);
-
--- What each rule has noticed: a row while its condition holds or is not yet resolved, by what it is about (a queue, a
--- task, a source, a schedule; empty for the whole system).
-CREATE TABLE rowlock_alerts (
-    rule        TEXT    NOT NULL,
-    subject     TEXT    NOT NULL,
-    value       REAL    NOT NULL,
-    text        TEXT    NOT NULL,
-    true_since  REAL    NOT NULL,
-    false_since REAL,                        -- the condition holds no more, but not yet for long enough to resolve it
-    fired_at    REAL,                        -- NULL: the condition does not yet hold for long enough
-    told_at     REAL,                        -- when the last message was written
-    repeats     INTEGER NOT NULL DEFAULT 0,
-    PRIMARY KEY (rule, subject)
-);
-
--- What is to be sent, written with the change that it tells of and deleted once it has arrived: a process that dies in
--- between loses no message, and may send one twice (with the same id).
-CREATE TABLE rowlock_alert_messages (
-    id         TEXT    PRIMARY KEY NOT NULL,
-    type       TEXT    NOT NULL,
-    body       TEXT    NOT NULL,
-    created_at REAL    NOT NULL,
-    attempts   INTEGER NOT NULL DEFAULT 0,
-    send_after REAL    NOT NULL,
-    last_error TEXT
-);
+-- Every job, live or finished.
+DROP VIEW IF EXISTS rowlock_jobs;
+CREATE VIEW rowlock_jobs AS
+SELECT
+       id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', tick, 'unixepoch'), tick) AS tick,
+       attempt, max_attempts, releases, losses,
+       backoff, timeout_seconds,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', run_after, 'unixepoch'), run_after) AS run_after,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at,
+       lease_token, locked_by,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', locked_at, 'unixepoch'), locked_at) AS locked_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', heartbeat_at, 'unixepoch'), heartbeat_at) AS heartbeat_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', lease_expires_at, 'unixepoch'), lease_expires_at) AS lease_expires_at,
+       settled_token,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', cancel_requested_at, 'unixepoch'), cancel_requested_at)
+           AS cancel_requested_at,
+       progress, phase, message, NULL AS result, result_uri, result_checksum, error_code, error_message,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', started_at, 'unixepoch'), started_at) AS started_at, NULL AS finished_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at
+FROM rowlock_jobs_live
+UNION ALL
+SELECT
+       id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', tick, 'unixepoch'), tick) AS tick,
+       attempt, max_attempts, releases, losses,
+       backoff, timeout_seconds,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', run_after, 'unixepoch'), run_after) AS run_after,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at, NULL AS lease_token,
+       last_worker AS locked_by, NULL AS locked_at, NULL AS heartbeat_at, NULL AS lease_expires_at,
+       settled_token,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', cancel_requested_at, 'unixepoch'), cancel_requested_at)
+           AS cancel_requested_at,
+       progress, phase, message, result, result_uri, result_checksum, error_code, error_message,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', started_at, 'unixepoch'), started_at) AS started_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', finished_at, 'unixepoch'), finished_at) AS finished_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at
+FROM rowlock_jobs_finished;
 
 -- The twenty jobs that were created last.
+DROP VIEW IF EXISTS rowlock_recent_jobs;
 CREATE VIEW rowlock_recent_jobs AS
 SELECT id, task, queue, state, attempt, locked_by,
        strftime('%Y-%m-%dT%H:%M:%fZ', heartbeat_at, 'unixepoch') AS heartbeat_at,
@@ -57,7 +65,8 @@ FROM (
 ORDER BY newest.created_at DESC, id DESC
 LIMIT 20;
 
--- How each source and class of sources stands.
+-- The state of each source and class of sources.
+DROP VIEW IF EXISTS rowlock_source_health;
 CREATE VIEW rowlock_source_health AS
 SELECT name,
        CASE WHEN NOT enabled THEN 'disabled'
@@ -78,9 +87,10 @@ FROM (
     LEFT JOIN rowlock_sources c ON c.name = substr(s.name, 1, instr(s.name || ':', ':') - 1))
 ORDER BY name;
 
--- Running jobs whose worker has not been heard of for five minutes. A job has no heartbeat before its first one, so the
--- claim counts as a sign of life, too. Jobs whose request waits in a Redis stream run nowhere. Here time_since_heartbeat
--- is a number of seconds.
+-- Running jobs whose worker hasn't sent a heartbeat for five minutes. A job has no heartbeat before its first one, so
+-- the claim counts as a sign of life as well. Jobs whose request waits in a Redis stream run nowhere. Here
+-- time_since_heartbeat is a number of seconds.
+DROP VIEW IF EXISTS rowlock_stuck_jobs;
 CREATE VIEW rowlock_stuck_jobs AS
 SELECT id, task, queue, locked_by, attempt,
        strftime('%Y-%m-%dT%H:%M:%fZ', locked_at, 'unixepoch') AS locked_at,
@@ -93,8 +103,9 @@ WHERE state = 'running' AND locked_by <> 'redis-unread'
 ORDER BY time_since_heartbeat DESC;
 
 -- For each queue: how many jobs could start now if a slot were free, how long the first of them has been waiting, and
--- how many slots the queue wants, so that what could start now does start within 30 seconds. Nothing that waits for its
--- time, stands in a paused queue or belongs to a closed source is counted. Numbers stop at 10,000 of each kind.
+-- how many slots it would take to start all of them within 30 seconds. Jobs that wait for their time, are in a paused
+-- queue or have a closed source are not counted. Numbers stop at 10,000 of each kind.
+DROP VIEW IF EXISTS rowlock_backlog;
 CREATE VIEW rowlock_backlog AS
 WITH RECURSIVE
 -- The first ready job without a source of each (queue, task, priority): a loose scan of the claim index. A unary plus
@@ -132,7 +143,7 @@ heads (queue, task, priority, source, run_after, nth) AS (
         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1)
     WHERE h.nth < 10000
 ),
--- Jobs whose time has come and that no worker has made ready yet: with no worker alive, nobody does.
+-- Jobs whose time has come and that nobody has made ready yet: while no worker is alive, nobody does.
 due AS (
     SELECT j.queue, j.source, j.run_after
     FROM rowlock_jobs_live j
@@ -228,7 +239,7 @@ SELECT coalesce(b.queue, r.queue) AS queue,
        coalesce(r.number, 0) AS running,
        coalesce(max(0, unixepoch('subsec') - b.oldest), 0) AS oldest_age_seconds,
        t.seconds AS mean_run_seconds,
-       -- Those that are in use stay wanted. Where nothing has finished yet, a run time of one second is assumed.
+       -- Slots in use stay wanted. If nothing has finished yet, a run time of one second is assumed.
        CAST(coalesce(r.number, 0)
             + coalesce(min(b.runnable, max(1, ceil(b.runnable * coalesce(t.seconds, 1) / 30))), 0) AS INTEGER)
            AS wanted_slots

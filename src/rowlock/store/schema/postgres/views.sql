@@ -1,43 +1,33 @@
--- Alerts, and views for people at psql and for autoscalers. The columns of the views are part of the contract.
+-- What people and programs may query. The columns of these views, and their order, are part of the contract.
 
--- Which process evaluates the alert rules: at most one row. Its token is the fence of everything that process writes.
-CREATE TABLE rowlock.alert_lease (
-    one        integer     PRIMARY KEY DEFAULT 1 CHECK (one = 1),
-    holder     text        NOT NULL,
-    token      uuid        NOT NULL,
-    expires_at timestamptz NOT NULL
-);
-
--- What each rule has noticed: a row while its condition holds or is not yet resolved, by what it is about (a queue, a
--- task, a source, a schedule; empty for the whole system).
-CREATE TABLE rowlock.alerts (
-    rule        text             NOT NULL,
-    subject     text             NOT NULL,
-    value       double precision NOT NULL,
-    text        text             NOT NULL,
-    true_since  timestamptz      NOT NULL,
-    false_since timestamptz,                 -- the condition holds no more, but not yet for long enough to resolve it
-    fired_at    timestamptz,                 -- NULL: the condition does not yet hold for long enough
-    told_at     timestamptz,                 -- when the last message was written
-    repeats     integer          NOT NULL DEFAULT 0,
-    PRIMARY KEY (rule, subject)
-);
-
--- What is to be sent, written with the change that it tells of and deleted once it has arrived: a process that dies in
--- between loses no message, and may send one twice (with the same id).
-CREATE TABLE rowlock.alert_messages (
-    id         uuid        PRIMARY KEY,
-    type       text        NOT NULL,
-    body       json        NOT NULL,
-    created_at timestamptz NOT NULL,
-    attempts   integer     NOT NULL DEFAULT 0,
-    send_after timestamptz NOT NULL,
-    last_error text
-);
+-- Every job, live or finished. Whoever can't read the tokens in the tables sees NULL here: with a token, anybody could
+-- end the job in its worker's place. has_column_privilege asks about the role that reads the view, whoever owns the
+-- view.
+CREATE OR REPLACE VIEW rowlock.jobs AS
+SELECT id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+       attempt, max_attempts, releases, losses, backoff, timeout_seconds, run_after, expires_at,
+       CASE WHEN has_column_privilege('rowlock.jobs_live', 'lease_token', 'SELECT') THEN lease_token END AS lease_token,
+       locked_by, locked_at, heartbeat_at, lease_expires_at,
+       CASE WHEN has_column_privilege('rowlock.jobs_live', 'settled_token', 'SELECT') THEN settled_token END
+           AS settled_token,
+       cancel_requested_at, progress, phase, message, NULL::json AS result, result_uri,
+       result_checksum, error_code, error_message, created_at, started_at,
+       NULL::timestamptz AS finished_at, updated_at
+FROM rowlock.jobs_live
+UNION ALL
+SELECT id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+       attempt, max_attempts, releases, losses, backoff, timeout_seconds, run_after, expires_at,
+       NULL::uuid, last_worker, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
+       CASE WHEN has_column_privilege('rowlock.jobs_finished', 'settled_token', 'SELECT') THEN settled_token END,
+       cancel_requested_at, progress, phase, message, result, result_uri,
+       result_checksum, error_code, error_message, created_at, started_at,
+       finished_at, updated_at
+FROM rowlock.jobs_finished;
 
 -- The twenty jobs that were created last.
-CREATE VIEW rowlock.recent_jobs AS
-SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at, finished_at, error_code, error_message
+CREATE OR REPLACE VIEW rowlock.recent_jobs AS
+SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at, finished_at, error_code,
+       error_message
 FROM (
     -- Ids begin with the time of creation; each branch reads twenty entries of an index.
     (SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at,
@@ -50,8 +40,8 @@ FROM (
 ORDER BY created_at DESC, id DESC
 LIMIT 20;
 
--- How each source and class of sources stands.
-CREATE VIEW rowlock.source_health AS
+-- The state of each source and class of sources.
+CREATE OR REPLACE VIEW rowlock.source_health AS
 SELECT s.name,
        CASE WHEN NOT (s.enabled AND coalesce(c.class_enabled, true)) THEN 'disabled'
             WHEN greatest(s.paused_until, c.class_paused_until) > statement_timestamp()
@@ -67,9 +57,9 @@ FROM rowlock.sources s
 LEFT JOIN rowlock.sources c ON c.name = split_part(s.name, ':', 1)
 ORDER BY s.name;
 
--- Running jobs whose worker has not been heard of for five minutes. A job has no heartbeat before its first one, so the
--- claim counts as a sign of life, too. Jobs whose request waits in a Redis stream run nowhere.
-CREATE VIEW rowlock.stuck_jobs AS
+-- Running jobs whose worker hasn't sent a heartbeat for five minutes. A job has no heartbeat before its first one, so
+-- the claim counts as a sign of life as well. Jobs whose request waits in a Redis stream run nowhere.
+CREATE OR REPLACE VIEW rowlock.stuck_jobs AS
 SELECT id, task, queue, locked_by, attempt, locked_at, heartbeat_at, lease_expires_at,
        statement_timestamp() - coalesce(heartbeat_at, locked_at) AS time_since_heartbeat
 FROM rowlock.jobs_live
@@ -78,9 +68,9 @@ WHERE state = 'running' AND locked_by <> 'redis-unread'
 ORDER BY coalesce(heartbeat_at, locked_at);
 
 -- For each queue: how many jobs could start now if a slot were free, how long the first of them has been waiting, and
--- how many slots the queue wants, so that what could start now does start within 30 seconds. Nothing that waits for its
--- time, stands in a paused queue or belongs to a closed source is counted. Numbers stop at 10,000 of each kind.
-CREATE VIEW rowlock.backlog AS
+-- how many slots it would take to start all of them within 30 seconds. Jobs that wait for their time, are in a paused
+-- queue or have a closed source are not counted. Numbers stop at 10,000 of each kind.
+CREATE OR REPLACE VIEW rowlock.backlog AS
 WITH RECURSIVE
 -- The first ready job without a source of each (queue, task, priority): a loose scan of the claim index.
 lanes (queue, task, priority, run_after, nth) AS (
@@ -116,7 +106,7 @@ heads (queue, task, priority, source, run_after, nth) AS (
         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1) j
     WHERE h.nth < 10000
 ),
--- Jobs whose time has come and that no worker has made ready yet: with no worker alive, nobody does.
+-- Jobs whose time has come and that nobody has made ready yet: while no worker is alive, nobody does.
 due AS (
     SELECT j.queue, j.source, j.run_after
     FROM rowlock.jobs_live j
@@ -213,7 +203,7 @@ SELECT coalesce(b.queue, r.queue) AS queue,
        coalesce(r.number, 0) AS running,
        coalesce(greatest(0, date_part('epoch', statement_timestamp() - b.oldest)), 0) AS oldest_age_seconds,
        t.seconds AS mean_run_seconds,
-       -- Those that are in use stay wanted. Where nothing has finished yet, a run time of one second is assumed.
+       -- Slots in use stay wanted. If nothing has finished yet, a run time of one second is assumed.
        CAST(coalesce(r.number, 0)
             + least(coalesce(b.runnable, 0), greatest(1, ceil(b.runnable * coalesce(t.seconds, 1) / 30))) AS bigint)
            AS wanted_slots
