@@ -11,7 +11,9 @@ FROM {rows:picked(id uuid, token uuid)};
 -- Claim as `claim` does, write the requests, and start the batches of what was claimed, in one statement: as three in a
 -- transaction they cost five round trips.
 WITH {part:picking}, claimed AS (
-    {part:claiming}
+    UPDATE rowlock.jobs_live j
+    SET {part:leased}, locked_at = {now}, started_at = {now}
+    WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
     RETURNING j.*
 ), added AS (
     INSERT INTO rowlock.outbox (kind, job_id, token, take_at)
@@ -20,7 +22,7 @@ WITH {part:picking}, claimed AS (
     UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, {now})
     WHERE id = ANY(ARRAY(SELECT batch_id FROM claimed WHERE batch_id IS NOT NULL)) AND state = 'queued'
 )
-SELECT {claimed}, {time(created_at)} FROM claimed;
+SELECT {part:claimed}, {time(created_at)} FROM claimed;
 
 -- name: outbox_cancel
 -- Tell the workers of these jobs that they were cancelled.
@@ -29,7 +31,7 @@ SELECT 'cancel', asked.id, {now} FROM {rows:asked(id uuid)};
 
 -- name: outbox_read
 -- These unread jobs, as a request needs them.
-SELECT {claimed}, CAST(j.lease_token AS text), j.locked_by, {time(j.created_at)}
+SELECT {part:claimed}, CAST(j.lease_token AS text), j.locked_by, {time(j.created_at)}
 FROM {rows:asked(job_id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
@@ -50,7 +52,7 @@ WHERE id IN (
     WHERE sent_at IS NULL AND take_at <= {now}
     ORDER BY id
     LIMIT :n
-    {skip_locked()})
+    FOR UPDATE SKIP LOCKED)
 RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
 
 -- part: sent
@@ -76,7 +78,7 @@ DELETE FROM {t}outbox WHERE id {among(SELECT CAST(gone.id AS bigint) FROM {rows:
 -- name: outbox_heard
 -- Delete requests that a worker has answered.
 DELETE FROM {t}outbox
-WHERE kind = 'request' AND job_id {among(SELECT heard.job_id FROM {rows:heard(job_id uuid)})};
+WHERE kind = 'request' AND job_id {in:heard(job_id uuid)};
 
 -- name: outbox_overdue
 -- How many messages have been due for more than -:ago seconds and are not sent, up to :n.

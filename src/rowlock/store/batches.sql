@@ -17,7 +17,7 @@ VALUES (:batch_id, :name, :owner, :on_end, :parent_id, {now});
 SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
        cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
 FROM {t}batches WHERE id = :batch_id
-{lock_key()};
+FOR KEY SHARE;
 
 -- name: batch_of
 -- The batch of a running attempt, which may add to it as long as it holds its lease. Not locked.
@@ -30,7 +30,7 @@ WHERE id = :job_id AND lease_token = :token AND state = 'running';
 SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM {t}batch_counts n
-WHERE n.batch_id {part:one_of(asked)}
+WHERE n.batch_id {in:asked(id uuid)}
 GROUP BY n.batch_id
 HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
 
@@ -54,7 +54,7 @@ SET total = {t}batch_counts.total + excluded.total,
 -- name: start_batches
 -- Note that the first job of these batches was claimed.
 UPDATE {t}batches SET state = 'running', started_at = coalesce(started_at, {now})
-WHERE id {part:one_of(asked)} AND state = 'queued';
+WHERE id {in:asked(id uuid)} AND state = 'queued';
 
 -- name: seal_batch
 -- Seal a batch: only its own jobs may add jobs from now on.
@@ -78,7 +78,7 @@ LIMIT :n;
 -- transaction with an older snapshot may not see jobs that were added: there no batch ends, and the next sweep ends it.
 SELECT CAST(b.id AS text) AS id, NOT b.ended_once AS first_time
 FROM {t}batches b
-WHERE b.id {part:one_of(asked)}
+WHERE b.id {in:asked(id uuid)}
   AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND {fresh()}
   AND coalesce({part:counted(total - n.processed | b)}, 0) <= 0;
 
@@ -93,13 +93,13 @@ LIMIT :n;
 -- Lock batches that are about to be sealed, cancelled or ended, or whose jobs an operator retries; also batches that are
 -- over. The lock waits for transactions that add jobs, which an UPDATE alone would not.
 SELECT CAST(b.id AS text) AS id FROM {t}batches b
-WHERE b.id {part:one_of(asked)}
+WHERE b.id {in:asked(id uuid)}
 ORDER BY b.id
-{lock()};
+FOR UPDATE;
 
 -- name: leave_batch
 -- Take these jobs out of their batch, which was pruned.
-UPDATE {t}jobs_live SET batch_id = NULL WHERE id {part:one_of(gone)};
+UPDATE {t}jobs_live SET batch_id = NULL WHERE id {in:gone(id uuid)};
 
 -- name: end_batches
 -- End batches that are locked and complete; returns their `on_end`. The first that holds is the state: the batch was
@@ -110,7 +110,7 @@ SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
                  WHEN {part:counted(cancelled | {t}batches)} > 0 THEN 'cancelled'
                  ELSE 'succeeded' END,
     started_at = coalesce(started_at, {now}), finished_at = {now}, reopened_at = NULL, ended_once = TRUE
-WHERE id {part:one_of(asked)}
+WHERE id {in:asked(id uuid)}
 RETURNING CAST(id AS text) AS id, on_end;
 
 -- name: set_end_job
@@ -125,7 +125,7 @@ SET state = 'running', finished_at = NULL, reopened_at = {now},
     cancelled_at = CASE
         WHEN {part:counted(cancelled | {t}batches)} > 0 THEN cancelled_at
         END
-WHERE id {part:one_of(asked)} AND finished_at IS NOT NULL;
+WHERE id {in:asked(id uuid)} AND finished_at IS NOT NULL;
 
 -- part: batches
 -- Batches with their counters.

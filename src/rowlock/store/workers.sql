@@ -25,7 +25,7 @@ DELETE FROM {t}workers WHERE id = :id;
 -- name: forget_workers
 -- Delete workers whose lease expired more than an hour ago, oldest first, at most :n. Every enqueue looks for idle workers in
 -- this table, so it must stay small.
-{part:prune(workers | id | expires_at < {after(-3600)} ORDER BY expires_at LIMIT :n {skip_locked()})};
+{part:prune(workers | id | expires_at < {after(-3600)} ORDER BY expires_at LIMIT :n FOR UPDATE SKIP LOCKED)};
 
 -- name: list_workers
 -- Every known worker, living ones first.

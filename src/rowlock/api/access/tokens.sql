@@ -54,7 +54,7 @@ LIMIT 1;
 
 -- name: prune_tokens
 -- Tokens that ended more than a day ago, in a bounded batch.
-{part:prune(tokens | id | expires_at < {after(-86400)} ORDER BY expires_at LIMIT :n {skip_locked()})};
+{part:prune(tokens | id | expires_at < {after(-86400)} ORDER BY expires_at LIMIT :n FOR UPDATE SKIP LOCKED)};
 
 -- name: create_link
 -- Store a login link by its hash.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -38,6 +39,7 @@ class Dialect:
     rows: Callable[[str, list[tuple[str, str]]], str]
     row: Callable[[str, list[tuple[str, str]]], str]
     place: str  # how a numbered parameter begins
+    leaves_out: re.Pattern[str]  # clauses that only the other engine has
 
 
 def _postgres_rows(alias: str, columns: list[tuple[str, str]]) -> str:
@@ -62,10 +64,6 @@ def _sqlite_row(alias: str, columns: list[tuple[str, str]]) -> str:
 def _alias(inside: str) -> tuple[str, str]:
     alias, _, expression = inside.partition(", ")
     return alias, expression
-
-
-def _of(alias: str) -> str:
-    return f" OF {alias}" if alias else ""
 
 
 def _not_aside(prefix: str, x: str) -> str:
@@ -104,9 +102,6 @@ CREATE TABLE IF NOT EXISTS rowlock.migrations (
         "fresh": lambda _: "current_setting('transaction_isolation') = 'read committed'",
         "minute": lambda x: f"date_bin('1 minute', {x}, '2000-01-01Z')",
         "hour": lambda x: f"date_bin('1 hour', {x}, '2000-01-01Z')",
-        "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
-        "lock_key": lambda _: "FOR KEY SHARE",
-        "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
         "among": lambda x: f"= ANY(ARRAY({x}))",
         "computed": lambda x: x,
         "equal_by_range": lambda x: "{0} >= {1} AND {0} <= {1}".format(*_alias(x)),
@@ -117,8 +112,6 @@ CREATE TABLE IF NOT EXISTS rowlock.migrations (
             *_alias(x)
         ),
         "end_order": lambda _: "id",
-        "by_name": lambda _: "",
-        "indexed_by": lambda _: "",
         "one_source": lambda x: (
             "LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = {1} LIMIT 1) {0} ON TRUE".format(*_alias(x))
         ),
@@ -139,6 +132,7 @@ CREATE TABLE IF NOT EXISTS rowlock.migrations (
     rows=_postgres_rows,
     row=_postgres_row,
     place="$",
+    leaves_out=re.compile(r"\s+INDEXED BY \w+"),
 )
 
 SQLITE = Dialect(
@@ -166,20 +160,18 @@ CREATE TABLE IF NOT EXISTS rowlock_migrations (
         "fresh": lambda _: "TRUE",
         "minute": lambda x: f"(CAST({x} AS INTEGER) / 60 * 60)",
         "hour": lambda x: f"(CAST({x} AS INTEGER) / 3600 * 3600)",
-        "lock": lambda _: "",
-        "lock_key": lambda _: "",
-        "skip_locked": lambda _: "",
         "among": lambda x: f"IN ({x})",
         "computed": lambda x: f"+{x}",
         "equal_by_range": lambda x: " = ".join(_alias(x)),
         "greatest": lambda x: f"max({x})",
         "class": lambda x: f"substr({x}, 1, instr({x} || ':', ':') - 1)",
         "one_job": lambda x: "JOIN rowlock_jobs_live {0} ON {0}.id = {1}".format(*_alias(x)),
-        "one_source": lambda x: "LEFT JOIN rowlock_sources {0}{{by_name()}} ON {0}.name = {1}".format(*_alias(x)),
+        "one_source": lambda x: (
+            "LEFT JOIN rowlock_sources {0} INDEXED BY sqlite_autoindex_rowlock_sources_1 ON {0}.name = {1}".format(
+                *_alias(x)
+            )
+        ),
         "end_order": lambda _: "rowid",
-        # Old statistics, from when there were two sources, would make SQLite read all of twenty thousand.
-        "indexed_by": lambda name: f" INDEXED BY {name}",
-        "by_name": lambda _: " INDEXED BY sqlite_autoindex_rowlock_sources_1",
         "holds": lambda x: "instr({}, {}) > 0".format(*_alias(x)),
         "contains": lambda x: (
             "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid({0}) THEN {0} ELSE '[]' END)"
@@ -191,6 +183,7 @@ CREATE TABLE IF NOT EXISTS rowlock_migrations (
     rows=_sqlite_rows,
     row=_sqlite_row,
     place="?",
+    leaves_out=re.compile(r"\s+FOR (?:UPDATE|KEY SHARE)(?: OF \w+)?(?: SKIP LOCKED)?"),
 )
 
 DIALECTS = {dialect.name: dialect for dialect in (POSTGRES, SQLITE)}

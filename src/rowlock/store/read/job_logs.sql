@@ -12,7 +12,7 @@ ON CONFLICT (job_id, seq) DO NOTHING;
 -- name: cut_logs
 -- Keep the newest :n lines of each of these jobs.
 DELETE FROM {t}job_logs
-WHERE job_id {part:one_of(asked)}
+WHERE job_id {in:asked(id uuid)}
   AND seq <= (SELECT max(o.seq) FROM {t}job_logs o WHERE o.job_id = {t}job_logs.job_id) - :n;
 
 -- name: read_logs

@@ -34,7 +34,7 @@ FROM {t}schedules s
 WHERE {part:is_due}
 ORDER BY s.next_tick
 LIMIT :n
-{skip_locked()};
+FOR UPDATE SKIP LOCKED;
 
 -- name: list_due
 -- The schedules that lock_due would lock, for a dispatcher that fires them one by one after an error.
@@ -88,7 +88,7 @@ FROM {t}schedules s
 WHERE updated_at > {after(:ahead)}
 ORDER BY id
 LIMIT :n
-{skip_locked()};
+FOR UPDATE SKIP LOCKED;
 
 -- name: put_right
 -- Correct the next ticks and the times that a clock that was ahead has written.

@@ -54,14 +54,14 @@ RETURNING id;
 -- name: schedule_origins
 -- Where these schedules come from, whether they are retired, and their rules.
 SELECT id, origin, retired_at IS NOT NULL AS retired, rule, zone
-FROM {t}schedules WHERE id {among(SELECT asked.id FROM {rows:asked(id text)})};
+FROM {t}schedules WHERE id {in:asked(id text)};
 
 -- name: lock_schedule
 -- One schedule, whatever its state.
 SELECT {part:due_schedule}
 FROM {t}schedules s
 WHERE id = :id
-{lock()};
+FOR UPDATE;
 
 -- name: last_job
 -- Store the job of a run by hand as the schedule's last job. `updated_at` stays: it says when `next_tick` was written.

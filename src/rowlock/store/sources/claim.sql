@@ -42,17 +42,17 @@ ON CONFLICT (name) DO NOTHING;
 
 -- name: lock_classes
 -- Lock classes with a total, in order. It waits for locked ones: to skip a class would leave all of its sources idle.
-SELECT name FROM {t}sources{by_name()}
-WHERE name {among(SELECT asked.name FROM {rows:asked(name text)})} AND total IS NOT NULL
+SELECT name FROM {t}sources INDEXED BY sqlite_autoindex_rowlock_sources_1
+WHERE name {in:asked(name text)} AND total IS NOT NULL
 ORDER BY name
-{lock()};
+FOR UPDATE;
 
 -- name: lock_sources
 -- Lock sources, in order. A source that another claim has locked is skipped.
-SELECT name FROM {t}sources{by_name()}
-WHERE name {among(SELECT asked.name FROM {rows:asked(name text)})}
+SELECT name FROM {t}sources INDEXED BY sqlite_autoindex_rowlock_sources_1
+WHERE name {in:asked(name text)}
 ORDER BY name
-{skip_locked()};
+FOR UPDATE SKIP LOCKED;
 
 -- name: gates
 -- The gates of sources that the caller has locked, and the database's time.
@@ -108,7 +108,7 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
 -- name: claim_turns [postgres]
 -- find_turns and claim_picked in one statement, for claims that take all that they find: it saves a round trip.
 UPDATE rowlock.jobs_live j
-{part:leased(:at)}, source_epoch = :epoch
+SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
 WHERE j.id = ANY (ARRAY (
     SELECT front.id
     FROM {part:turns}
@@ -120,12 +120,12 @@ WHERE j.id = ANY (ARRAY (
         FOR UPDATE SKIP LOCKED
     ) front))
   AND j.ready
-RETURNING {claimed};
+RETURNING {part:claimed};
 
 -- name: front_turns [sqlite]
 -- The oldest ready jobs of each source and priority, as they will be once claimed, for claims that take all that they
 -- find: then nothing must be read again after the claim.
-SELECT {claiming}, front.rowid
+SELECT {part:claiming}, front.rowid
 FROM {part:turns}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
@@ -137,7 +137,7 @@ ORDER BY front.priority, front.id;
 -- name: claim_front [sqlite]
 -- Claim the jobs of :front. The writer lock has kept them as they were read.
 UPDATE rowlock_jobs_live
-{part:leased(:at)}, source_epoch = :epoch
+SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
 -- name: find_plain [postgres]
@@ -151,23 +151,29 @@ CROSS JOIN LATERAL (
     LIMIT :n
     FOR UPDATE SKIP LOCKED
 ) front
-WHERE {part:not_paused(lane)};
+WHERE {part:not_paused};
 
 -- name: find_plain [sqlite]
 -- The best ready jobs without a source of each lane: they have one turn together.
 SELECT front.id, front.priority, NULL AS source, lane.queue, lane.task
-{part:front_of_lanes};
+FROM {part:lanes}
+CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    {part:next_of_lane}
+    LIMIT :n)
+WHERE {part:not_paused};
 
 -- part: claim_picked
 -- Claim these jobs, which the caller has locked. :at is the time at which the gates of their sources were read.
 UPDATE {t}jobs_live
-{part:leased(:at)}, source_epoch = :epoch
-WHERE id {part:one_of(picked)} AND ready
+SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
+WHERE id {in:picked(id uuid)} AND ready
 
 -- name: claim_picked [postgres]
 -- Claim, and return the jobs.
 {part:claim_picked}
-RETURNING {claimed};
+RETURNING {part:claimed};
 
 -- name: claim_picked [sqlite]
 -- Claim. `read_picked` reads the rows afterwards, which costs half as much as RETURNING.
@@ -175,12 +181,12 @@ RETURNING {claimed};
 
 -- name: read_picked [sqlite]
 -- The jobs that `claim_picked` has claimed.
-SELECT {claimed} FROM rowlock_jobs_live WHERE id IN (SELECT picked.id FROM {rows:picked(id uuid)}) AND state = 'running';
+SELECT {part:claimed} FROM rowlock_jobs_live WHERE id IN (SELECT picked.id FROM {rows:picked(id uuid)}) AND state = 'running';
 
 -- name: spend
 -- Write how many tokens are left in buckets that the caller has locked. `tokens_at` never goes back, so that no stretch of
 -- time fills a bucket twice.
-UPDATE {t}sources{by_name()}
+UPDATE {t}sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 SET tokens = (SELECT spent.tokens FROM {rows:spent(name text, tokens float)} WHERE spent.name = {t}sources.name),
     tokens_at = {greatest(coalesce(tokens_at, :at), :at)}
 WHERE name {among(SELECT spent.name FROM {rows:spent(name text, tokens float)})};

@@ -18,7 +18,7 @@ s.concurrency, s.total, s.rate_limit_per_minute AS rate, s.burst, s.failure_thre
 -- name: lock_policy
 -- The settings of one source or class, locked.
 SELECT {part:policy} FROM {t}sources s WHERE name = :name
-{lock()};
+FOR UPDATE;
 
 -- name: write_policy
 -- New settings of one source or class.
@@ -124,7 +124,7 @@ LIMIT :n;
 -- The token buckets of these sources.
 SELECT s.name, {part:bucket}
 FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
-WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})};
+WHERE s.name {in:asked(name text)};
 
 -- name: set_by_config
 -- Sources and classes whose settings a config has written.
@@ -163,7 +163,7 @@ WHERE name IN (
     WHERE s.tokens_at > {after(1)} OR s.paused_at > {after(1)} OR s.class_paused_at > {after(1)}
        OR s.opened_at > {after(1)} OR s.last_success_at > {after(1)} OR s.last_failure_at > {after(1)}
     ORDER BY s.name
-    {skip_locked(s)})
+    FOR UPDATE OF s SKIP LOCKED)
 RETURNING name;
 
 -- name: source_running

@@ -13,7 +13,7 @@ WHERE id IN (
     WHERE j.state = 'running' AND j.heartbeat_at > {after(1)}
     ORDER BY j.id
     LIMIT :n
-    {skip_locked(j)})
+    FOR UPDATE OF j SKIP LOCKED)
 RETURNING id;
 
 -- name: put_waiting_right
@@ -30,5 +30,5 @@ WHERE id IN (
             ORDER BY w.run_after
             LIMIT :n) due)}
     ORDER BY j.id
-    {skip_locked(j)})
+    FOR UPDATE OF j SKIP LOCKED)
 RETURNING id;
