@@ -1,7 +1,7 @@
 -- Messages that the bridge sends to Redis, in the order of bridge/outbox.py.
 
 -- name: outbox_add
--- Requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge that
+-- Add requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge that
 -- claimed them sends them.
 INSERT INTO {t}outbox (kind, job_id, token, take_at)
 SELECT 'request', picked.id, picked.token, {after(:patience)}
@@ -11,6 +11,8 @@ FROM {rows:picked(id uuid, token uuid)};
 -- Claim as `claim` does, write the requests, and start the batches of what was claimed, in one statement: as three in a
 -- transaction they cost five round trips.
 WITH {part:picking}, claimed AS (
+    -- `ready` is checked again, because another worker may have claimed the row between this statement's snapshot and
+    -- its lock.
     UPDATE rowlock.jobs_live j
     SET {part:leased}, locked_at = {now}, started_at = {now}
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
@@ -25,7 +27,7 @@ WITH {part:picking}, claimed AS (
 SELECT {part:claimed}, {time(created_at)} FROM claimed;
 
 -- name: outbox_cancel
--- Tell the workers of these jobs that they were cancelled.
+-- Add a message to the workers of these jobs that they were cancelled.
 INSERT INTO {t}outbox (kind, job_id, take_at)
 SELECT 'cancel', asked.id, {now} FROM {rows:asked(id uuid)};
 
@@ -55,21 +57,22 @@ WHERE id IN (
     FOR UPDATE SKIP LOCKED)
 RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
 
--- part: sent
--- Note that requests are in the stream, and under which entry id.
-UPDATE {t}outbox SET sent_at = {now}, entry = sent.entry
-FROM {rows:sent(job_id uuid, token uuid, entry text)}
-WHERE {t}outbox.job_id = sent.job_id AND {t}outbox.token = sent.token
-
 -- name: outbox_sent [postgres]
--- Mark requests as sent. The commit does not wait for the disk: if a crash of the server loses the mark, the request is
--- sent once more, as after a crash of the bridge; and with a busy disk the wait was longer than the statement.
-WITH marked AS ({part:sent})
+-- Mark requests as sent, each with its entry id in the stream. The commit does not wait for the disk: if a crash of the
+-- server loses the mark, the request is sent once more, as after a crash of the bridge; and with a busy disk the wait was
+-- longer than the statement.
+WITH marked AS (
+    UPDATE rowlock.outbox SET sent_at = {now}, entry = sent.entry
+    FROM {rows:sent(job_id uuid, token uuid, entry text)}
+    WHERE rowlock.outbox.job_id = sent.job_id AND rowlock.outbox.token = sent.token
+)
 SELECT set_config('synchronous_commit', 'off', true);
 
 -- name: outbox_sent [sqlite]
--- Mark requests as sent.
-{part:sent};
+-- Mark requests as sent, each with its entry id in the stream.
+UPDATE rowlock_outbox SET sent_at = {now}, entry = sent.entry
+FROM {rows:sent(job_id uuid, token uuid, entry text)}
+WHERE rowlock_outbox.job_id = sent.job_id AND rowlock_outbox.token = sent.token;
 
 -- name: outbox_remove
 -- Delete rows that are no longer needed, by id.

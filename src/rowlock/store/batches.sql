@@ -1,10 +1,6 @@
 -- Batches, in the order of store/batches.py. A counter is the sum over a few rows (shards), so that workers do not wait for
 -- each other; a batch's own row is written only when its state changes.
 
--- part: counted(n | batch)
--- One counter of a batch; NULL if nothing was ever counted.
-(SELECT sum(n.{n}) FROM {t}batch_counts n WHERE n.batch_id = {batch}.id)
-
 -- name: make_batch
 -- A new batch, open for jobs.
 INSERT INTO {t}batches (id, name, owner, on_end, parent_id, created_at)
@@ -73,19 +69,27 @@ WHERE j.batch_id = :batch_id AND j.cancel_requested_at IS NULL
 ORDER BY j.batch_id, j.id
 LIMIT :n;
 
+-- part: sees_commits [postgres]
+-- This statement sees all that was committed before it began.
+current_setting('transaction_isolation') = 'read committed'
+
+-- part: sees_commits [sqlite]
+-- The writer's transaction sees all that was committed.
+TRUE
+
 -- name: complete_batches
 -- Of these batches, the sealed ones whose jobs are all final, and whether each ends for the first time. A user's
 -- transaction with an older snapshot may not see jobs that were added: there no batch ends, and the next sweep ends it.
 SELECT CAST(b.id AS text) AS id, NOT b.ended_once AS first_time
 FROM {t}batches b
 WHERE b.id {in:asked(id uuid)}
-  AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND {fresh()}
-  AND coalesce({part:counted(total - n.processed | b)}, 0) <= 0;
+  AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND {part:sees_commits}
+  AND coalesce((SELECT sum(n.total - n.processed) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) <= 0;
 
 -- name: open_batches
 -- Batches that are not over, after :batch_id.
 SELECT CAST(id AS text) AS id FROM {t}batches b
-WHERE finished_at IS NULL AND id > :batch_id AND {not_aside(b.id)}
+WHERE finished_at IS NULL AND id > :batch_id AND (SELECT 1 FROM {t}set_aside a WHERE a.id = b.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL
 ORDER BY b.id
 LIMIT :n;
 
@@ -106,8 +110,8 @@ UPDATE {t}jobs_live SET batch_id = NULL WHERE id {in:gone(id uuid)};
 -- cancelled; a job is dead or expired (failed); a job was cancelled (cancelled); else all succeeded.
 UPDATE {t}batches
 SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-                 WHEN {part:counted(failed | {t}batches)} > 0 THEN 'failed'
-                 WHEN {part:counted(cancelled | {t}batches)} > 0 THEN 'cancelled'
+                 WHEN (SELECT sum(n.failed) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN 'failed'
+                 WHEN (SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN 'cancelled'
                  ELSE 'succeeded' END,
     started_at = coalesce(started_at, {now}), finished_at = {now}, reopened_at = NULL, ended_once = TRUE
 WHERE id {in:asked(id uuid)}
@@ -123,7 +127,7 @@ UPDATE {t}batches SET end_job = :job_id WHERE id = :batch_id;
 UPDATE {t}batches
 SET state = 'running', finished_at = NULL, reopened_at = {now},
     cancelled_at = CASE
-        WHEN {part:counted(cancelled | {t}batches)} > 0 THEN cancelled_at
+        WHEN (SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN cancelled_at
         END
 WHERE id {in:asked(id uuid)} AND finished_at IS NOT NULL;
 
@@ -131,11 +135,11 @@ WHERE id {in:asked(id uuid)} AND finished_at IS NOT NULL;
 -- Batches with their counters.
 SELECT CAST(b.id AS text) AS id, b.name, b.owner, b.state, b.sealed_at IS NOT NULL AS sealed,
        {time(b.created_at)} AS created_at, {time(b.started_at)} AS started_at, {time(b.finished_at)} AS finished_at,
-       coalesce({part:counted(total | b)}, 0) AS total,
-       coalesce({part:counted(processed | b)}, 0) AS processed,
-       coalesce({part:counted(failed | b)}, 0) AS failed,
-       coalesce({part:counted(cancelled | b)}, 0) AS cancelled,
-       coalesce({part:counted(expired | b)}, 0) AS expired,
+       coalesce((SELECT sum(n.total) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS total,
+       coalesce((SELECT sum(n.processed) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS processed,
+       coalesce((SELECT sum(n.failed) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS failed,
+       coalesce((SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS cancelled,
+       coalesce((SELECT sum(n.expired) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS expired,
        (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
         ORDER BY n.last_error_at DESC LIMIT 1) AS last_error,
        CAST(b.parent_id AS text) AS parent_id, CAST(b.end_job AS text) AS end_job
@@ -156,5 +160,11 @@ ORDER BY b.id DESC
 LIMIT :n;
 
 -- name: prune_batches
--- Batches that ended more than -:ago seconds ago, with their counters.
-{part:prune(batches | id | finished_at < {after(:ago)} ORDER BY finished_at LIMIT :n)};
+-- Delete batches that ended more than -:ago seconds ago, and with them their counters.
+DELETE FROM {t}batches
+WHERE id IN (
+    SELECT id FROM {t}batches
+    WHERE finished_at < {after(:ago)}
+    ORDER BY finished_at
+    LIMIT :n)
+RETURNING 1 AS pruned;

@@ -2,7 +2,8 @@
 
 -- name: register_worker
 -- Register a worker.
-INSERT INTO {t}workers (id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
+INSERT INTO {t}workers (
+    id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
 VALUES (:id, :hostname, :pid, :version, :queues, :tasks, :pool_size, 0, FALSE, :address, {now}, {now}, {after(:lease)})
 ON CONFLICT (id) DO UPDATE
 SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
@@ -25,7 +26,14 @@ DELETE FROM {t}workers WHERE id = :id;
 -- name: forget_workers
 -- Delete workers whose lease expired more than an hour ago, oldest first, at most :n. Every enqueue looks for idle workers in
 -- this table, so it must stay small.
-{part:prune(workers | id | expires_at < {after(-3600)} ORDER BY expires_at LIMIT :n FOR UPDATE SKIP LOCKED)};
+DELETE FROM {t}workers
+WHERE id IN (
+    SELECT id FROM {t}workers
+    WHERE expires_at < {after(-3600)}
+    ORDER BY expires_at
+    LIMIT :n
+    FOR UPDATE SKIP LOCKED)
+RETURNING 1 AS pruned;
 
 -- name: list_workers
 -- Every known worker, living ones first.

@@ -52,42 +52,14 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from rowlock.core.clock import FakeClock
 from rowlock.core.job import Job
-from rowlock.core.options import columns
 from rowlock.store.engine.dialects import DIALECTS, Dialect
 
 ROOMS = ("store", "health", "api", "bridge")
 NO_STATEMENTS = ("schema", "sql", "static", "vectors", "__pycache__")
-
-# Whether the source `s` is tried out by a job that runs. Readers on PostgreSQL ask a function instead: they may not
-# read tokens, with which anybody could end the job in its worker's place.
-PROBES = """(SELECT 1 FROM {t}jobs_live p
-        WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND {not_aside(p.id)}) IS NOT NULL"""
-# The columns of core.sources.admission.Gate, from the source's row `s`, its class's row `c` and the running jobs.
-GATE = """coalesce(s.concurrency, c.concurrency), c.total,
-       coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
-       CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END,
-       coalesce(s.enabled, TRUE) AND coalesce(c.class_enabled, TRUE),
-       {seconds_until({greatest(coalesce(s.paused_until, c.class_paused_until),
-                                coalesce(c.class_paused_until, s.paused_until))})},
-       s.opened_at IS NOT NULL,
-       {probes},
-       s.tokens, -{seconds_until(s.tokens_at)}, coalesce(s.epoch, 0),
-       CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
-            SELECT count(*) FROM {t}jobs_live r
-            WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND {class(r.source)} = {computed(c.name)} AND r.source = named.source AND {not_aside(r.id)}) END,
-       CASE WHEN c.total IS NOT NULL THEN (
-            SELECT count(*) FROM {t}jobs_live r
-            WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = {computed(c.name)}
-              AND {not_aside(r.id)}) END,
-       s.name IS NOT NULL"""
-READ_GATE = GATE.replace("{probes}", "coalesce(rowlock._probes(s.name, {now}), FALSE)")
-GATE = GATE.replace("{probes}", PROBES)
 
 # JSON as text: a caller's own connection may parse it, and then a parsed string looks like unparsed text.
 JSON = {"args", "tags", "backoff", "result"}
@@ -148,19 +120,13 @@ class Query:
         object.__setattr__(self, "now", names.index("now") if "now" in names else None)
 
 
-_RECORD = re.compile(r"\{(?:part:(?:claimed|claiming|gate|read_gate)|gate|read_gate|job)\}")
+_RECORD = re.compile(r"\{(?:part:(?:claimed|claiming|gate|read_gate)|job)\}")
 _HEADER = re.compile(r"^-- (name|part): ([\w{},]+)(?: \[(\w+)\]|\((.+)\))?\s*$")
 _SEVERAL = re.compile(r"\{([\w,]+)\}(\w+)")
 _PART = re.compile(r"\{part:(\w+)(?:\(((?:[^{}]|\{(?!part:)[^{}]*\})*)\))?\}")
 _CALL = re.compile(r"\{(\w+)\(")
 _IN = re.compile(r"\{in:(\w+)\((\w+) (\w+)\)\}")
 _ROWS = re.compile(r"\{(rows?):(\w+)\(([^)]*)\)\}")
-_OPTIONS = re.compile(r"\{(schedule_options|kept_options|options)\(([^{}]*)\)\}")
-_OPTIONS_OF: dict[str, Literal["new job", "kept job", "schedule"]] = {
-    "options": "new job",
-    "kept_options": "kept job",
-    "schedule_options": "schedule",
-}
 _PARAM = re.compile(r"(?<!:):([a-z_]\w*)")
 
 
@@ -233,9 +199,7 @@ def _listed(text: str | None) -> list[str]:
 
 def fill(text: str, dialect: Dialect) -> str:
     """Replace every token by the dialect's SQL."""
-    text = text.replace("{job}", _job(dialect)).replace("{filter}", FILTER).replace("{gate}", GATE)
-    text = text.replace("{read_gate}", GATE if dialect.name == "sqlite" else READ_GATE)
-    text = _OPTIONS.sub(lambda m: _options(m[1], m[2]), text.replace("{t}", dialect.prefix))
+    text = text.replace("{job}", _job(dialect)).replace("{filter}", FILTER).replace("{t}", dialect.prefix)
     text = _IN.sub(r"{among(SELECT \1.\2 FROM {rows:\1(\2 \3)})}", dialect.leaves_out.sub("", text))
     text = _ROWS.sub(lambda m: (dialect.rows if m[1] == "rows" else dialect.row)(m[2], _columns(m[3])), text)
     begin = 0
@@ -243,12 +207,6 @@ def fill(text: str, dialect: Dialect) -> str:
         begin, end, name, inside = call
         text = text[:begin] + dialect.tokens[name](inside) + text[end:]  # which may have tokens in it
     return text.replace("{now}", dialect.tokens["now"](""))
-
-
-def _options(which: str, template: str) -> str:
-    """The template once for each option's column: `@` is its name, `#` its kind."""
-    listed = columns(_OPTIONS_OF[which])
-    return ", ".join(template.replace("@", name).replace("#", kind) for name, kind in listed)
 
 
 def _columns(text: str) -> list[tuple[str, str]]:

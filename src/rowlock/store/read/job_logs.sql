@@ -29,4 +29,10 @@ SELECT seq FROM {t}job_logs WHERE job_id = :job_id ORDER BY seq LIMIT 1;
 
 -- name: prune_logs
 -- Delete lines that were written more than -:ago seconds ago.
-{part:prune(job_logs | job_id, seq | at < {after(:ago)} ORDER BY at LIMIT :n)};
+DELETE FROM {t}job_logs
+WHERE (job_id, seq) IN (
+    SELECT job_id, seq FROM {t}job_logs
+    WHERE at < {after(:ago)}
+    ORDER BY at
+    LIMIT :n)
+RETURNING 1 AS pruned;

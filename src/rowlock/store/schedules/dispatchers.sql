@@ -1,4 +1,4 @@
--- Dispatchers and the schedules that they declare, in the order of store/schedules/dispatchers.py.
+-- Dispatchers and the schedules that they declare, in the order of dispatchers.py.
 
 -- name: register_dispatcher
 -- Register a dispatcher, with the schedules of its code and config.
@@ -24,7 +24,7 @@ DELETE FROM {t}dispatchers WHERE id = :id OR expires_at < {after(-86400)};
 SELECT declares, expires_at > {now} AS alive FROM {t}dispatchers WHERE expires_at > {after(:ago)};
 
 -- name: touch_declared
--- Note that living dispatchers declare these schedules, so that they are not retired.
+-- Store that living dispatchers declare these schedules, so that they are not retired.
 UPDATE {t}schedules SET declared_at = {now}
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
   AND id {in:asked(id text)};

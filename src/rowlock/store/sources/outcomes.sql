@@ -12,6 +12,16 @@ WHERE name {in:done(name text)} AND epoch = :epoch
   AND (failure_streak > 0 OR refusals > 0 OR opened_at IS NOT NULL
        OR last_success_at IS NULL OR last_success_at <= {after(-1)});
 
+-- part: join_class [postgres]
+-- Join the row `c` of the class of the source `s`, where there is one. LATERAL with LIMIT, because a plain join may be
+-- planned as a product while the table is empty.
+LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = split_part(s.name, ':', 1) LIMIT 1) c ON TRUE
+
+-- part: join_class [sqlite]
+-- Join the row `c` of the class of the source `s`, where there is one.
+LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1
+    ON c.name = substr(s.name, 1, instr(s.name || ':', ':') - 1)
+
 -- name: lock_health
 -- The breakers of these sources with the settings of their classes, locked in order.
 SELECT s.name, s.failure_streak AS streak, coalesce(s.failure_threshold, c.failure_threshold) AS threshold,
@@ -20,7 +30,7 @@ SELECT s.name, s.failure_streak AS streak, coalesce(s.failure_threshold, c.failu
        s.refusals, coalesce(s.block_after, c.block_after) AS block_after, s.enabled,
        {seconds_until(s.paused_until)} AS paused_for
 FROM {t}sources s INDEXED BY sqlite_autoindex_rowlock_sources_1
-{one_source(c, {class(s.name)})}
+{part:join_class}
 WHERE s.name {in:asked(name text)}
 ORDER BY s.name
 FOR UPDATE OF s;
@@ -40,5 +50,7 @@ SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, 
     last_error = coalesce(told.error, last_error),
     refused_at = CASE WHEN told.refused = 1 THEN {now} ELSE refused_at END,
     refusal_code = coalesce(told.refusal_code, {t}sources.refusal_code)
-FROM {rows:told(name text, streak int, opens int, refusals int, enabled int, opened int, epoch int, repaused int, paused_for float, succeeded int, failed int, error text, refused int, refusal_code text)}
+FROM {rows:told(name text, streak int, opens int, refusals int, enabled int, opened int, epoch int,
+                repaused int, paused_for float, succeeded int, failed int, error text,
+                refused int, refusal_code text)}
 WHERE {t}sources.name = told.name;

@@ -1,4 +1,4 @@
--- Jobs and batches that were set aside because a statement failed for them, in the order of store/upkeep/bad_rows.py.
+-- Jobs and batches that were set aside because a statement failed for them, in the order of bad_rows.py.
 
 -- name: hold_back
 -- Take a job out of the claim index, because it cannot be claimed.
@@ -12,20 +12,17 @@ ON CONFLICT (id) DO UPDATE
 SET doing = excluded.doing, error = excluded.error, again_at = excluded.again_at, times = {t}set_aside.times + 1
 RETURNING times;
 
--- part: set_aside
--- What is set aside, as aside.Aside.
+-- name: list_aside
+-- The jobs and batches that are set aside, the latest first.
 SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, {time(a.since)} AS since, {time(a.again_at)} AS again_at
 FROM {t}set_aside a
-
--- name: list_aside
--- What is set aside, the latest first.
-{part:set_aside}
 ORDER BY a.since DESC
 LIMIT :n;
 
 -- name: one_aside
 -- The row of one job or batch that is set aside.
-{part:set_aside}
+SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, {time(a.since)} AS since, {time(a.again_at)} AS again_at
+FROM {t}set_aside a
 WHERE a.id = :job_id;
 
 -- name: forget_aside

@@ -1,5 +1,5 @@
--- Corrections of times that the database's clock wrote while it was ahead, in the order of store/upkeep/clock_repair.py. For sources see
--- put_sources_right in sources.sql, for schedules put_right in firing.sql.
+-- Corrections of times that the database's clock wrote while it was ahead, in the order of clock_repair.py. For sources see
+-- put_sources_right in sources/sources.sql, for schedules put_right in schedules/fire.sql.
 
 -- name: put_leases_right
 -- Leases whose last heartbeat is in the future: each starts again now, with its whole length. A living worker renews its
