@@ -33,6 +33,7 @@ from rowlock.store.engine.statements import (
 DIALECTS = [POSTGRES, SQLITE]
 CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}
 STORE = Path(rowlock.store.__file__).parent
+READS = {file.name for file in (STORE / "read").glob("*.sql")}  # their parts may have parameters
 HEADER = r"^-- name: (?:\{([\w,]+)\})?(\w+)(?: \[(\w+)\])?"  # {list,count}_all stands for list_all and count_all
 by_name = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
@@ -151,6 +152,22 @@ def test_an_unclosed_token_is_an_error_that_shows_it(dialect: Dialect, text: str
 def test_an_unknown_token_is_an_error_that_names_it(dialect: Dialect) -> None:
     with pytest.raises((ValueError, LookupError), match="nothing"):
         compile_query("q", "SELECT {nothing(x)}", dialect)
+
+
+def test_the_docstring_lists_every_token() -> None:
+    """And there are few of them: a reader must know them all to read a statement."""
+    listed = re.findall(r"\{(\w+)[(:}]", queries.__doc__ or "")
+    used = {
+        token
+        for file in statement_files()
+        for token in re.findall(r"\{(\w+)[(:}]", re.sub(r"^ *--.*", "", file.read_text("utf-8"), flags=re.MULTILINE))
+        if file.name not in READS or token in (POSTGRES.tokens | {"job": 0, "filter": 0})
+    }
+    assert used - set(listed) == set()
+    assert set(POSTGRES.tokens) == set(SQLITE.tokens)
+    assert set(POSTGRES.tokens) - set(listed) == set()
+    elsewhere = {token for token in used if token not in ("job", "filter", "holds", "contains", "end_order", "part")}
+    assert len(elsewhere) <= 15
 
 
 # Every statement
@@ -314,7 +331,7 @@ def test_parts_have_no_parameters() -> None:
     with_parameters = {
         file.name for file in statement_files() if re.search(r"^-- part: \w+\(", file.read_text("utf-8"), re.MULTILINE)
     }
-    assert with_parameters <= {file.name for file in (STORE / "read").glob("*.sql")}
+    assert with_parameters <= READS
 
 
 # Lists of columns that the statements repeat from Python

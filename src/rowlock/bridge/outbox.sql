@@ -1,8 +1,8 @@
 -- Messages that the bridge sends to Redis, in the order of bridge/outbox.py.
 
 -- name: outbox_add
--- Add requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge that
--- claimed them sends them.
+-- Add requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge
+-- that claimed them sends them.
 INSERT INTO {t}outbox (kind, job_id, token, take_at)
 SELECT 'request', picked.id, picked.token, {after(:patience)}
 FROM {rows:picked(id uuid, token uuid)};
@@ -46,8 +46,8 @@ CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
 
 -- name: outbox_take
--- Take over messages that were not sent in time, oldest first: their bridge has died, or Redis was away. No other bridge
--- takes them for :patience seconds.
+-- Take over messages that were not sent in time, oldest first: their bridge has died, or Redis was away. No other
+-- bridge takes them for :patience seconds.
 UPDATE {t}outbox SET take_at = {after(:patience)}
 WHERE id IN (
     SELECT id FROM {t}outbox
@@ -59,8 +59,8 @@ RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token
 
 -- name: outbox_sent [postgres]
 -- Mark requests as sent, each with its entry id in the stream. The commit does not wait for the disk: if a crash of the
--- server loses the mark, the request is sent once more, as after a crash of the bridge; and with a busy disk the wait was
--- longer than the statement.
+-- server loses the mark, the request is sent once more, as after a crash of the bridge; and with a busy disk the wait
+-- was longer than the statement.
 WITH marked AS (
     UPDATE rowlock.outbox SET sent_at = {now}, entry = sent.entry
     FROM {rows:sent(job_id uuid, token uuid, entry text)}

@@ -6,7 +6,7 @@ for a capability of the `Dialect` first.
 
 Text that several statements share, or that differs between the engines inside a statement for both, is a part:
 `-- part: due` (or `-- part: due [postgres]` and `-- part: due [sqlite]`), and `{part:due}` stands for it. Parts may
-include other parts. tests/golden/postgres.sql and sqlite.sql have every statement as it runs, with all of them filled in.
+include other parts. tests/golden/postgres.sql and sqlite.sql have every statement as it runs, all filled in.
 
 Two clauses are written out although only one engine has them; the other engine's statement is compiled without them:
 
@@ -39,7 +39,7 @@ Only in store/read:
     {contains(a, b, c)}      the JSON array a has a text, which is b as JSON in ASCII and c as JSON in Unicode
     {end_order()}            the column of jobs_finished by which the latest ends are found. SQLite gives rowids in the
                              order of ends; on PostgreSQL it is the id, the nearest that has an index
-    -- part: page(past)      a part with parameters: `{part:page(<)}` replaces `{past}` in its text; ` | ` separates
+    -- part: page(past | n)  a part with parameters: `{part:page(< | 9)}` is its text with `<` for `{past}`, 9 for `{n}`
     {list,count}_all         the name of two statements, `list_all` and `count_all`; `{this}` in their text is `list`
                              and `count`
 """
@@ -107,7 +107,7 @@ class Query:
     name: str
     sql: str
     binds: tuple[tuple[str, int | None], ...]  # in order: (parameter, None) or (batch parameter, column)
-    is_record: bool = False  # its rows become a record by position ({claimed}, {gate}, {job}), and need no names
+    is_record: bool = False  # its rows become a record by position (`claimed`, `gate`, {job}), and need no names
     has_batch: bool = field(init=False)  # whether there are columns among them
     names: tuple[str, ...] = field(init=False)  # of the parameters alone, in order
     now: int | None = field(init=False)  # the place of the moment among them
@@ -130,7 +130,7 @@ _ROWS = re.compile(r"\{(rows?):(\w+)\(([^)]*)\)\}")
 _PARAM = re.compile(r"(?<!:):([a-z_]\w*)")
 
 
-class Section(NamedTuple):
+class SqlText(NamedTuple):
     """A statement or part as it is written in its file."""
 
     kind: str  # "name" or "part"
@@ -141,7 +141,7 @@ class Section(NamedTuple):
 
 
 @cache
-def _sections() -> list[Section]:
+def _sections() -> list[SqlText]:
     """Every statement and every part of all files, without the comment before each."""
     return [section for file in statement_files() for section in _sections_of(file.read_text("utf-8"))]
 
@@ -159,7 +159,7 @@ def statement_files() -> list[Traversable]:
     return found
 
 
-def _sections_of(text: str) -> Iterator[Section]:
+def _sections_of(text: str) -> Iterator[SqlText]:
     found: list[tuple[re.Match[str], list[str]]] = []
     for line in text.splitlines():
         if match := _HEADER.match(line):
@@ -167,7 +167,7 @@ def _sections_of(text: str) -> Iterator[Section]:
         elif found and (found[-1][1] or not line.startswith("--")):
             found[-1][1].append(line)
     for match, lines in found:
-        yield Section(match[1], match[2], match[3], match[4], "\n".join(lines).strip())
+        yield SqlText(match[1], match[2], match[3], match[4], "\n".join(lines).strip())
 
 
 def _names(header: str) -> list[tuple[str, str]]:

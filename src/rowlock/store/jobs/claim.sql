@@ -1,21 +1,21 @@
 -- Claims of jobs without a source, and making due jobs claimable, in the order of claim.py. For jobs with a source see
 -- sources/claim.sql.
 --
--- Claim order is priority, then id. A lane is one range of the claim index: the ready jobs of one queue and one task between
--- two priorities. Reading by lanes, a worker never reads jobs of tasks that it does not know.
+-- Claim order is priority, then id. A lane is one range of the claim index: the ready jobs of one queue and one task
+-- between two priorities. Reading by lanes, a worker never reads jobs of tasks that it does not know.
 
 -- part: claimed
--- The columns of core.job.Claimed in its order, except the token and the worker, which the caller knows; the last one is how
--- many seconds the job has been due. Ids as text: reading a driver's own UUID type costs more than all other columns
--- together.
+-- The columns of core.job.Claimed in its order, except the token and the worker, which the caller knows; the last one
+-- is how many seconds the job has been due. Ids as text: reading a driver's own UUID type costs more than all other
+-- columns together.
 CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
        attempt, max_attempts, releases, losses, convictions,
        losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
        on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -{seconds_until(run_after)}
 
 -- part: claiming
--- SQLite: the same columns of a row `front` that the next statement claims, with the values that the claim will write. Ids
--- are text already.
+-- SQLite: the same columns of a row `front` that the next statement claims, with the values that the claim will write.
+-- Ids are text already.
 front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, :epoch, front.batch_id,
        front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions,
        front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
@@ -93,9 +93,9 @@ WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
 RETURNING {part:claimed};
 
 -- name: front [sqlite]
--- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates them next,
--- under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much. SQLite has no LATERAL: a
--- correlated IN with LIMIT reads one index range per lane.
+-- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates them
+-- next, under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much. SQLite has no
+-- LATERAL: a correlated IN with LIMIT reads one index range per lane.
 SELECT {part:claiming}, front.rowid
 FROM {part:lanes}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (

@@ -1,8 +1,8 @@
 -- Ids that clients choose, in the order of enqueue.py.
 
 -- name: take_id [postgres]
--- Reserve a job id that a client chose, if no job has or had it. Waits for a concurrent transaction that reserves the same
--- id, and takes the id if that one rolls back. A function with the rights of its owner, as in keys.sql.
+-- Reserve a job id that a client chose, if no job has or had it. Waits for a concurrent transaction that reserves the
+-- same id, and takes the id if that one rolls back. A function with the rights of its owner, as in keys.sql.
 SELECT taken.id AS job_id FROM rowlock._take_ids(ARRAY[CAST(:job_id AS uuid)]) AS taken (id);
 
 -- name: take_id [sqlite]
@@ -17,8 +17,8 @@ RETURNING job_id;
 SELECT 1 AS known FROM rowlock._known_ids(ARRAY[CAST(:job_id AS uuid)]);
 
 -- name: known_id [sqlite]
--- Whether there is a job with this id, or there was one that still holds a key: most ids were not chosen by clients, and
--- are not in job_keys under the scope `id`.
+-- Whether there is a job with this id, or there was one that still holds a key: most ids were not chosen by clients,
+-- and are not in job_keys under the scope `id`.
 SELECT 1 AS known FROM rowlock_jobs_live WHERE id = :job_id
 UNION ALL
 SELECT 1 FROM rowlock_jobs_finished WHERE id = :job_id

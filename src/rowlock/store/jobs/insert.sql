@@ -11,8 +11,8 @@ queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on
     :tags, :batch_id, :unique_mode, :expires_at, :traceparent, :parent_id
 
 -- part: wake_an_idle_worker
--- PostgreSQL: wake workers, but only if one is idle. NOTIFY takes a database-wide lock at commit; sent with every commit, it
--- would halve what ten producers can insert. rowlock.wakeups = off turns it off: see notify_idle.
+-- PostgreSQL: wake workers, but only if one is idle. NOTIFY takes a database-wide lock at commit; sent with every
+-- commit, it would halve what ten producers can insert. rowlock.wakeups = off turns it off: see notify_idle.
 SELECT pg_notify('rowlock', 'work')
 WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
   AND current_setting('rowlock.wakeups', TRUE) IS DISTINCT FROM 'off'
@@ -37,8 +37,8 @@ WITH added AS (
 {part:insert_many};
 
 -- part: insert_one
--- One job, as scalar parameters: on PostgreSQL, arrays would add a quarter to its time; on SQLite, JSON would have to be
--- parsed.
+-- One job, as scalar parameters: on PostgreSQL, arrays would add a quarter to its time; on SQLite, JSON would have to
+-- be parsed.
 INSERT INTO {t}jobs_live (
     id, args, source, task, ready, run_after, {part:options}, created_at, updated_at)
 SELECT added.id, added.args, :source, :task, coalesce(:run_after, {after(:delay)}) <= {now},

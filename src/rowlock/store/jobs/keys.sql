@@ -1,13 +1,13 @@
 -- Unique keys, in the order of keys.py. A key is a separate row, so that it can outlive its job.
 --
--- PostgreSQL: taking, reading and clearing keys are functions that run with the rights of their owner, so that a role which
--- may enqueue needs no right to read or delete all keys.
+-- PostgreSQL: taking, reading and clearing keys are functions that run with the rights of their owner, so that a role
+-- which may enqueue needs no right to read or delete all keys.
 
 -- name: take_keys [postgres]
--- Take keys for new jobs, in the order given (the caller sorts them, against deadlocks); returns the keys that were free.
--- The insert waits for a concurrent transaction that takes the same key, and succeeds if that one rolls back. It uses DO
--- NOTHING, because DO UPDATE would lock the row of a held key, and the job that holds it could not end before this
--- transaction does.
+-- Take keys for new jobs, in the order given (the caller sorts them, against deadlocks); returns the keys that were
+-- free. The insert waits for a concurrent transaction that takes the same key, and succeeds if that one rolls back. It
+-- uses DO NOTHING, because DO UPDATE would lock the row of a held key, and the job that holds it could not end before
+-- this transaction does.
 SELECT taken.key
 FROM rowlock._hold_keys(
     :scope,

@@ -1,8 +1,8 @@
 -- Running leases, in the order of leases.py. transitions.sql explains why batches are joined by CROSS JOIN.
 
 -- name: beat
--- Renew leases. A row that another transaction has locked is skipped, because waiting for it would delay the heartbeats of
--- all other jobs; the sweeper skips locked rows as well.
+-- Renew leases. A row that another transaction has locked is skipped, because waiting for it would delay the heartbeats
+-- of all other jobs; the sweeper skips locked rows as well.
 UPDATE {t}jobs_live
 SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
 WHERE id IN (
@@ -15,8 +15,8 @@ WHERE id IN (
 RETURNING id;
 
 -- name: beat_waiting
--- Renew one lease whose row another transaction has locked. It queues for the lock, and so gets the row before a sweeper,
--- which skips locked rows.
+-- Renew one lease whose row another transaction has locked. It queues for the lock, and so gets the row before a
+-- sweeper, which skips locked rows.
 UPDATE {t}jobs_live
 SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
 WHERE id = :id AND lease_token = :token AND state = 'running'
@@ -54,9 +54,9 @@ RETURNING id;
 (SELECT 1 FROM {t}set_aside a WHERE a.id = j.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL
 
 -- part: server_is_up [postgres]
--- The server has been up for :guard seconds. A start in the future was written by a clock that was ahead and was set back:
--- then nobody knows how long the server has been up, and waiting for that moment could take hours. The sweeper itself has
--- been connected for :guard seconds by then.
+-- The server has been up for :guard seconds. A start in the future was written by a clock that was ahead and was set
+-- back: then nobody knows how long the server has been up, and waiting for that moment could take hours. The sweeper
+-- itself has been connected for :guard seconds by then.
 (CAST(:guard AS double precision) <= 0 OR pg_postmaster_start_time() > {now}
      OR {now} > pg_postmaster_start_time() + (:guard) * interval '1 second')
 
@@ -65,8 +65,9 @@ RETURNING id;
 (:guard IS NOT NULL)
 
 -- name: expired
--- Leases that have expired, by `lease_expires_at` and the database's clock alone. After an outage of the server all leases
--- look expired, so none is returned before the server has been up for :guard seconds. With :job_id, only that job.
+-- Leases that have expired, by `lease_expires_at` and the database's clock alone. After an outage of the server all
+-- leases look expired, so none is returned before the server has been up for :guard seconds. With :job_id, only that
+-- job.
 SELECT {part:claimed}, lease_token, locked_by
 FROM {t}jobs_live j
 WHERE state = 'running' AND lease_expires_at < {now} AND {part:server_is_up} AND {part:not_aside}
@@ -84,9 +85,9 @@ date_part('epoch', statement_timestamp())
 unixepoch('subsec')
 
 -- name: to_sweep
--- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches; and the database's own
--- clock, in which the sweeper looks for a jump. One statement instead of three transactions, because most sweeps find
--- nothing.
+-- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches; and the database's
+-- own clock, in which the sweeper looks for a jump. One statement instead of three transactions, because most sweeps
+-- find nothing.
 SELECT (
     -- ORDER BY, here and below, keeps the plan on the index: without it, the plan may read the whole table.
     SELECT 1 FROM {t}jobs_live j

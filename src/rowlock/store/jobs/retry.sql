@@ -1,7 +1,8 @@
 -- An operator's retry, in the order of retry.py.
 
 -- name: lock_finished
--- Dead and cancelled jobs for an operator's retry, with the key and the batch that a retry takes again. Locked in id order.
+-- Dead and cancelled jobs for an operator's retry, with the key and the batch that a retry takes again. Locked in id
+-- order.
 SELECT id, task, owner, state, unique_key, unique_mode, CAST(batch_id AS text) AS batch_id, error_code
 FROM {t}jobs_finished
 WHERE id {in:asked(id uuid)} AND state IN ('dead', 'cancelled')

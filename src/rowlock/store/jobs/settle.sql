@@ -1,8 +1,8 @@
 -- Successes, the hot path of settle.py.
 
 -- part: kept_columns
--- The columns that a job keeps whenever its row moves between jobs_live and jobs_finished: its options, as core/options.py
--- lists them for a kept job, and what identifies it.
+-- The columns that a job keeps whenever its row moves between jobs_live and jobs_finished: its options, as
+-- core/options.py lists them for a kept job, and what identifies it.
 task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
     queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
     unique_mode, traceparent, parent_id
@@ -46,13 +46,13 @@ SELECT count(*) AS moved FROM kept;
 
 -- part: successes
 -- SQLite: the successes, sent as one JSON object. A key is the lease (its token, 36 characters, then the job's id), its
--- value the result. As an array for each success, like other batches, SQLite would parse each array again for each column:
--- that is a tenth of the time of both statements.
+-- value the result. As an array for each success, like other batches, SQLite would parse each array again for each
+-- column: that is a tenth of the time of both statements.
 (SELECT substr(key, 37) AS id, substr(key, 1, 36) AS token, value AS result FROM json_each(:done)) AS done
 
 -- name: succeed [sqlite]
--- Successes, the hot path: copy the jobs that are still held under these leases. The writer lock keeps the rows unchanged
--- until succeed_remove deletes them.
+-- Successes, the hot path: copy the jobs that are still held under these leases. The writer lock keeps the rows
+-- unchanged until succeed_remove deletes them.
 INSERT INTO rowlock_jobs_finished (
     id, {part:kept_columns}, {part:kept_at_the_end},
     state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,

@@ -1,7 +1,7 @@
 -- All outcomes other than plain successes, in the order of transitions.py.
 --
--- A batch parameter is joined as `FROM {rows:…} CROSS JOIN jobs`, because SQLite keeps that order: one index probe for each
--- row of the batch. A plain JOIN may read the batch again for each running job.
+-- A batch parameter is joined as `FROM {rows:…} CROSS JOIN jobs`, because SQLite keeps that order: one index probe for
+-- each row of the batch. A plain JOIN may read the batch again for each running job.
 
 -- name: lock_held
 -- The fence: the jobs that are still held under these leases, with their cancel flag and source. Locked in id order.
@@ -21,8 +21,8 @@ UNION ALL
 SELECT id, settled_token FROM {t}jobs_finished WHERE id {in:asked(id uuid)};
 
 -- name: record_attempts
--- History of the attempts that did not succeed, taken from the rows before their leases are cleared. A job that was never
--- claimed has no attempt to record.
+-- History of the attempts that did not succeed, taken from the rows before their leases are cleared. A job that was
+-- never claimed has no attempt to record.
 INSERT INTO {t}attempts (
     job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message, traceback)
 SELECT j.id, j.attempt, ended.outcome, j.locked_by, j.locked_at, {now}, ended.error_code, ended.error_message,
@@ -33,8 +33,8 @@ WHERE j.id = ended.id AND j.attempt > 0
 ON CONFLICT (job_id, attempt) DO NOTHING;
 
 -- name: requeue
--- Put jobs back: retryable after a failure, queued after a release. The caller has locked the rows with lock_held. The next
--- attempt starts without the lease, progress and result file of this one.
+-- Put jobs back: retryable after a failure, queued after a release. The caller has locked the rows with lock_held. The
+-- next attempt starts without the lease, progress and result file of this one.
 UPDATE {t}jobs_live
 SET state = back.state, ready = (back.delay <= 0), run_after = {after(back.delay)},
     releases = releases + back.released, losses = losses + back.lost, convictions = convictions + back.convicted,
@@ -56,8 +56,9 @@ FROM {t}jobs_live
 WHERE id {in:asked(id uuid)} AND (batch_id IS NOT NULL OR unique_mode IS NOT NULL);
 
 -- name: finish_copy
--- Copy jobs to jobs_finished with their final state. The caller has locked the rows, and removes them next. Only a settle
--- by the lease's holder sets settled_token: a worker whose lease was reclaimed must learn that it lost the lease.
+-- Copy jobs to jobs_finished with their final state. The caller has locked the rows, and removes them next. Only a
+-- settle by the lease's holder sets settled_token: a worker whose lease was reclaimed must learn that it lost the
+-- lease.
 INSERT INTO {t}jobs_finished (
     id, {part:kept_columns}, {part:kept_at_the_end},
     state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,

@@ -30,8 +30,8 @@ WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
   AND id {in:asked(id text)};
 
 -- name: retire_schedules
--- Retire schedules that no living process has declared for -:ago seconds; they stay in the list. `spared` are the schedules
--- of dispatchers that are or lately were alive: `declared_at` is written only now and then, and may be older.
+-- Retire schedules that no living process has declared for -:ago seconds; they stay in the list. `spared` are the
+-- schedules of dispatchers that are or lately were alive: `declared_at` is written only now and then, and may be older.
 UPDATE {t}schedules SET retired_at = {now}, updated_at = {now}
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
   AND NOT (id {in:spared(id text)})

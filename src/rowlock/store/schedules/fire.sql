@@ -1,6 +1,6 @@
--- Firing due ticks, in the order of fire.py. A dispatcher that fires a tick locks the schedule's row, writes the tick and its
--- job, and moves `next_tick` on, all in one transaction. The primary key of `ticks` (schedule, moment) makes a second job
--- for the tick impossible.
+-- Firing due ticks, in the order of fire.py. A dispatcher that fires a tick locks the schedule's row, writes the tick
+-- and its job, and moves `next_tick` on, all in one transaction. The primary key of `ticks` (schedule, moment) makes a
+-- second job for the tick impossible.
 
 -- part: not_left_out
 -- The asking dispatcher does not leave the schedule, with this rule, to others: its version may not know the rule.
@@ -19,8 +19,8 @@ LIMIT 1;
 -- part: due_schedule
 -- The columns that decide which ticks of the schedule `s` are due.
 id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick, {time({now})} AS now,
-       {time(paused_at)} AS paused_at
+       {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick,
+       {time({now})} AS now, {time(paused_at)} AS paused_at
 
 -- part: is_due
 -- The schedule has a due tick, and the asking dispatcher does not leave it out.

@@ -1,15 +1,15 @@
 -- Claiming jobs that have a source, in the order of store/sources/claim.py.
 --
--- A claim is exact because it counts the running jobs of a source in a separate statement, after it has locked the source's
--- row: the transaction that held the lock before has committed, and this statement's snapshot is younger than that commit.
--- In one statement, the snapshot would be older than the lock.
+-- A claim is exact because it counts the running jobs of a source in a separate statement, after it has locked the
+-- source's row: the transaction that held the lock before has committed, and this statement's snapshot is younger than
+-- that commit. In one statement, the snapshot would be older than the lock.
 --
--- INDEXED BY finds sources by name on SQLite: with old statistics, from when there were two sources, it would read all of
--- twenty thousand.
+-- INDEXED BY finds sources by name on SQLite: with old statistics, from when there were two sources, it would read all
+-- of twenty thousand.
 
 -- part: limits
--- The first columns of core.sources.admission.Gate, from the source's row `s` and its class's row `c`: limits, pause and
--- breaker. A source's own setting goes before its class's; the later end of both pauses counts.
+-- The first columns of core.sources.admission.Gate, from the source's row `s` and its class's row `c`: limits, pause
+-- and breaker. A source's own setting goes before its class's; the later end of both pauses counts.
 coalesce(s.concurrency, c.concurrency), c.total,
        coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
        CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END,
@@ -19,8 +19,8 @@ coalesce(s.concurrency, c.concurrency), c.total,
        s.opened_at IS NOT NULL
 
 -- part: usage
--- The last columns of Gate: the token bucket, the epoch, the running jobs of the source `named` and of its class (counted
--- only where there is a limit), and whether the source has a row.
+-- The last columns of Gate: the token bucket, the epoch, the running jobs of the source `named` and of its class
+-- (counted only where there is a limit), and whether the source has a row.
 s.tokens, -{seconds_until(s.tokens_at)}, coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM {t}jobs_live r
@@ -60,8 +60,8 @@ s.tokens, -{seconds_until(s.tokens_at)}, coalesce(s.epoch, 0),
 {part:gate}
 
 -- part: join_source_and_class [postgres]
--- Join the rows `s` of the source `named` and `c` of its class, where they exist. LATERAL with LIMIT, because a plain join
--- may be planned as a product while the table is empty.
+-- Join the rows `s` of the source `named` and `c` of its class, where they exist. LATERAL with LIMIT, because a plain
+-- join may be planned as a product while the table is empty.
 LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = named.source LIMIT 1) s ON TRUE
 LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = split_part(named.source, ':', 1) LIMIT 1) c ON TRUE
 
@@ -141,7 +141,8 @@ FROM {rows:named(source text)}
 {part:join_source_and_class};
 
 -- name: read_gates
--- The gates of sources for a reader. By plain joins: the joins of `gates` read all columns of a source, a token among them.
+-- The gates of sources for a reader. By plain joins: the joins of `gates` read all columns of a source, a token among
+-- them.
 SELECT named.source, {now}, {part:read_gate}
 FROM {rows:named(source text)}
 LEFT JOIN {t}sources s ON s.name = named.source
@@ -194,8 +195,8 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     LIMIT :n);
 
 -- name: claim_turns [postgres]
--- find_turns and claim_picked in one statement, for claims that take everything they find: it saves a round trip. :at is
--- the time at which the gates were read.
+-- find_turns and claim_picked in one statement, for claims that take everything they find: it saves a round trip. :at
+-- is the time at which the gates were read.
 UPDATE rowlock.jobs_live j
 SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
 WHERE j.id = ANY (ARRAY (
@@ -212,8 +213,8 @@ WHERE j.id = ANY (ARRAY (
 RETURNING {part:claimed};
 
 -- name: front_turns [sqlite]
--- The oldest ready jobs of each turn, as they will be once claimed, for claims that take everything they find: then nothing
--- must be read again after the claim.
+-- The oldest ready jobs of each turn, as they will be once claimed, for claims that take everything they find: then
+-- nothing must be read again after the claim.
 SELECT {part:claiming}, front.rowid
 FROM {part:turns}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (

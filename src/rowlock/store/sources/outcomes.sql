@@ -1,8 +1,8 @@
--- How outcomes change sources, in the order of store/sources/outcomes.py.
+-- How outcomes change sources, in the order of outcomes.py.
 
 -- name: source_succeeded
--- Successes of attempts that were claimed under one epoch: they end a streak of failures, close a half-open breaker, and set
--- `last_success_at`, at most once a second.
+-- Successes of attempts that were claimed under one epoch: they end a streak of failures, close a half-open breaker,
+-- and set `last_success_at`, at most once a second.
 UPDATE {t}sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 SET failure_streak = 0, refusals = 0, last_success_at = {now},
     epoch = epoch + CASE WHEN opened_at IS NULL THEN 0 ELSE 1 END,

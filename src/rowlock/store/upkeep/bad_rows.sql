@@ -5,7 +5,8 @@
 UPDATE {t}jobs_live SET ready = FALSE WHERE id = :job_id;
 
 -- name: put_aside
--- Set a job or batch aside for :again seconds, or (NULL) until its row here is deleted; returns how often it has failed.
+-- Set a job or batch aside for :again seconds, or (NULL) until its row here is deleted; returns how often it has
+-- failed.
 INSERT INTO {t}set_aside (id, doing, error, since, again_at)
 VALUES (:job_id, :doing, :error, {now}, {after(:again)})
 ON CONFLICT (id) DO UPDATE
@@ -26,10 +27,12 @@ FROM {t}set_aside a
 WHERE a.id = :job_id;
 
 -- name: forget_aside
--- Delete rows whose job or batch is gone or over, or that were tried again more than an hour ago without another failure.
+-- Delete rows whose job or batch is gone or over, or that were tried again more than an hour ago without another
+-- failure.
 DELETE FROM {t}set_aside
 WHERE again_at < {after(-3600)}
    OR coalesce((SELECT 1 FROM {t}jobs_live j WHERE j.id = {t}set_aside.id),
                (SELECT 1 FROM {t}batches b WHERE b.id = {t}set_aside.id AND b.finished_at IS NULL),
-               CASE WHEN doing = 'prune' THEN (SELECT 1 FROM {t}jobs_finished f WHERE f.id = {t}set_aside.id LIMIT 1) END)
+               CASE WHEN doing = 'prune'
+                    THEN (SELECT 1 FROM {t}jobs_finished f WHERE f.id = {t}set_aside.id LIMIT 1) END)
       IS NULL;

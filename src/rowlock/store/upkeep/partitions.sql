@@ -1,5 +1,5 @@
--- Day partitions of the finished jobs, in the order of partitions.py. A row may be dropped from its day `drop_on` on, that
--- is, if it is before {drop_on(0)}, which is tomorrow.
+-- Day partitions of the finished jobs, in the order of partitions.py. A row may be dropped from its day `drop_on` on,
+-- that is, if it is before {drop_on(0)}, which is tomorrow.
 
 -- name: tomorrow [postgres]
 -- Tomorrow's date, by the database's clock. As ISO text: a cast to text would depend on DateStyle.
@@ -17,7 +17,8 @@ WHERE i.inhparent = 'rowlock.jobs_finished'::regclass
 ORDER BY c.relname;
 
 -- name: default_days [postgres]
--- Days from :first on that already have rows in the default partition: they cannot get a separate partition. A loose scan, one probe for each day.
+-- Days from :first on that already have rows in the default partition: they cannot get a separate partition. A loose
+-- scan, one probe for each day.
 WITH RECURSIVE days (day) AS (
     SELECT min(drop_on) FROM rowlock.jobs_finished_default WHERE drop_on >= CAST(CAST(:first AS text) AS date)
     UNION ALL

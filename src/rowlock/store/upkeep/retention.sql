@@ -1,14 +1,14 @@
--- Retention, in the order of retention.py, which also runs the statements `prune_…` of other files. A finished job may be
--- deleted from its day `drop_on` on. {drop_on(0)} is tomorrow, so the condition is `drop_on < {drop_on(0)}`. Every DELETE
--- removes at most :n rows.
+-- Retention, in the order of retention.py, which also runs the statements `prune_…` of other files. A finished job may
+-- be deleted from its day `drop_on` on. {drop_on(0)} is tomorrow, so the condition is `drop_on < {drop_on(0)}`. Every
+-- DELETE removes at most :n rows.
 
 -- part: finished_not_aside
 -- The finished job `f` is not set aside, or it is time to try it again.
 (SELECT 1 FROM {t}set_aside a WHERE a.id = f.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL
 
 -- name: prune_default [postgres]
--- Delete rows of the default partition whose day has come; other partitions are dropped as a whole. = ANY(ARRAY) runs the
--- inner query once: a second run would lock and delete more than :n rows.
+-- Delete rows of the default partition whose day has come; other partitions are dropped as a whole. = ANY(ARRAY) runs
+-- the inner query once: a second run would lock and delete more than :n rows.
 DELETE FROM rowlock.jobs_finished_default
 WHERE ctid = ANY(ARRAY(
     SELECT f.ctid FROM rowlock.jobs_finished_default f
@@ -39,7 +39,7 @@ WHERE rowid IN (
 RETURNING id;
 
 -- name: old_finished
--- Jobs whose day has come.
+-- The next finished jobs to delete, one by one after an error.
 SELECT CAST(f.id AS text) AS id FROM {t}jobs_finished f
 WHERE f.drop_on < {drop_on(0)} AND {part:finished_not_aside}
 ORDER BY f.drop_on
@@ -70,7 +70,7 @@ WHERE (job_id, attempt) IN (SELECT gone.job_id, gone.attempt FROM {rows:gone(job
 RETURNING attempt;
 
 -- name: old_keys
--- Expired keys.
+-- Keys whose time is over.
 SELECT scope, key FROM {t}job_keys WHERE expires_at <= {now} LIMIT :n;
 
 -- name: prune_keys
