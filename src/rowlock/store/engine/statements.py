@@ -125,6 +125,8 @@ _HEADER = re.compile(r"^-- (name|part): ([\w{},]+)(?: \[(\w+)\]|\((.+)\))?\s*$")
 _SEVERAL = re.compile(r"\{([\w,]+)\}(\w+)")
 _PART = re.compile(r"\{part:(\w+)(?:\(((?:[^{}]|\{(?!part:)[^{}]*\})*)\))?\}")
 _CALL = re.compile(r"\{(\w+)\(")
+_BRACKET = re.compile(r"[()]")
+_COMMENT = re.compile(r"^[ \t]*--.*\n?", re.MULTILINE)
 _IN = re.compile(r"\{in:(\w+)\((\w+) (\w+)\)\}")
 _ROWS = re.compile(r"\{(rows?):(\w+)\(([^)]*)\)\}")
 _PARAM = re.compile(r"(?<!:):([a-z_]\w*)")
@@ -219,18 +221,19 @@ def _next_call(text: str, start: int) -> tuple[int, int, str, str] | None:
     if match is None:
         return None
     depth, at = 1, match.end()
-    while depth and at < len(text):
-        depth += {"(": 1, ")": -1}.get(text[at], 0)
-        at += 1
-    if text[at : at + 1] != "}":
+    for bracket in _BRACKET.finditer(text, at):
+        at = bracket.end()
+        depth += 1 if bracket[0] == "(" else -1
+        if depth == 0:
+            break
+    if depth or text[at : at + 1] != "}":
         raise ValueError(f"unclosed token in SQL: {text[match.start() : at + 20]!r}")
     return match.start(), at + 1, match[1], text[match.end() : at - 1]
 
 
 def compile_query(name: str, text: str, dialect: Dialect, *, is_record: bool = False) -> Query:
     """One statement's text, ready for its engine."""
-    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
-    sql = fill(text, dialect).strip().rstrip(";")
+    sql = fill(_COMMENT.sub("", text), dialect).strip().rstrip(";")
     binds: list[tuple[str, int | None]] = []
 
     def number(match: re.Match[str]) -> str:
