@@ -16,7 +16,10 @@ SELECT hook.job_id, $1, $2, $3, $4, $5, hook.backoff, $6
 FROM (SELECT $7::text::uuid AS job_id, $8::json AS backoff) AS hook;
 
 -- adopt (now, worker, token)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp())))
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp())))
 FROM rowlock.jobs_live
 WHERE state = 'running' AND locked_by = $2 AND lease_token = $3;
 
@@ -320,24 +323,27 @@ ORDER BY j.priority, j.id
 )
 UPDATE rowlock.jobs_live j
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $9, locked_by = $10,
-    locked_at = coalesce($8, statement_timestamp()), heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'),
-    started_at = coalesce($8, statement_timestamp()), updated_at = coalesce($8, statement_timestamp())
+    heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'), updated_at = coalesce($8, statement_timestamp()), locked_at = coalesce($8, statement_timestamp()), started_at = coalesce($8, statement_timestamp())
 WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
-RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($8, statement_timestamp())));
+RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($8, statement_timestamp())));
 
--- claim_picked (token, worker, at, now, lease, epoch, picked[0])
+-- claim_picked (token, worker, now, lease, at, epoch, picked[0])
 UPDATE rowlock.jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $1, locked_by = $2,
-    locked_at = $3, heartbeat_at = coalesce($4, statement_timestamp()), lease_expires_at = (coalesce($4, statement_timestamp()) + ($5) * interval '1 second'),
-    started_at = $3, updated_at = coalesce($4, statement_timestamp()), source_epoch = $6
+    heartbeat_at = coalesce($3, statement_timestamp()), lease_expires_at = (coalesce($3, statement_timestamp()) + ($4) * interval '1 second'), updated_at = coalesce($3, statement_timestamp()), locked_at = $5, started_at = $5, source_epoch = $6
 WHERE id = ANY(ARRAY(SELECT picked.id FROM unnest($7::text[]::uuid[]) AS picked(id))) AND ready
-RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($4, statement_timestamp())));
+RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($3, statement_timestamp())));
 
--- claim_turns (token, worker, at, now, lease, epoch, turn[0], turn[1], turn[2], turn[3], turn[4])
+-- claim_turns (token, worker, now, lease, at, epoch, turn[0], turn[1], turn[2], turn[3], turn[4])
 UPDATE rowlock.jobs_live j
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $1, locked_by = $2,
-    locked_at = $3, heartbeat_at = coalesce($4, statement_timestamp()), lease_expires_at = (coalesce($4, statement_timestamp()) + ($5) * interval '1 second'),
-    started_at = $3, updated_at = coalesce($4, statement_timestamp()), source_epoch = $6
+    heartbeat_at = coalesce($3, statement_timestamp()), lease_expires_at = (coalesce($3, statement_timestamp()) + ($4) * interval '1 second'), updated_at = coalesce($3, statement_timestamp()), locked_at = $5, started_at = $5, source_epoch = $6
 WHERE j.id = ANY (ARRAY (
     SELECT front.id
     FROM unnest($7::text[], $8::text[], $9::integer[], $10::text[], $11::integer[]) AS turn(queue, task, priority, source, most)
@@ -350,13 +356,16 @@ WHERE j.id = ANY (ARRAY (
   AND j.task = turn.task
   AND j.priority = turn.priority
   AND j.source >= turn.source AND j.source <= turn.source
-  AND (j.expires_at IS NULL OR j.expires_at > coalesce($4, statement_timestamp()))
+  AND (j.expires_at IS NULL OR j.expires_at > coalesce($3, statement_timestamp()))
 ORDER BY j.priority, j.source, j.id
         LIMIT turn.most
         FOR UPDATE SKIP LOCKED
     ) front))
   AND j.ready
-RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($4, statement_timestamp())));
+RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($3, statement_timestamp())));
 
 -- claimable (now, job_id)
 SELECT CAST(j.id AS text) AS id, coalesce($1, statement_timestamp()) AS at
@@ -518,17 +527,23 @@ SELECT declares, expires_at > coalesce($1, statement_timestamp()) AS alive FROM 
 -- declare_schedules (origin, started_at, now, s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13], s[14], s[15], s[16], s[17], s[18], s[19], s[20], s[21], s[22], s[23])
 INSERT INTO rowlock.schedules (
     id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at,
-    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner, origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
+    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
+    origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
 SELECT s.id, s.task, s.args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds, s.overlap, s.jitter_seconds,
        s.starts_at, s.ends_at,
-       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost, s.keep_seconds, s.owner, $1, coalesce($2, coalesce($3, statement_timestamp())), coalesce($3, statement_timestamp()), s.next_tick, coalesce($3, statement_timestamp()), coalesce($3, statement_timestamp())
+       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, s.owner,
+       $1, coalesce($2, coalesce($3, statement_timestamp())), coalesce($3, statement_timestamp()), s.next_tick, coalesce($3, statement_timestamp()), coalesce($3, statement_timestamp())
 FROM unnest($4::text[], $5::text[], $6::json[], $7::text[], $8::text[], $9::text[], $10::integer[], $11::double precision[], $12::text[], $13::double precision[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[], $17::text[], $18::integer[], $19::integer[], $20::json[], $21::double precision[], $22::text[], $23::json[], $24::json[], $25::text[], $26::double precision[], $27::text[]) AS s(id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at, next_tick, queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner)
 WHERE TRUE
 ON CONFLICT (id) DO UPDATE
 SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed_most = excluded.missed_most,
     missed_seconds = excluded.missed_seconds, overlap = excluded.overlap, jitter_seconds = excluded.jitter_seconds,
     starts_at = excluded.starts_at, ends_at = excluded.ends_at,
-    queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, backoff = excluded.backoff, timeout_seconds = excluded.timeout_seconds, source = excluded.source, on_success = excluded.on_success, on_dead = excluded.on_dead, on_lost = excluded.on_lost, keep_seconds = excluded.keep_seconds, owner = excluded.owner,
+    queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
+    backoff = excluded.backoff, timeout_seconds = excluded.timeout_seconds, source = excluded.source,
+    on_success = excluded.on_success, on_dead = excluded.on_dead, on_lost = excluded.on_lost,
+    keep_seconds = excluded.keep_seconds, owner = excluded.owner,
     writer_started_at = CASE
         WHEN rowlock.schedules.writer_started_at BETWEEN excluded.writer_started_at AND coalesce($3, statement_timestamp())
         THEN rowlock.schedules.writer_started_at ELSE excluded.writer_started_at END,
@@ -548,12 +563,18 @@ WHERE rowlock.schedules.origin = excluded.origin
        OR (rowlock.schedules.task, CAST(rowlock.schedules.args AS text), rowlock.schedules.rule, rowlock.schedules.zone,
            rowlock.schedules.missed, rowlock.schedules.missed_most, rowlock.schedules.missed_seconds, rowlock.schedules.overlap,
            rowlock.schedules.jitter_seconds, rowlock.schedules.starts_at, rowlock.schedules.ends_at,
-           CAST(rowlock.schedules.queue AS text), CAST(rowlock.schedules.priority AS text), CAST(rowlock.schedules.max_attempts AS text), CAST(rowlock.schedules.backoff AS text), CAST(rowlock.schedules.timeout_seconds AS text), CAST(rowlock.schedules.source AS text), CAST(rowlock.schedules.on_success AS text), CAST(rowlock.schedules.on_dead AS text), CAST(rowlock.schedules.on_lost AS text), CAST(rowlock.schedules.keep_seconds AS text), CAST(rowlock.schedules.owner AS text))
+           CAST(rowlock.schedules.queue AS text), CAST(rowlock.schedules.priority AS text), CAST(rowlock.schedules.max_attempts AS text),
+           CAST(rowlock.schedules.backoff AS text), CAST(rowlock.schedules.timeout_seconds AS text), CAST(rowlock.schedules.source AS text),
+           CAST(rowlock.schedules.on_success AS text), CAST(rowlock.schedules.on_dead AS text), CAST(rowlock.schedules.on_lost AS text),
+           CAST(rowlock.schedules.keep_seconds AS text), CAST(rowlock.schedules.owner AS text))
           IS NOT DISTINCT FROM
           (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
            excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
            excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
-           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text), CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
+           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text),
+           CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
+           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text),
+           CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
 RETURNING id;
 
 -- declare_tasks (now, declared[0], declared[1], declared[2], declared[3], declared[4])
@@ -757,9 +778,11 @@ GROUP BY at, what) found;
 -- enqueue (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added[0], added[1])
 WITH added AS (
     INSERT INTO rowlock.jobs_live (
-    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, $1, $2, coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')) <= coalesce($4, statement_timestamp()),
-       coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp())
+       coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+    $16, $17, $18, $19, $20, $21, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp())
 FROM unnest($22::text[]::uuid[], $23::json[]) AS added(id, args)
 )
 SELECT pg_notify('rowlock', 'work')
@@ -769,9 +792,11 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > coalesce
 -- enqueue_one (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, id, args)
 WITH added AS (
     INSERT INTO rowlock.jobs_live (
-    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, $1, $2, coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')) <= coalesce($4, statement_timestamp()),
-       coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp())
+       coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+    $16, $17, $18, $19, $20, $21, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp())
 FROM (SELECT $22::text::uuid AS id, $23::json AS args) AS added
 )
 SELECT pg_notify('rowlock', 'work')
@@ -781,9 +806,11 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > coalesce
 -- enqueue_rows (task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added[0], added[1], added[2], added[3])
 WITH added AS (
     INSERT INTO rowlock.jobs_live (
-    id, args, source, unique_key, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, unique_key, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, added.source, added.unique_key, $1, coalesce($2, (coalesce($3, statement_timestamp()) + ($4) * interval '1 second')) <= coalesce($3, statement_timestamp()),
-       coalesce($2, (coalesce($3, statement_timestamp()) + ($4) * interval '1 second')), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, coalesce($3, statement_timestamp()), coalesce($3, statement_timestamp())
+       coalesce($2, (coalesce($3, statement_timestamp()) + ($4) * interval '1 second')), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+    $15, $16, $17, $18, $19, $20, coalesce($3, statement_timestamp()), coalesce($3, statement_timestamp())
 FROM unnest($21::text[]::uuid[], $22::json[], $23::text[], $24::text[]) AS added(id, args, unique_key, source)
 )
 SELECT pg_notify('rowlock', 'work')
@@ -845,9 +872,13 @@ ORDER BY id
 LIMIT $3;
 
 -- expired (now, guard, job_id, n)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), lease_token, locked_by
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), lease_token, locked_by
 FROM rowlock.jobs_live j
-WHERE state = 'running' AND lease_expires_at < coalesce($1, statement_timestamp()) AND (CAST($2 AS double precision) <= 0 OR pg_postmaster_start_time() > coalesce($1, statement_timestamp()) OR coalesce($1, statement_timestamp()) > pg_postmaster_start_time() + ($2) * interval '1 second') AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL
+WHERE state = 'running' AND lease_expires_at < coalesce($1, statement_timestamp()) AND (CAST($2 AS double precision) <= 0 OR pg_postmaster_start_time() > coalesce($1, statement_timestamp())
+     OR coalesce($1, statement_timestamp()) > pg_postmaster_start_time() + ($2) * interval '1 second') AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL
   AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST($3 AS text) END
 ORDER BY id
 LIMIT $4
@@ -894,7 +925,9 @@ WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q
 
 -- find_task (name)
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
-       CASE WHEN updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE updated_at END AS updated_at FROM rowlock.tasks WHERE name = $1;
+       CASE WHEN updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE updated_at END AS updated_at
+FROM rowlock.tasks
+WHERE name = $1;
 
 -- find_token (hash, kind, now)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END AS created_at,
@@ -925,15 +958,18 @@ SELECT id, version FROM rowlock.workers WHERE id = $1;
 
 -- finish_copy (now, final[0], final[1], final[2], final[3], final[4], final[5], final[6], final[7], final[8], final[9])
 INSERT INTO rowlock.jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
     state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
     last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-       final.state
-   , releases + final.released, losses + final.lost, convictions + final.convicted
-   , CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END
-   , CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END
-   , final.result, final.error_code, final.error_message,
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+       final.state, releases + final.released, losses + final.lost, convictions + final.convicted,
+       CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END,
+       CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END,
+       final.result, final.error_code, final.error_message,
        locked_by, coalesce($1, statement_timestamp()), coalesce($1, statement_timestamp()), (((coalesce($1, statement_timestamp()) + least(greatest(coalesce(keep_seconds, final.keep), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
 FROM unnest($2::text[]::uuid[], $3::text[], $4::json[], $5::text[], $6::text[], $7::integer[], $8::integer[], $9::integer[], $10::double precision[], $11::integer[]) AS final(id, state, result, error_code, error_message, released, lost, convicted, keep, by_holder)
 CROSS JOIN rowlock.jobs_live j
@@ -963,9 +999,13 @@ GROUP BY state, task;
 
 -- fire_jobs (now, fired[0], fired[1], fired[2], fired[3])
 INSERT INTO rowlock.jobs_live (
-    id, args, task, ready, schedule_id, tick, run_after, queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner, created_at, updated_at)
+    id, args, task, ready, schedule_id, tick, run_after,
+    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
+    created_at, updated_at)
 SELECT fired.job_id, s.args, s.task, fired.jitter <= 0, s.id, fired.tick, (coalesce($1, statement_timestamp()) + (fired.jitter) * interval '1 second'),
-       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost, s.keep_seconds, s.owner, coalesce($1, statement_timestamp()), coalesce($1, statement_timestamp())
+       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, s.owner,
+       coalesce($1, statement_timestamp()), coalesce($1, statement_timestamp())
 FROM unnest($2::text[], $3::timestamptz[], $4::text[]::uuid[], $5::double precision[]) AS fired(schedule_id, tick, job_id, jitter)
 CROSS JOIN rowlock.schedules s
 WHERE s.id = fired.schedule_id;
@@ -1001,7 +1041,12 @@ DELETE FROM rowlock.webhook_secrets WHERE owner = $1 AND expires_at IS NOT NULL;
 
 -- forget_workers (now, n)
 DELETE FROM rowlock.workers
-WHERE (id) IN (SELECT id FROM rowlock.workers WHERE expires_at < (coalesce($1, statement_timestamp()) + (-3600) * interval '1 second') ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+WHERE id IN (
+    SELECT id FROM rowlock.workers
+    WHERE expires_at < (coalesce($1, statement_timestamp()) + (-3600) * interval '1 second')
+    ORDER BY expires_at
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
 -- gates (now, named[0])
@@ -1014,16 +1059,20 @@ SELECT named.source, coalesce($1, statement_timestamp()), coalesce(s.concurrency
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock.jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = p.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock.set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(date_part('epoch', s.tokens_at) - date_part('epoch', coalesce($1, statement_timestamp()))), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
+              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND split_part(r.source, ':', 1) = c.name
-              AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM unnest($2::text[]) AS named(source)
 LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = named.source LIMIT 1) s ON TRUE
@@ -1476,8 +1525,8 @@ LIMIT $19;
 
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
-       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, CASE WHEN s.starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.starts_at END AS starts_at,
-       CASE WHEN s.ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.ends_at END AS ends_at, s.origin, CASE WHEN s.paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.paused_at END AS paused_at, CASE WHEN s.retired_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.retired_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.retired_at END AS retired_at,
+       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds,
+       CASE WHEN s.starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.starts_at END AS starts_at, CASE WHEN s.ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.ends_at END AS ends_at, s.origin, CASE WHEN s.paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.paused_at END AS paused_at, CASE WHEN s.retired_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.retired_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.retired_at END AS retired_at,
        CASE WHEN s.last_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.last_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.last_tick END AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, s.problem,
        (SELECT j.state FROM rowlock.jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
@@ -1512,7 +1561,10 @@ LIMIT $4;
 
 -- list_tasks (n)
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
-       CASE WHEN updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE updated_at END AS updated_at FROM rowlock.tasks ORDER BY name LIMIT $1;
+       CASE WHEN updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE updated_at END AS updated_at
+FROM rowlock.tasks
+ORDER BY name
+LIMIT $1;
 
 -- list_tokens (n)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END AS created_at,
@@ -1648,7 +1700,8 @@ WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
     WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = span.queue AND q.paused_at IS NOT NULL)
     UNION ALL
     SELECT head.queue, head.task, head.most, head.nth + 1, CAST(following.priority AS int), following.source
-    FROM head CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs_live WHERE id = coalesce(
+    FROM head
+    CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs_live WHERE id = coalesce(
         (SELECT j.id FROM rowlock.jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = head.queue AND j.task = head.task
            AND j.priority = head.priority AND j.source > head.source
@@ -1668,16 +1721,20 @@ SELECT named.queue, named.task, named.priority, named.source, named.nth = named.
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock.jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = p.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock.set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(date_part('epoch', s.tokens_at) - date_part('epoch', coalesce($6, statement_timestamp()))), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) END,
+              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND split_part(r.source, ':', 1) = c.name
-              AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM head named
 LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = named.source LIMIT 1) s ON TRUE
@@ -1952,7 +2009,10 @@ ORDER BY o.id
 LIMIT $4;
 
 -- outbox_read (now, asked[0], asked[1])
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(j.lease_token AS text), j.locked_by, CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(j.lease_token AS text), j.locked_by, CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END
 FROM unnest($2::text[]::uuid[], $3::text[]::uuid[]) AS asked(job_id, token)
 CROSS JOIN rowlock.jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
@@ -1961,9 +2021,11 @@ WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running
 DELETE FROM rowlock.outbox WHERE id = ANY(ARRAY(SELECT CAST(gone.id AS bigint) FROM unnest($1::text[]) AS gone(id)));
 
 -- outbox_sent (now, sent[0], sent[1], sent[2])
-WITH marked AS (UPDATE rowlock.outbox SET sent_at = coalesce($1, statement_timestamp()), entry = sent.entry
-FROM unnest($2::text[]::uuid[], $3::text[]::uuid[], $4::text[]) AS sent(job_id, token, entry)
-WHERE rowlock.outbox.job_id = sent.job_id AND rowlock.outbox.token = sent.token)
+WITH marked AS (
+    UPDATE rowlock.outbox SET sent_at = coalesce($1, statement_timestamp()), entry = sent.entry
+    FROM unnest($2::text[]::uuid[], $3::text[]::uuid[], $4::text[]) AS sent(job_id, token, entry)
+    WHERE rowlock.outbox.job_id = sent.job_id AND rowlock.outbox.token = sent.token
+)
 SELECT set_config('synchronous_commit', 'off', true);
 
 -- outbox_take (now, patience, n)
@@ -2086,12 +2148,20 @@ RETURNING attempt;
 
 -- prune_audit (now, ago, n)
 DELETE FROM rowlock.audit
-WHERE (id) IN (SELECT id FROM rowlock.audit WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') ORDER BY id LIMIT $3)
+WHERE id IN (
+    SELECT id FROM rowlock.audit
+    WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+    ORDER BY id
+    LIMIT $3)
 RETURNING 1 AS pruned;
 
 -- prune_batches (now, ago, n)
 DELETE FROM rowlock.batches
-WHERE (id) IN (SELECT id FROM rowlock.batches WHERE finished_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') ORDER BY finished_at LIMIT $3)
+WHERE id IN (
+    SELECT id FROM rowlock.batches
+    WHERE finished_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+    ORDER BY finished_at
+    LIMIT $3)
 RETURNING 1 AS pruned;
 
 -- prune_default (now, n)
@@ -2106,9 +2176,12 @@ RETURNING id;
 
 -- prune_events (now, ago, n)
 DELETE FROM rowlock.events
-WHERE (id
-   ) IN (SELECT id
-    FROM rowlock.events WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') AND id < (SELECT max(id) FROM rowlock.events) ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)
+WHERE id IN (
+    SELECT id FROM rowlock.events
+    WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') AND id < (SELECT max(id) FROM rowlock.events)
+    ORDER BY id
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
 -- prune_finished (now, n)
@@ -2127,7 +2200,11 @@ RETURNING key;
 
 -- prune_logs (now, ago, n)
 DELETE FROM rowlock.job_logs
-WHERE (job_id, seq) IN (SELECT job_id, seq FROM rowlock.job_logs WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') ORDER BY at LIMIT $3)
+WHERE (job_id, seq) IN (
+    SELECT job_id, seq FROM rowlock.job_logs
+    WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+    ORDER BY at
+    LIMIT $3)
 RETURNING 1 AS pruned;
 
 -- prune_one (job_id, now)
@@ -2135,12 +2212,20 @@ DELETE FROM rowlock.jobs_finished WHERE id = $1 AND drop_on < (((coalesce($2, st
 
 -- prune_previews (now, n)
 DELETE FROM rowlock.previews
-WHERE (token_hash) IN (SELECT token_hash FROM rowlock.previews WHERE expires_at <= coalesce($1, statement_timestamp()) ORDER BY expires_at LIMIT $2)
+WHERE token_hash IN (
+    SELECT token_hash FROM rowlock.previews
+    WHERE expires_at <= coalesce($1, statement_timestamp())
+    ORDER BY expires_at
+    LIMIT $2)
 RETURNING 1 AS pruned;
 
 -- prune_requests (now, n)
 DELETE FROM rowlock.requests
-WHERE (owner, key) IN (SELECT owner, key FROM rowlock.requests WHERE expires_at <= coalesce($1, statement_timestamp()) LIMIT $2 FOR UPDATE SKIP LOCKED)
+WHERE (owner, key) IN (
+    SELECT owner, key FROM rowlock.requests
+    WHERE expires_at <= coalesce($1, statement_timestamp())
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
 -- prune_sources (now, ago, n)
@@ -2161,12 +2246,21 @@ RETURNING name;
 
 -- prune_ticks (now, ago, n)
 DELETE FROM rowlock.ticks
-WHERE (schedule_id, tick) IN (SELECT schedule_id, tick FROM rowlock.ticks WHERE fired_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') ORDER BY fired_at LIMIT $3)
+WHERE (schedule_id, tick) IN (
+    SELECT schedule_id, tick FROM rowlock.ticks
+    WHERE fired_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+    ORDER BY fired_at
+    LIMIT $3)
 RETURNING 1 AS pruned;
 
 -- prune_tokens (now, n)
 DELETE FROM rowlock.tokens
-WHERE (id) IN (SELECT id FROM rowlock.tokens WHERE expires_at < (coalesce($1, statement_timestamp()) + (-86400) * interval '1 second') ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+WHERE id IN (
+    SELECT id FROM rowlock.tokens
+    WHERE expires_at < (coalesce($1, statement_timestamp()) + (-86400) * interval '1 second')
+    ORDER BY expires_at
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
 -- prune_webhooks (now, n)
@@ -2215,10 +2309,9 @@ ORDER BY j.priority, j.id
     WHERE mode = 'while_queued' AND job_id = ANY(ARRAY(SELECT id FROM picked WHERE unique_mode = 'while_queued'))
 ), claimed AS (
     UPDATE rowlock.jobs_live j
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $9, locked_by = $10,
-    locked_at = coalesce($8, statement_timestamp()), heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'),
-    started_at = coalesce($8, statement_timestamp()), updated_at = coalesce($8, statement_timestamp())
-WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
+    SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $9, locked_by = $10,
+    heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'), updated_at = coalesce($8, statement_timestamp()), locked_at = coalesce($8, statement_timestamp()), started_at = coalesce($8, statement_timestamp())
+    WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
     RETURNING j.*
 ), added AS (
     INSERT INTO rowlock.outbox (kind, job_id, token, take_at)
@@ -2227,7 +2320,10 @@ WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
     UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, coalesce($8, statement_timestamp()))
     WHERE id = ANY(ARRAY(SELECT batch_id FROM claimed WHERE batch_id IS NOT NULL)) AND state = 'queued'
 )
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($8, statement_timestamp()))), CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END FROM claimed;
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($8, statement_timestamp()))), CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END FROM claimed;
 
 -- put_aside (job_id, doing, error, now, again)
 INSERT INTO rowlock.set_aside (id, doing, error, since, again_at)
@@ -2405,11 +2501,14 @@ SELECT named.source, coalesce($1, statement_timestamp()), coalesce(s.concurrency
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
+              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND split_part(r.source, ':', 1) = c.name
-              AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM unnest($2::text[]) AS named(source)
 LEFT JOIN rowlock.sources s ON s.name = named.source
@@ -2493,7 +2592,8 @@ SET declares = excluded.declares, seen_at = excluded.seen_at, expires_at = exclu
 RETURNING started_at;
 
 -- register_worker (id, hostname, pid, version, queues, tasks, pool_size, address, now, lease)
-INSERT INTO rowlock.workers (id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
+INSERT INTO rowlock.workers (
+    id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, 0, FALSE, $8, coalesce($9, statement_timestamp()), coalesce($9, statement_timestamp()), (coalesce($9, statement_timestamp()) + ($10) * interval '1 second'))
 ON CONFLICT (id) DO UPDATE
 SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
@@ -2514,7 +2614,10 @@ ORDER BY id
 LIMIT $1;
 
 -- remote_jobs (now, asked[0])
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(lease_token AS text), locked_by
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(lease_token AS text), locked_by
 FROM rowlock.jobs_live
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))) AND state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read');
@@ -2561,8 +2664,7 @@ UPDATE rowlock.queues SET paused_at = NULL WHERE name = $1 AND paused_at IS NOT 
 
 -- resume_schedule (next_tick, now, id)
 UPDATE rowlock.schedules
-SET next_tick = $1,
-    paused_at = NULL, problem = NULL, updated_at = coalesce($2, statement_timestamp())
+SET next_tick = $1, paused_at = NULL, problem = NULL, updated_at = coalesce($2, statement_timestamp())
 WHERE id = $3
 RETURNING id;
 
@@ -2582,8 +2684,14 @@ RETURNING id;
 
 -- revive (tries, now, asked[0])
 INSERT INTO rowlock.jobs_live (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, 'queued', TRUE, greatest(max_attempts, attempt - releases - losses + $1),
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id,
+    state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id,
+       'queued', TRUE, greatest(max_attempts, attempt - releases - losses + $1),
        releases, losses, 0, coalesce($2, statement_timestamp()), settled_token, coalesce($2, statement_timestamp())
 FROM rowlock.jobs_finished j
 WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($3::text[]::uuid[]) AS asked(id)));
@@ -2799,9 +2907,11 @@ UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, 
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))) AND state = 'queued';
 
 -- still_unchanged (asked[0], unchanged_since)
-SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND j.updated_at <= $2
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
+WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND j.updated_at <= $2
 UNION ALL
-SELECT CAST(j.id AS text) FROM rowlock.jobs_finished j WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND j.updated_at <= $2;
+SELECT CAST(j.id AS text) FROM rowlock.jobs_finished j
+WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND j.updated_at <= $2;
 
 -- stop_listening_for_events (id, now)
 DELETE FROM rowlock.event_listeners WHERE id = $1 OR expires_at < (coalesce($2, statement_timestamp()) + (-3600) * interval '1 second');
@@ -2809,20 +2919,27 @@ DELETE FROM rowlock.event_listeners WHERE id = $1 OR expires_at < (coalesce($2, 
 -- succeed (done[0], done[1], done[2], now, keep)
 WITH held AS MATERIALIZED (
     SELECT found.*, done.result AS outcome
-FROM unnest($1::text[]::uuid[], $2::text[]::uuid[], $3::json[]) AS done(id, token, result)
-CROSS JOIN LATERAL (
-    SELECT j.* FROM rowlock.jobs_live j WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running' LIMIT 1 FOR UPDATE
-) found
+    FROM unnest($1::text[]::uuid[], $2::text[]::uuid[], $3::json[]) AS done(id, token, result)
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM rowlock.jobs_live j
+        WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
+        LIMIT 1
+        FOR UPDATE
+    ) found
 ), gone AS (
     DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
 ), kept AS (
     INSERT INTO rowlock.jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-    state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
-    last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-       'succeeded', releases, losses, convictions, lease_token, 100, outcome, NULL, NULL,
-       locked_by, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp()), (((coalesce($4, statement_timestamp()) + least(greatest(coalesce(keep_seconds, $5), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
+        id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+        state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
+        last_worker, finished_at, updated_at, drop_on)
+    SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+           'succeeded', releases, losses, convictions, lease_token, 100, outcome, NULL, NULL,
+           locked_by, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp()), (((coalesce($4, statement_timestamp()) + least(greatest(coalesce(keep_seconds, $5), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
     FROM held j
     RETURNING 1
 )
@@ -2831,22 +2948,29 @@ SELECT count(*) AS moved FROM kept;
 -- succeed_remote (done[0], done[1], done[2], number, now, keep)
 WITH fenced AS MATERIALIZED (
     SELECT found.*, done.result AS outcome
-FROM unnest($1::text[]::uuid[], $2::text[]::uuid[], $3::json[]) AS done(id, token, result)
-CROSS JOIN LATERAL (
-    SELECT j.* FROM rowlock.jobs_live j WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running' LIMIT 1 FOR UPDATE
-) found
+    FROM unnest($1::text[]::uuid[], $2::text[]::uuid[], $3::json[]) AS done(id, token, result)
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM rowlock.jobs_live j
+        WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
+        LIMIT 1
+        FOR UPDATE
+    ) found
 ), held AS MATERIALIZED (
     SELECT * FROM fenced WHERE (SELECT count(*) FROM fenced) = $4
 ), gone AS (
     DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
 ), kept AS (
     INSERT INTO rowlock.jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-    state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
-    last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-       'succeeded', releases, losses, convictions, lease_token, 100, outcome, NULL, NULL,
-       locked_by, coalesce($5, statement_timestamp()), coalesce($5, statement_timestamp()), (((coalesce($5, statement_timestamp()) + least(greatest(coalesce(keep_seconds, $6), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
+        id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+        state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
+        last_worker, finished_at, updated_at, drop_on)
+    SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+           'succeeded', releases, losses, convictions, lease_token, 100, outcome, NULL, NULL,
+           locked_by, coalesce($5, statement_timestamp()), coalesce($5, statement_timestamp()), (((coalesce($5, statement_timestamp()) + least(greatest(coalesce(keep_seconds, $6), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
     FROM held j
     RETURNING 1
 ), answered AS (
@@ -2871,7 +2995,11 @@ SELECT taken.id AS job_id FROM rowlock._take_ids(ARRAY[CAST($1 AS uuid)]) AS tak
 
 -- take_keys (scope, wanted[0], wanted[1], mode, now, window)
 SELECT taken.key
-FROM rowlock._hold_keys($1, ARRAY(SELECT wanted.key FROM unnest($2::text[], $3::text[]::uuid[]) AS wanted(key, job_id)), ARRAY(SELECT wanted.job_id FROM unnest($2::text[], $3::text[]::uuid[]) AS wanted(key, job_id)), $4, (coalesce($5, statement_timestamp()) + ($6) * interval '1 second')) AS taken (key);
+FROM rowlock._hold_keys(
+    $1,
+    ARRAY(SELECT wanted.key FROM unnest($2::text[], $3::text[]::uuid[]) AS wanted(key, job_id)),
+    ARRAY(SELECT wanted.job_id FROM unnest($2::text[], $3::text[]::uuid[]) AS wanted(key, job_id)),
+    $4, (coalesce($5, statement_timestamp()) + ($6) * interval '1 second')) AS taken (key);
 
 -- task_names
 SELECT name FROM rowlock.tasks ORDER BY name;

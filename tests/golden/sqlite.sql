@@ -15,7 +15,10 @@ SELECT hook.job_id, ?1, ?2, ?3, ?4, ?5, hook.backoff, ?6
 FROM (SELECT ?7 AS job_id, ?8 AS backoff) AS hook;
 
 -- adopt (now, worker, token)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1)
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1)
 FROM rowlock_jobs_live
 WHERE state = 'running' AND locked_by = ?2 AND lease_token = ?3;
 
@@ -85,8 +88,7 @@ WHERE id = ?1 AND lease_token = ?2 AND state = 'running';
 -- batch_open (batch_id)
 SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
        cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
-FROM rowlock_batches WHERE id = ?1
-;
+FROM rowlock_batches WHERE id = ?1;
 
 -- beat (now, lease, mine)
 UPDATE rowlock_jobs_live
@@ -96,8 +98,7 @@ WHERE id IN (
     FROM (SELECT value ->> 0 AS id, value ->> 1 AS token FROM json_each(?3)) AS mine
     CROSS JOIN rowlock_jobs_live j
     WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
-    ORDER BY j.id
-    )
+    ORDER BY j.id)
 RETURNING id;
 
 -- beat_waiting (now, lease, id, token)
@@ -289,30 +290,26 @@ LIMIT ?2;
 -- claim (token, worker, now, lease, front)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
-    locked_at = ?3, heartbeat_at = ?3, lease_expires_at = (?3 + (?4)),
-    started_at = ?3, updated_at = ?3
+    heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?3, started_at = ?3
 WHERE rowid IN (SELECT value FROM json_each(?5)) AND ready;
 
--- claim_front (token, worker, at, now, lease, epoch, front)
+-- claim_front (token, worker, now, lease, at, epoch, front)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
-    locked_at = ?3, heartbeat_at = ?4, lease_expires_at = (?4 + (?5)),
-    started_at = ?3, updated_at = ?4, source_epoch = ?6
+    heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?5, started_at = ?5, source_epoch = ?6
 WHERE rowid IN (SELECT value FROM json_each(?7)) AND ready;
 
--- claim_picked (token, worker, at, now, lease, epoch, picked)
+-- claim_picked (token, worker, now, lease, at, epoch, picked)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
-    locked_at = ?3, heartbeat_at = ?4, lease_expires_at = (?4 + (?5)),
-    started_at = ?3, updated_at = ?4, source_epoch = ?6
+    heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?5, started_at = ?5, source_epoch = ?6
 WHERE id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?7)) AS picked) AND ready;
 
 -- claimable (now, job_id)
 SELECT CAST(j.id AS text) AS id, ?1 AS at
 FROM rowlock_jobs_live j
 WHERE j.id = ?2 AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.expires_at > ?1)
-  AND NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = j.queue AND q.paused_at IS NOT NULL)
-;
+  AND NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = j.queue AND q.paused_at IS NOT NULL);
 
 -- class_closed (now, class_name)
 SELECT class_enabled AS enabled, CASE WHEN class_paused_until > ?1 THEN coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', class_paused_until, 'unixepoch'), class_paused_until) END AS until
@@ -468,17 +465,23 @@ SELECT declares, expires_at > ?1 AS alive FROM rowlock_dispatchers WHERE expires
 -- declare_schedules (origin, started_at, now, s)
 INSERT INTO rowlock_schedules (
     id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at,
-    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner, origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
+    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
+    origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
 SELECT s.id, s.task, s.args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds, s.overlap, s.jitter_seconds,
        s.starts_at, s.ends_at,
-       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost, s.keep_seconds, s.owner, ?1, coalesce(?2, ?3), ?3, s.next_tick, ?3, ?3
+       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, s.owner,
+       ?1, coalesce(?2, ?3), ?3, s.next_tick, ?3, ?3
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS task, value ->> 2 AS args, value ->> 3 AS rule, value ->> 4 AS zone, value ->> 5 AS missed, value ->> 6 AS missed_most, value ->> 7 AS missed_seconds, value ->> 8 AS overlap, value ->> 9 AS jitter_seconds, value ->> 10 AS starts_at, value ->> 11 AS ends_at, value ->> 12 AS next_tick, value ->> 13 AS queue, value ->> 14 AS priority, value ->> 15 AS max_attempts, value ->> 16 AS backoff, value ->> 17 AS timeout_seconds, value ->> 18 AS source, value ->> 19 AS on_success, value ->> 20 AS on_dead, value ->> 21 AS on_lost, value ->> 22 AS keep_seconds, value ->> 23 AS owner FROM json_each(?4)) AS s
 WHERE TRUE
 ON CONFLICT (id) DO UPDATE
 SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed_most = excluded.missed_most,
     missed_seconds = excluded.missed_seconds, overlap = excluded.overlap, jitter_seconds = excluded.jitter_seconds,
     starts_at = excluded.starts_at, ends_at = excluded.ends_at,
-    queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, backoff = excluded.backoff, timeout_seconds = excluded.timeout_seconds, source = excluded.source, on_success = excluded.on_success, on_dead = excluded.on_dead, on_lost = excluded.on_lost, keep_seconds = excluded.keep_seconds, owner = excluded.owner,
+    queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
+    backoff = excluded.backoff, timeout_seconds = excluded.timeout_seconds, source = excluded.source,
+    on_success = excluded.on_success, on_dead = excluded.on_dead, on_lost = excluded.on_lost,
+    keep_seconds = excluded.keep_seconds, owner = excluded.owner,
     writer_started_at = CASE
         WHEN rowlock_schedules.writer_started_at BETWEEN excluded.writer_started_at AND ?3
         THEN rowlock_schedules.writer_started_at ELSE excluded.writer_started_at END,
@@ -498,12 +501,18 @@ WHERE rowlock_schedules.origin = excluded.origin
        OR (rowlock_schedules.task, CAST(rowlock_schedules.args AS text), rowlock_schedules.rule, rowlock_schedules.zone,
            rowlock_schedules.missed, rowlock_schedules.missed_most, rowlock_schedules.missed_seconds, rowlock_schedules.overlap,
            rowlock_schedules.jitter_seconds, rowlock_schedules.starts_at, rowlock_schedules.ends_at,
-           CAST(rowlock_schedules.queue AS text), CAST(rowlock_schedules.priority AS text), CAST(rowlock_schedules.max_attempts AS text), CAST(rowlock_schedules.backoff AS text), CAST(rowlock_schedules.timeout_seconds AS text), CAST(rowlock_schedules.source AS text), CAST(rowlock_schedules.on_success AS text), CAST(rowlock_schedules.on_dead AS text), CAST(rowlock_schedules.on_lost AS text), CAST(rowlock_schedules.keep_seconds AS text), CAST(rowlock_schedules.owner AS text))
+           CAST(rowlock_schedules.queue AS text), CAST(rowlock_schedules.priority AS text), CAST(rowlock_schedules.max_attempts AS text),
+           CAST(rowlock_schedules.backoff AS text), CAST(rowlock_schedules.timeout_seconds AS text), CAST(rowlock_schedules.source AS text),
+           CAST(rowlock_schedules.on_success AS text), CAST(rowlock_schedules.on_dead AS text), CAST(rowlock_schedules.on_lost AS text),
+           CAST(rowlock_schedules.keep_seconds AS text), CAST(rowlock_schedules.owner AS text))
           IS NOT DISTINCT FROM
           (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
            excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
            excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
-           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text), CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
+           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text),
+           CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
+           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text),
+           CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
 RETURNING id;
 
 -- declare_tasks (now, declared)
@@ -699,23 +708,29 @@ GROUP BY at, what) found;
 
 -- enqueue (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added)
 INSERT INTO rowlock_jobs_live (
-    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, ?1, ?2, coalesce(?3, (?4 + (?5))) <= ?4,
-       coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
+       coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+    ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS args FROM json_each(?22)) AS added;
 
 -- enqueue_one (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, id, args)
 INSERT INTO rowlock_jobs_live (
-    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, ?1, ?2, coalesce(?3, (?4 + (?5))) <= ?4,
-       coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
+       coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+    ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
 FROM (SELECT ?22 AS id, ?23 AS args) AS added;
 
 -- enqueue_rows (task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added)
 INSERT INTO rowlock_jobs_live (
-    id, args, source, unique_key, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, unique_key, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, added.source, added.unique_key, ?1, coalesce(?2, (?3 + (?4))) <= ?3,
-       coalesce(?2, (?3 + (?4))), ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?3, ?3
+       coalesce(?2, (?3 + (?4))), ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
+    ?15, ?16, ?17, ?18, ?19, ?20, ?3, ?3
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS args, value ->> 2 AS unique_key, value ->> 3 AS source FROM json_each(?21)) AS added;
 
 -- error_codes (n)
@@ -750,13 +765,15 @@ ORDER BY id
 LIMIT ?3;
 
 -- expired (now, guard, job_id, n)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), lease_token, locked_by
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), lease_token, locked_by
 FROM rowlock_jobs_live j
 WHERE state = 'running' AND lease_expires_at < ?1 AND (?2 IS NOT NULL) AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL
   AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(?3 AS text) END
 ORDER BY id
-LIMIT ?4
-;
+LIMIT ?4;
 
 -- failures (now, since, width, n, task, queue)
 SELECT f.task, f.error_code, f.source, f.message, count(*) AS number,
@@ -797,7 +814,9 @@ WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q
 
 -- find_task (name)
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at FROM rowlock_tasks WHERE name = ?1;
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at
+FROM rowlock_tasks
+WHERE name = ?1;
 
 -- find_token (hash, kind, now)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
@@ -826,15 +845,18 @@ SELECT id, version FROM rowlock_workers WHERE id = ?1;
 
 -- finish_copy (now, final)
 INSERT INTO rowlock_jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
     state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
     last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-       final.state
-   , releases + final.released, losses + final.lost, convictions + final.convicted
-   , CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END
-   , CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END
-   , final.result, final.error_code, final.error_message,
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+       final.state, releases + final.released, losses + final.lost, convictions + final.convicted,
+       CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END,
+       CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END,
+       final.result, final.error_code, final.error_message,
        locked_by, ?1, ?1, date(?1 + min(max(coalesce(keep_seconds, final.keep), 0), 3155760000), 'unixepoch', '+1 day')
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS state, value ->> 2 AS result, value ->> 3 AS error_code, value ->> 4 AS error_message, value ->> 5 AS released, value ->> 6 AS lost, value ->> 7 AS convicted, value ->> 8 AS keep, value ->> 9 AS by_holder FROM json_each(?2)) AS final
 CROSS JOIN rowlock_jobs_live j
@@ -854,9 +876,13 @@ GROUP BY state, task;
 
 -- fire_jobs (now, fired)
 INSERT INTO rowlock_jobs_live (
-    id, args, task, ready, schedule_id, tick, run_after, queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner, created_at, updated_at)
+    id, args, task, ready, schedule_id, tick, run_after,
+    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
+    created_at, updated_at)
 SELECT fired.job_id, s.args, s.task, fired.jitter <= 0, s.id, fired.tick, (?1 + (fired.jitter)),
-       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost, s.keep_seconds, s.owner, ?1, ?1
+       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, s.owner,
+       ?1, ?1
 FROM (SELECT value ->> 0 AS schedule_id, value ->> 1 AS tick, value ->> 2 AS job_id, value ->> 3 AS jitter FROM json_each(?2)) AS fired
 CROSS JOIN rowlock_schedules s
 WHERE s.id = fired.schedule_id;
@@ -892,11 +918,19 @@ DELETE FROM rowlock_webhook_secrets WHERE owner = ?1 AND expires_at IS NOT NULL;
 
 -- forget_workers (now, n)
 DELETE FROM rowlock_workers
-WHERE (id) IN (SELECT id FROM rowlock_workers WHERE expires_at < (?1 + (-3600)) ORDER BY expires_at LIMIT ?2 )
+WHERE id IN (
+    SELECT id FROM rowlock_workers
+    WHERE expires_at < (?1 + (-3600))
+    ORDER BY expires_at
+    LIMIT ?2)
 RETURNING 1 AS pruned;
 
 -- front (epoch, now, lane, n)
-SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?1, front.batch_id, front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions, front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff, front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL, front.traceparent, -(front.run_after - ?2), front.rowid
+SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?1, front.batch_id,
+       front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions,
+       front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
+       front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL,
+       front.traceparent, -(front.run_after - ?2), front.rowid
 FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task, value ->> 2 AS low_priority, value ->> 3 AS low_id, value ->> 4 AS high_priority, value ->> 5 AS most FROM json_each(?3)) AS lane
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
@@ -937,7 +971,11 @@ ORDER BY j.priority, j.id
     ORDER BY front.priority, front.id
     LIMIT 1
 )
-SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?4, front.batch_id, front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions, front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff, front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL, front.traceparent, -(front.run_after - ?3), front.rowid
+SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?4, front.batch_id,
+       front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions,
+       front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
+       front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL,
+       front.traceparent, -(front.run_after - ?3), front.rowid
 FROM lane CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
     FROM rowlock_jobs_live j
@@ -955,7 +993,11 @@ ORDER BY front.priority, front.id
 LIMIT ?2;
 
 -- front_turns (epoch, now, turn, n)
-SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?1, front.batch_id, front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions, front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff, front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL, front.traceparent, -(front.run_after - ?2), front.rowid
+SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?1, front.batch_id,
+       front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions,
+       front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
+       front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL,
+       front.traceparent, -(front.run_after - ?2), front.rowid
 FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task, value ->> 2 AS priority, value ->> 3 AS source, value ->> 4 AS most FROM json_each(?3)) AS turn
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
@@ -981,20 +1023,25 @@ SELECT named.source, ?1, coalesce(s.concurrency, c.concurrency), c.total,
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock_jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = p.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock_set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(s.tokens_at - ?1), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
+              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name
-              AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM (SELECT value ->> 0 AS source FROM json_each(?2)) AS named
 LEFT JOIN rowlock_sources s INDEXED BY sqlite_autoindex_rowlock_sources_1 ON s.name = named.source
-LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1 ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1);
+LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1
+    ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1);
 
 -- give_id_back (key)
 DELETE FROM rowlock_job_keys WHERE scope = 'id' AND key = ?1;
@@ -1093,8 +1140,7 @@ GROUP BY queue, task, run_bucket, wait_bucket
 ORDER BY queue, task;
 
 -- hold_alert_lease (token, now)
-SELECT one FROM rowlock_alert_lease WHERE token = ?1 AND expires_at > ?2
-;
+SELECT one FROM rowlock_alert_lease WHERE token = ?1 AND expires_at > ?2;
 
 -- hold_back (job_id)
 UPDATE rowlock_jobs_live SET ready = FALSE WHERE id = ?1;
@@ -1102,8 +1148,7 @@ UPDATE rowlock_jobs_live SET ready = FALSE WHERE id = ?1;
 -- hold_batches (asked)
 SELECT CAST(b.id AS text) AS id FROM rowlock_batches b
 WHERE b.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked)
-ORDER BY b.id
-;
+ORDER BY b.id;
 
 -- idle_addresses (now)
 SELECT bell AS address FROM rowlock_workers WHERE idle AND bell IS NOT NULL AND expires_at > ?1;
@@ -1452,8 +1497,8 @@ LIMIT ?19;
 
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
-       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.starts_at, 'unixepoch'), s.starts_at) AS starts_at,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.ends_at, 'unixepoch'), s.ends_at) AS ends_at, s.origin, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.paused_at, 'unixepoch'), s.paused_at) AS paused_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.retired_at, 'unixepoch'), s.retired_at) AS retired_at,
+       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.starts_at, 'unixepoch'), s.starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.ends_at, 'unixepoch'), s.ends_at) AS ends_at, s.origin, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.paused_at, 'unixepoch'), s.paused_at) AS paused_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.retired_at, 'unixepoch'), s.retired_at) AS retired_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.last_tick, 'unixepoch'), s.last_tick) AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, s.problem,
        (SELECT j.state FROM rowlock_jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
@@ -1488,7 +1533,10 @@ LIMIT ?4;
 
 -- list_tasks (n)
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at FROM rowlock_tasks ORDER BY name LIMIT ?1;
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at
+FROM rowlock_tasks
+ORDER BY name
+LIMIT ?1;
 
 -- list_tokens (n)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
@@ -1521,8 +1569,7 @@ SELECT id, queues, tasks, pool_size, running FROM rowlock_workers WHERE expires_
 -- lock_classes (asked)
 SELECT name FROM rowlock_sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 WHERE name IN (SELECT asked.name FROM (SELECT value ->> 0 AS name FROM json_each(?1)) AS asked) AND total IS NOT NULL
-ORDER BY name
-;
+ORDER BY name;
 
 -- lock_due (now, left_out, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
@@ -1533,15 +1580,13 @@ WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND nex
      IN (SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
             FROM (SELECT value ->> 0 AS id, value ->> 1 AS rule, value ->> 2 AS zone FROM json_each(?2)) AS left_out))
 ORDER BY s.next_tick
-LIMIT ?3
-;
+LIMIT ?3;
 
 -- lock_finished (asked)
 SELECT id, task, owner, state, unique_key, unique_mode, CAST(batch_id AS text) AS batch_id, error_code
 FROM rowlock_jobs_finished
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND state IN ('dead', 'cancelled')
-ORDER BY id
-;
+ORDER BY id;
 
 -- lock_health (now, asked)
 SELECT s.name, s.failure_streak AS streak, coalesce(s.failure_threshold, c.failure_threshold) AS threshold,
@@ -1550,10 +1595,10 @@ SELECT s.name, s.failure_streak AS streak, coalesce(s.failure_threshold, c.failu
        s.refusals, coalesce(s.block_after, c.block_after) AS block_after, s.enabled,
        (s.paused_until - ?1) AS paused_for
 FROM rowlock_sources s INDEXED BY sqlite_autoindex_rowlock_sources_1
-LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1 ON c.name = substr(s.name, 1, instr(s.name || ':', ':') - 1)
+LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1
+    ON c.name = substr(s.name, 1, instr(s.name || ':', ':') - 1)
 WHERE s.name IN (SELECT asked.name FROM (SELECT value ->> 0 AS name FROM json_each(?2)) AS asked)
-ORDER BY s.name
-;
+ORDER BY s.name;
 
 -- lock_held (mine)
 SELECT j.id, j.lease_token AS token, j.cancel_requested_at IS NOT NULL AS cancel_requested, j.source,
@@ -1561,48 +1606,41 @@ SELECT j.id, j.lease_token AS token, j.cancel_requested_at IS NOT NULL AS cancel
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS token FROM json_each(?1)) AS mine
 CROSS JOIN rowlock_jobs_live j
 WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
-ORDER BY j.id
-;
+ORDER BY j.id;
 
 -- lock_jobs (asked)
 SELECT j.id, j.state, j.locked_by
 FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked
 CROSS JOIN rowlock_jobs_live j
 WHERE j.id = asked.id
-ORDER BY j.id
-;
+ORDER BY j.id;
 
 -- lock_policy (name)
 SELECT s.concurrency, s.total, s.rate_limit_per_minute AS rate, s.burst, s.failure_threshold AS threshold,
-       s.cooldown_seconds AS cooldown, s.cooldown_factor AS factor, s.block_after, s.set_by FROM rowlock_sources s WHERE name = ?1
-;
+       s.cooldown_seconds AS cooldown, s.cooldown_factor AS factor, s.block_after, s.set_by FROM rowlock_sources s WHERE name = ?1;
 
 -- lock_preview (token_hash, now)
 SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', made_at, 'unixepoch'), made_at) AS made_at,
        CAST(next_id AS text) AS next_id, looked, changed, audit_id
 FROM rowlock_previews
-WHERE token_hash = ?1 AND expires_at > ?2
-;
+WHERE token_hash = ?1 AND expires_at > ?2;
 
 -- lock_ready (picked)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_live j
-WHERE j.id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS picked) AND j.ready
-;
+WHERE j.id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS picked) AND j.ready;
 
 -- lock_schedule (now, id)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
-WHERE id = ?2
-;
+WHERE id = ?2;
 
 -- lock_sources (asked)
 SELECT name FROM rowlock_sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 WHERE name IN (SELECT asked.name FROM (SELECT value ->> 0 AS name FROM json_each(?1)) AS asked)
-ORDER BY name
-;
+ORDER BY name;
 
 -- long_running (now, ago, n)
 SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(locked_at - ?1) AS seconds
@@ -1618,7 +1656,8 @@ WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
     WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = span.queue AND q.paused_at IS NOT NULL)
     UNION ALL
     SELECT head.queue, head.task, head.most, head.nth + 1, CAST(following.priority AS int), following.source
-    FROM head JOIN rowlock_jobs_live following ON following.id = coalesce(
+    FROM head
+    JOIN rowlock_jobs_live following ON following.id = coalesce(
         (SELECT j.id FROM rowlock_jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = +head.queue AND j.task = +head.task
            AND j.priority = +head.priority AND j.source > +head.source
@@ -1638,20 +1677,25 @@ SELECT named.queue, named.task, named.priority, named.source, named.nth = named.
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock_jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = p.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock_set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(s.tokens_at - ?2), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) END,
+              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name
-              AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM head named
 LEFT JOIN rowlock_sources s INDEXED BY sqlite_autoindex_rowlock_sources_1 ON s.name = named.source
-LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1 ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1)
+LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1
+    ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1)
 WHERE named.nth > 0
 ORDER BY named.priority, named.nth;
 
@@ -1889,7 +1933,10 @@ ORDER BY o.id
 LIMIT ?4;
 
 -- outbox_read (now, asked)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(j.lease_token AS text), j.locked_by, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at, 'unixepoch'), j.created_at)
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(j.lease_token AS text), j.locked_by, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at, 'unixepoch'), j.created_at)
 FROM (SELECT value ->> 0 AS job_id, value ->> 1 AS token FROM json_each(?2)) AS asked
 CROSS JOIN rowlock_jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
@@ -1908,8 +1955,7 @@ WHERE id IN (
     SELECT id FROM rowlock_outbox
     WHERE sent_at IS NULL AND take_at <= ?1
     ORDER BY id
-    LIMIT ?3
-    )
+    LIMIT ?3)
 RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
 
 -- outbox_unread
@@ -1926,8 +1972,7 @@ SELECT id FROM rowlock_jobs_live j
 WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= ?1 AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL
   AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(?2 AS text) END
 ORDER BY expires_at
-LIMIT ?3
-;
+LIMIT ?3;
 
 -- panel_marks (now)
 SELECT 'audit' AS panel, CAST(coalesce((SELECT max(id) FROM rowlock_audit), 0) AS text) AS mark
@@ -1990,12 +2035,10 @@ RETURNING rowlock_jobs_live.id;
 
 -- promote (now, n)
 UPDATE rowlock_jobs_live SET ready = TRUE, updated_at = ?1
-    WHERE id IN (
-        SELECT id FROM rowlock_jobs_live j
+WHERE id IN (SELECT id FROM rowlock_jobs_live j
         WHERE NOT ready AND state <> 'running' AND run_after <= ?1 AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL
         ORDER BY run_after
-        LIMIT ?2
-        );
+        LIMIT ?2);
 
 -- promote_one (job_id, now)
 UPDATE rowlock_jobs_live SET ready = TRUE
@@ -2015,19 +2058,29 @@ RETURNING attempt;
 
 -- prune_audit (now, ago, n)
 DELETE FROM rowlock_audit
-WHERE (id) IN (SELECT id FROM rowlock_audit WHERE at < (?1 + (?2)) ORDER BY id LIMIT ?3)
+WHERE id IN (
+    SELECT id FROM rowlock_audit
+    WHERE at < (?1 + (?2))
+    ORDER BY id
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_batches (now, ago, n)
 DELETE FROM rowlock_batches
-WHERE (id) IN (SELECT id FROM rowlock_batches WHERE finished_at < (?1 + (?2)) ORDER BY finished_at LIMIT ?3)
+WHERE id IN (
+    SELECT id FROM rowlock_batches
+    WHERE finished_at < (?1 + (?2))
+    ORDER BY finished_at
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_events (now, ago, n)
 DELETE FROM rowlock_events
-WHERE (id
-   ) IN (SELECT id
-    FROM rowlock_events WHERE at < (?1 + (?2)) AND id < (SELECT max(id) FROM rowlock_events) ORDER BY id LIMIT ?3 )
+WHERE id IN (
+    SELECT id FROM rowlock_events
+    WHERE at < (?1 + (?2)) AND id < (SELECT max(id) FROM rowlock_events)
+    ORDER BY id
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_finished (now, n)
@@ -2046,7 +2099,11 @@ RETURNING key;
 
 -- prune_logs (now, ago, n)
 DELETE FROM rowlock_job_logs
-WHERE (job_id, seq) IN (SELECT job_id, seq FROM rowlock_job_logs WHERE at < (?1 + (?2)) ORDER BY at LIMIT ?3)
+WHERE (job_id, seq) IN (
+    SELECT job_id, seq FROM rowlock_job_logs
+    WHERE at < (?1 + (?2))
+    ORDER BY at
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_one (job_id, now)
@@ -2054,12 +2111,19 @@ DELETE FROM rowlock_jobs_finished WHERE id = ?1 AND drop_on < date(?2 + min(max(
 
 -- prune_previews (now, n)
 DELETE FROM rowlock_previews
-WHERE (token_hash) IN (SELECT token_hash FROM rowlock_previews WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+WHERE token_hash IN (
+    SELECT token_hash FROM rowlock_previews
+    WHERE expires_at <= ?1
+    ORDER BY expires_at
+    LIMIT ?2)
 RETURNING 1 AS pruned;
 
 -- prune_requests (now, n)
 DELETE FROM rowlock_requests
-WHERE (owner, key) IN (SELECT owner, key FROM rowlock_requests WHERE expires_at <= ?1 LIMIT ?2 )
+WHERE (owner, key) IN (
+    SELECT owner, key FROM rowlock_requests
+    WHERE expires_at <= ?1
+    LIMIT ?2)
 RETURNING 1 AS pruned;
 
 -- prune_sources (now, ago, n)
@@ -2080,12 +2144,20 @@ RETURNING name;
 
 -- prune_ticks (now, ago, n)
 DELETE FROM rowlock_ticks
-WHERE (schedule_id, tick) IN (SELECT schedule_id, tick FROM rowlock_ticks WHERE fired_at < (?1 + (?2)) ORDER BY fired_at LIMIT ?3)
+WHERE (schedule_id, tick) IN (
+    SELECT schedule_id, tick FROM rowlock_ticks
+    WHERE fired_at < (?1 + (?2))
+    ORDER BY fired_at
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_tokens (now, n)
 DELETE FROM rowlock_tokens
-WHERE (id) IN (SELECT id FROM rowlock_tokens WHERE expires_at < (?1 + (-86400)) ORDER BY expires_at LIMIT ?2 )
+WHERE id IN (
+    SELECT id FROM rowlock_tokens
+    WHERE expires_at < (?1 + (-86400))
+    ORDER BY expires_at
+    LIMIT ?2)
 RETURNING 1 AS pruned;
 
 -- prune_webhooks (now, n)
@@ -2095,8 +2167,7 @@ WHERE job_id IN (
     WHERE w.drop_on < date(?1 + min(max(0, 0), 3155760000), 'unixepoch', '+1 day') AND NOT EXISTS (SELECT 1 FROM rowlock_jobs_live j WHERE j.id = w.job_id)
       AND NOT EXISTS (
           SELECT 1 FROM rowlock_webhook_deliveries d JOIN rowlock_jobs_live j ON j.id = d.delivery_id WHERE d.job_id = w.job_id)
-    LIMIT ?2
-    )
+    LIMIT ?2)
 RETURNING job_id;
 
 -- put_aside (job_id, doing, error, now, again)
@@ -2115,8 +2186,7 @@ WHERE id IN (
     SELECT j.id FROM rowlock_jobs_live j
     WHERE j.state = 'running' AND j.heartbeat_at > (?1 + (1))
     ORDER BY j.id
-    LIMIT ?2
-    )
+    LIMIT ?2)
 RETURNING id;
 
 -- put_right (now, healed)
@@ -2146,8 +2216,7 @@ WHERE name IN (
     SELECT s.name FROM rowlock_sources s
     WHERE s.tokens_at > (?1 + (1)) OR s.paused_at > (?1 + (1)) OR s.class_paused_at > (?1 + (1))
        OR s.opened_at > (?1 + (1)) OR s.last_success_at > (?1 + (1)) OR s.last_failure_at > (?1 + (1))
-    ORDER BY s.name
-    )
+    ORDER BY s.name)
 RETURNING name;
 
 -- put_waiting_right (now, n)
@@ -2161,8 +2230,7 @@ WHERE id IN (
             WHERE NOT w.ready AND w.state <> 'running' AND w.run_after > ?1
             ORDER BY w.run_after
             LIMIT ?2) due)
-    ORDER BY j.id
-    )
+    ORDER BY j.id)
 RETURNING id;
 
 -- queue_counts (lanes, each, waiting)
@@ -2272,16 +2340,20 @@ SELECT named.source, ?1, coalesce(s.concurrency, c.concurrency), c.total,
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock_jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = p.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock_set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(s.tokens_at - ?1), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
+              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name
-              AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM (SELECT value ->> 0 AS source FROM json_each(?2)) AS named
 LEFT JOIN rowlock_sources s ON s.name = named.source
@@ -2304,7 +2376,12 @@ ORDER BY seq DESC
 LIMIT ?3;
 
 -- read_picked (now, picked)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1) FROM rowlock_jobs_live WHERE id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS picked) AND state = 'running';
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1)
+FROM rowlock_jobs_live
+WHERE id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS picked) AND state = 'running';
 
 -- read_preview (token_hash, now)
 SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', made_at, 'unixepoch'), made_at) AS made_at,
@@ -2368,7 +2445,8 @@ SET declares = excluded.declares, seen_at = excluded.seen_at, expires_at = exclu
 RETURNING started_at;
 
 -- register_worker (id, hostname, pid, version, queues, tasks, pool_size, address, now, lease)
-INSERT INTO rowlock_workers (id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
+INSERT INTO rowlock_workers (
+    id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, FALSE, ?8, ?9, ?9, (?9 + (?10)))
 ON CONFLICT (id) DO UPDATE
 SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
@@ -2389,7 +2467,10 @@ ORDER BY id
 LIMIT ?1;
 
 -- remote_jobs (now, asked)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(lease_token AS text), locked_by
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(lease_token AS text), locked_by
 FROM rowlock_jobs_live
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked) AND state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read');
@@ -2436,8 +2517,7 @@ UPDATE rowlock_queues SET paused_at = NULL WHERE name = ?1 AND paused_at IS NOT 
 
 -- resume_schedule (next_tick, now, id)
 UPDATE rowlock_schedules
-SET next_tick = ?1,
-    paused_at = NULL, problem = NULL, updated_at = ?2
+SET next_tick = ?1, paused_at = NULL, problem = NULL, updated_at = ?2
 WHERE id = ?3
 RETURNING id;
 
@@ -2457,8 +2537,14 @@ RETURNING id;
 
 -- revive (tries, now, asked)
 INSERT INTO rowlock_jobs_live (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, 'queued', TRUE, max(max_attempts, attempt - releases - losses + ?1),
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id,
+    state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id,
+       'queued', TRUE, max(max_attempts, attempt - releases - losses + ?1),
        releases, losses, 0, ?2, settled_token, ?2
 FROM rowlock_jobs_finished j
 WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?3)) AS asked);
@@ -2674,19 +2760,25 @@ UPDATE rowlock_batches SET state = 'running', started_at = coalesce(started_at, 
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked) AND state = 'queued';
 
 -- still_unchanged (asked, unchanged_since)
-SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND j.updated_at <= ?2
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
+WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND j.updated_at <= ?2
 UNION ALL
-SELECT CAST(j.id AS text) FROM rowlock_jobs_finished j WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND j.updated_at <= ?2;
+SELECT CAST(j.id AS text) FROM rowlock_jobs_finished j
+WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND j.updated_at <= ?2;
 
 -- stop_listening_for_events (id, now)
 DELETE FROM rowlock_event_listeners WHERE id = ?1 OR expires_at < (?2 + (-3600));
 
 -- succeed (now, keep, done)
 INSERT INTO rowlock_jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
     state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
     last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
        'succeeded', releases, losses, convictions, lease_token, 100, done.result, NULL, NULL,
        locked_by, ?1, ?1, date(?1 + min(max(coalesce(keep_seconds, ?2), 0), 3155760000), 'unixepoch', '+1 day')
 FROM (SELECT substr(key, 37) AS id, substr(key, 1, 36) AS token, value AS result FROM json_each(?3)) AS done
@@ -2934,5 +3026,4 @@ SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seco
 FROM rowlock_schedules s
 WHERE updated_at > (?1 + (?2))
 ORDER BY id
-LIMIT ?3
-;
+LIMIT ?3;

@@ -22,7 +22,7 @@ DELETE FROM {t}alert_lease WHERE token = :token;
 -- name: hold_alert_lease
 -- The fence: a row if this token still has the lease. Locked, so that no other process takes the lease before the commit.
 SELECT one FROM {t}alert_lease WHERE token = :token AND expires_at > {now}
-{lock()};
+FOR UPDATE;
 
 -- name: long_running
 -- Jobs that have been running for more than -:ago seconds, the longest first. There are never more running jobs than slots.

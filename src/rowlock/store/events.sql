@@ -122,5 +122,11 @@ DELETE FROM {t}event_listeners WHERE id = :id OR expires_at < {after(-3600)};
 -- name: prune_events
 -- Delete events older than -:ago seconds, at most :n. The newest event always stays: its id tells whether a client that
 -- comes back has missed some.
-{part:prune(events | id
-    | at < {after(:ago)} AND id < (SELECT max(id) FROM {t}events) ORDER BY id LIMIT :n {skip_locked()})};
+DELETE FROM {t}events
+WHERE id IN (
+    SELECT id FROM {t}events
+    WHERE at < {after(:ago)} AND id < (SELECT max(id) FROM {t}events)
+    ORDER BY id
+    LIMIT :n
+    FOR UPDATE SKIP LOCKED)
+RETURNING 1 AS pruned;

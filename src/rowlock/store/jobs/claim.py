@@ -37,7 +37,7 @@ def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) 
 
 
 def claim_front(front: Sequence[Row], statement: str, *, worker: str, token: str, **rest: Any) -> Steps[list[Claimed]]:
-    """SQLite: claim the rows that `front` has read, the columns `{claiming}` and the rowid of each, in its order.
+    """SQLite: claim the rows that `front` has read, the part `claiming` and the rowid of each, in its order.
     `rest` are the other parameters of the statement."""
     if not front:
         return []
@@ -68,7 +68,7 @@ def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claim
 
 
 def claim_picked(picked: Sequence[tuple[str]], **values: Any) -> Steps[list[Row]]:
-    """Claim these jobs, which the caller has locked; returns the columns `{claimed}` of each. `values` are the other
+    """Claim these jobs, which the caller has locked; returns the part `claimed` of each. `values` are the other
     parameters of the statement: worker, token, lease, epoch, at."""
     rows = yield Call("claim_picked", picked=picked, **values)
     if not (yield from dialect()).moves_in_one_statement:
@@ -84,7 +84,7 @@ def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
 
 
 def in_claim_order(rows: Sequence[Row], token: str, worker: str) -> list[Claimed]:
-    """Rows of the columns `{claimed}` as records, ordered by priority and age."""
+    """Rows of the part `claimed` as records, ordered by priority and age."""
     return sorted([Claimed._make((*row, token, worker)) for row in rows], key=_PRIORITY_AND_ID)
 
 

@@ -12,14 +12,14 @@ SELECT {job} FROM {t}jobs j WHERE j.id = :job_id;
 -- Jobs by id, newest first.
 SELECT {job}
 FROM {t}jobs j
-WHERE j.id {part:one_of(asked)}
+WHERE j.id {in:asked(id uuid)}
 ORDER BY j.id DESC;
 
 -- name: job_states
 -- Of these jobs, the ones that exist: their tasks and states, and the files that they name as their results.
 SELECT CAST(j.id AS text) AS id, j.task, j.state, j.result_uri
 FROM {t}jobs j
-WHERE j.id {part:one_of(asked)};
+WHERE j.id {in:asked(id uuid)};
 
 -- name: read_attempts
 -- The attempts of a job that did not succeed, in order.

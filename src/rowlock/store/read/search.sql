@@ -69,11 +69,11 @@ CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END
 
 -- name: {edge,look,by_state}_finished_owner_dead
 -- An owner's dead jobs.
-{part:{this}(jobs_finished j{indexed_by(rowlock_jobs_finished_owner_trouble)} | j.owner = :owner AND {part:is_dead} | :dead | j.state)};
+{part:{this}(jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble | j.owner = :owner AND {part:is_dead} | :dead | j.state)};
 
 -- name: {edge,look,by_state}_finished_owner_cancelled
 -- An owner's cancelled jobs.
-{part:{this}(jobs_finished j{indexed_by(rowlock_jobs_finished_owner_trouble)} | j.owner = :owner AND {part:is_cancelled} | :cancelled | j.state)};
+{part:{this}(jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble | j.owner = :owner AND {part:is_cancelled} | :cancelled | j.state)};
 
 -- name: {edge,look,by_state}_finished_batch
 -- A batch's finished jobs.

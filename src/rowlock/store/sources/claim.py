@@ -31,7 +31,7 @@ def look(ranges: Sequence[Range]) -> Steps[list[Head]]:
 
 
 def gate_of(row: Sequence[Any]) -> Gate:
-    """The columns `{gate}` as a record."""
+    """The part `gate` as a record."""
     gate = Gate._make(row)
     if gate.enabled is True:  # PostgreSQL; SQLite stores booleans as 0 and 1
         return gate

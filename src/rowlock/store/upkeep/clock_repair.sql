@@ -1,9 +1,9 @@
--- Corrections of times that the database's clock wrote while it was ahead, in the order of store/upkeep/clock_repair.py. For sources see
--- put_sources_right in sources.sql, for schedules put_right in firing.sql.
+-- Corrections of times that the database's clock wrote while it was ahead, in the order of clock_repair.py. For sources
+-- see put_sources_right in sources/sources.sql, for schedules put_right in schedules/fire.sql.
 
 -- name: put_leases_right
--- Leases whose last heartbeat is in the future: each starts again now, with its whole length. A living worker renews its
--- leases before they expire; the leases of dead workers expire.
+-- Leases whose last heartbeat is in the future: each starts again now, with its whole length. A living worker renews
+-- its leases before they expire; the leases of dead workers expire.
 UPDATE {t}jobs_live
 SET lease_expires_at = {after({seconds_until(lease_expires_at)} - {seconds_until(heartbeat_at)})}, heartbeat_at = {now},
     locked_at = CASE WHEN locked_at > {now} THEN {now} ELSE locked_at END,
@@ -13,7 +13,7 @@ WHERE id IN (
     WHERE j.state = 'running' AND j.heartbeat_at > {after(1)}
     ORDER BY j.id
     LIMIT :n
-    {skip_locked(j)})
+    FOR UPDATE OF j SKIP LOCKED)
 RETURNING id;
 
 -- name: put_waiting_right
@@ -30,5 +30,5 @@ WHERE id IN (
             ORDER BY w.run_after
             LIMIT :n) due)}
     ORDER BY j.id
-    {skip_locked(j)})
+    FOR UPDATE OF j SKIP LOCKED)
 RETURNING id;
