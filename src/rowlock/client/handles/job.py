@@ -6,15 +6,17 @@ import asyncio
 import json
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from rowlock.client.database import Database
 from rowlock.core.errors import JobCancelled, JobDead, JobNotFound
 from rowlock.core.job import Job, NewJob
 from rowlock.core.states import State
 from rowlock.store.read import reads
+
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
 
 R = TypeVar("R")
 ResultType = TypeAdapter[Any] | None  # turns a stored result into the task's return type, where JSON is not enough
@@ -32,7 +34,7 @@ class JobHandle(Generic[R]):
 
     def __init__(
         self,
-        app: Database,
+        app: Client,
         job_id: str,
         row: Job | Fresh | None,
         result_type: ResultType = None,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from rowlock.client.database import Database
 from rowlock.client.handles.job import Fresh, JobHandle, ResultType
 from rowlock.client.transactions import LeaseKey, joined, joined_lease
 from rowlock.core.errors import InvalidArguments
@@ -17,9 +17,15 @@ from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.insert import NewRow
 from rowlock.store.read import reads
 
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+
+MOST_COUNTED = 100  # pairs of queue and task; the jobs of all others are counted under `other`
+OTHER = ("other", "other")
+
 
 async def enqueue_one(
-    app: Database,
+    app: Client,
     row: NewRow,
     new: NewJob,
     result_type: ResultType,
@@ -48,7 +54,7 @@ async def enqueue_one(
 
 
 def enqueue_one_sync(
-    app: Database, row: NewRow, new: NewJob, result_type: ResultType, connection: Any = None
+    app: Client, row: NewRow, new: NewJob, result_type: ResultType, connection: Any = None
 ) -> JobHandle[Any]:
     """Create one job from sync code."""
     if connection is None:
@@ -85,7 +91,7 @@ def _creation(
 
 
 async def enqueue_many(
-    app: Database, rows: list[NewRow], new: NewJob, result_type: ResultType, connection: Any = None
+    app: Client, rows: list[NewRow], new: NewJob, result_type: ResultType, connection: Any = None
 ) -> list[JobHandle[Any]]:
     """Create many jobs that share their options, all or none, in the order given."""
     if not rows:
@@ -95,7 +101,7 @@ async def enqueue_many(
 
 
 async def _enqueue_many(
-    app: Database, place: Runs, rows: list[NewRow], new: NewJob, result_type: ResultType
+    app: Client, place: Runs, rows: list[NewRow], new: NewJob, result_type: ResultType
 ) -> list[JobHandle[Any]]:
     if new.unique is None and new.batch_id is None and all(row.source == new.source for row in rows):
         alike = [(new_id(), row.args) for row in rows]
@@ -109,3 +115,21 @@ async def _enqueue_many(
     if older := sorted({job_id for job_id, _ in found} - shown.keys()):
         shown |= {job.id: job for job in await place.run(reads.by_ids(older))}
     return [JobHandle(app, job_id, shown.get(job_id), result_type, created) for job_id, created in found]
+
+
+class Enqueued:
+    """The number of jobs that this process has enqueued, for each queue and task; `/metrics` shows it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def add(self, queue: str, task: str, number: int) -> None:
+        """Count jobs that a statement has inserted. If its transaction is rolled back later, they stay counted."""
+        key = (queue, task)
+        if key not in self._counts and len(self._counts) >= MOST_COUNTED:
+            key = OTHER
+        self._counts[key] = self._counts.get(key, 0) + number
+
+    def samples(self) -> Mapping[str, Iterable[Any]]:
+        """The numbers now. Another thread may ask."""
+        return {"rowlock_jobs_enqueued_total": sorted(self._counts.copy().items())}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from rowlock.client.context import Context
-from rowlock.client.database import Database
 from rowlock.client.tasks import handlers
 from rowlock.client.tasks.follow_ups import packed
 from rowlock.client.tasks.task import Task
@@ -19,13 +18,16 @@ from rowlock.core.option_checks import task_name
 from rowlock.core.options import Packed, task_options, to_json
 from rowlock.store.jobs.tasks import StoredTask
 
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+
 log = logging.getLogger("rowlock.tasks")
 
 
 class Registry:
     """The tasks of one app, and the @handler classes of the process."""
 
-    def __init__(self, app: Database) -> None:
+    def __init__(self, app: Client) -> None:
         self.app = app
         self._tasks: dict[str, Task[..., Any, Any]] = {}
 

@@ -6,10 +6,9 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
-from rowlock.client.context import loose_context
-from rowlock.client.database import Database
+from rowlock.client.context import Context, loose_context
 from rowlock.client.handles.batch import Batch
 from rowlock.client.handles.job import JobHandle, ResultType
 from rowlock.client.tasks.arguments import Arguments, RawArguments
@@ -25,6 +24,9 @@ from rowlock.core.options import FOLLOW_UPS, TaskOptions, Unique
 from rowlock.core.redis_request import check_arguments
 from rowlock.store.jobs.insert import NewRow
 
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")  # what calling the task as a function returns: R, or a coroutine of R
@@ -37,7 +39,7 @@ class Task(Generic[P, R, C]):
 
     def __init__(
         self,
-        app: Database,
+        app: Client,
         pack: Pack,
         name: str,
         function: Callable[..., Any],
@@ -202,3 +204,31 @@ def _child(new: NewJob, parent: str | None) -> NewJob:
 
 
 AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]
+
+
+class TaskDecorator(Protocol):
+    """What `app.task(...)` returns. Type checkers see the function's arguments without `ctx`."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
+
+
+class ScheduleDecorator(Protocol):
+    """What `app.schedule(...)` returns: it takes a task, or a function that it makes a task of."""
+
+    @overload  # first, because a task also matches the overloads for callables
+    def __call__(self, function: Task[P, R, C]) -> Task[P, R, C]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
