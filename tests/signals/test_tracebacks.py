@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rowlock.core.scrubbing import scrub
+from rowlock.core.error_text import scrub
 from rowlock.core.tracebacks import STORED_BYTES, exceptions_of, trace_of, traceback_text
 
 

@@ -20,8 +20,7 @@ from traceback import FrameSummary, StackSummary, walk_tb
 from typing import Any, NamedTuple, TypeAlias
 
 from rowlock.core.argument_values import ArgumentValues
-from rowlock.core.error_text import clean, kind, said, whole_words
-from rowlock.core.scrubbing import HIDDEN, scrub
+from rowlock.core.error_text import HIDDEN, clean, kind, said, scrub, whole_words
 
 Trace: TypeAlias = Sequence[Sequence[Any]]  # the fields of each Raised; lists, where it came as JSON
 
