@@ -1,5 +1,5 @@
-"""`Rowlock`, the object that users make: `Client` (client/client.py) with tasks, enqueue, reads and transactions, and
-here what runs workers, dispatchers, bridges and the API.
+"""`Rowlock`, the app object: the client (client/client.py: tasks, enqueue, reads, transactions), and methods that run
+workers, dispatchers, bridges and the API.
 
 A program that only enqueues never imports the worker: each method here imports what it starts.
 """

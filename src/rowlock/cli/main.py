@@ -85,7 +85,6 @@ app.verb("bench")(bench.bench)
 
 
 def run() -> None:
-    """Entry point of the command."""
     sys.exit(execute(sys.argv[1:]))
 
 

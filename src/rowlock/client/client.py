@@ -1,6 +1,6 @@
-"""`Client`: everything that a program which only enqueues needs of Rowlock, from its tasks to its database.
+"""`Client`: the public methods for tasks, jobs, batches and transactions, all that a program needs to enqueue.
 
-`Rowlock` (app.py) adds what runs jobs: workers, dispatchers, bridges and the API. They know only the client.
+`Rowlock` (app.py) adds the methods that run workers, dispatchers, bridges and the API. Those only know the client.
 """
 
 from __future__ import annotations
@@ -189,7 +189,6 @@ class Client:
         return cast(ScheduleDecorator, register)
 
     def get_task(self, wanted: str) -> Task[..., Any, Any]:
-        """The task of that name."""
         return self.registry.get(wanted)
 
     def add_own_tasks(self) -> None:
@@ -297,7 +296,6 @@ class Client:
         return collecting(self, name, owner, None if on_end is None else self.registry.packed(on_end, "batch"))
 
     async def find_batch(self, batch_id: str) -> Batch:
-        """A batch by its id."""
         row = await self.perform(batches.get(str(batch_id)))
         if row is None:
             raise BatchNotFound(str(batch_id))
@@ -370,7 +368,6 @@ class Client:
     # --- opening and closing
 
     def store_options(self, **changes: Any) -> StoreOptions:
-        """How this app opens its database."""
         settings = self.settings
         options = StoreOptions(
             pooler=settings.pooler,

@@ -1,4 +1,4 @@
-"""A batch in the caller's hands: jobs that belong together, counted, with an end."""
+"""`Batch`: the handle of a batch, to watch its counters, wait for its end and cancel it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job in the caller's hands: its row as last read, and waiting for its end."""
+"""`JobHandle`: the handle of a job, with its row as last read, to wait for its result."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class JobHandle(Generic[R]):
 
 
 def _fresh_row(job_id: str, args: str, new: NewJob, source: str | None) -> Job:
-    """The row of a job that was just enqueued, as far as the client knows it: the options that are columns, too."""
+    """The row of a job that was just enqueued, as far as the client knows it, with the options that are columns."""
     now = datetime.now(UTC)
     row: dict[str, Any] = {field.name: getattr(new, field.name, None) for field in fields(Job)}
     row |= {

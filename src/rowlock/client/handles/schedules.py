@@ -1,4 +1,4 @@
-"""Schedules of an app: from its code, from its config, and by hand while it runs."""
+"""`app.schedules`: the schedules of an app, from its code, from its config, or added while it runs."""
 
 from __future__ import annotations
 
@@ -105,7 +105,6 @@ class Schedules:
         self._code[wanted] = make
 
     def in_code(self) -> list[Schedule]:
-        """What the code declares."""
         return [make() for make in self._code.values()]
 
     async def in_config(self, find: FindTask, refused: Callable[[Exception], None]) -> list[Schedule]:
@@ -135,7 +134,6 @@ class Schedules:
         return await self.get(wanted)
 
     async def get(self, wanted: str) -> ScheduleRow:
-        """One schedule."""
         found = await self._app.perform(schedules.schedules(1, only=_possible(wanted)))
         if not found:
             raise ScheduleNotFound(wanted)
