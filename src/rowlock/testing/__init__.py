@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rowlock.app import Rowlock
 from rowlock.client.context import Context
@@ -59,7 +59,7 @@ async def run(
     ran = Ran()
     text = task.arguments.pack((), arguments)
     job = _pretend(task, text, attempt)
-    ctx = Context(cast(Rowlock, task.app), job, report=lambda *told: ran.progress.append(told), resources=resources)
+    ctx = Context(task.app, job, report=lambda *told: ran.progress.append(told), resources=resources)
     given = (ctx,) if task.takes_context else ()
     own = ctx.own_transaction
     with own.inside():

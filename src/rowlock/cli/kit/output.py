@@ -13,7 +13,6 @@ CELL = 80  # longer values are cut to this many characters in a table, never in 
 
 
 def on_terminal() -> bool:
-    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 

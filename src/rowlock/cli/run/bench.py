@@ -1,8 +1,8 @@
-"""`rowlock bench`: how fast Rowlock is on this machine, compared with bare SQL on the same database."""
+"""`rowlock bench`: how fast Rowlock is on this machine, compared with bare SQL on the same disk or server."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,21 +22,19 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure jobs per second here. Also the least SQL that a queue needs; uses a temporary database of its own."""
-    from rowlock.cli.run.bench.measure import measure
+    from rowlock.cli.run.bench_measures import measure
 
-    url = Target(None, config, database).open().database
-    found = run_async(measure(url, MEASURES, jobs, rounds))
+    found = run_async(measure(Target(None, config, database).open().database, MEASURES, jobs, rounds))
     if as_json:
         show_json(found)
         return
-    show_table([_row(name, found[name]) for name in MEASURES], ["jobs/s", "rowlock", "bare SQL", "ratio", "from – to"])
+    rows = []
+    for name, words in MEASURES.items():
+        one = found[name]
+        span = f"{min(one['ratios']):.2f} – {max(one['ratios']):.2f}"
+        rows.append([words, f"{one['rowlock']:,.0f}", f"{one['raw']:,.0f}", f"{one['ratio']:.2f}", span])
+    show_table(rows, ["jobs/s", "rowlock", "bare SQL", "ratio", "from – to"])
     pickup = found["pickup_ms"]
     print(
         f"\nFrom enqueue to the handler's first line, idle: {pickup['p50']:.1f} ms (p50), {pickup['p99']:.1f} ms (p99)"
     )
-
-
-def _row(name: str, found: dict[str, Any]) -> list[str]:
-    low, high = min(found["ratios"]), max(found["ratios"])
-    rates = (f"{found[who]:,.0f}" for who in ("rowlock", "raw"))
-    return [MEASURES[name], *rates, f"{found['ratio']:.2f}", f"{low:.2f} – {high:.2f}"]
