@@ -10,9 +10,8 @@ import typer
 from rowlock.cli.inspect import doctor, report, stats, top
 from rowlock.cli.kit.failures import FAILED, INTERRUPTED, explain
 from rowlock.cli.kit.options import Verbs, examples
-from rowlock.cli.run import bridge, serve, up, worker
+from rowlock.cli.run import bridge, demo, serve, up, worker
 from rowlock.cli.run.bench import command as bench
-from rowlock.cli.run.demo import command as demo
 from rowlock.cli.verbs import (
     alerts,
     batches,
