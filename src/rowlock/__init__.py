@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from rowlock.client.tasks.handlers import handler as handler
     from rowlock.client.tasks.task import Task as Task
     from rowlock.client.version import __version__ as __version__
-    from rowlock.contrib.answer_cache import AnswerCache as AnswerCache
-    from rowlock.contrib.web_addresses import link_key as link_key
-    from rowlock.contrib.web_addresses import price_key as price_key
     from rowlock.core.clock import FakeClock as FakeClock
     from rowlock.core.errors import BatchNotFound as BatchNotFound
     from rowlock.core.errors import ConfigError as ConfigError
@@ -49,25 +46,15 @@ if TYPE_CHECKING:
     from rowlock.core.errors import WorkerNotFound as WorkerNotFound
     from rowlock.core.job import Attempt as Attempt
     from rowlock.core.job import Finished as Finished
-    from rowlock.core.links import canonical_url as canonical_url
-    from rowlock.core.links import host_of as host_of
     from rowlock.core.policy import Backoff as Backoff
     from rowlock.core.policy import exponential as exponential
     from rowlock.core.policy import fixed as fixed
     from rowlock.core.schedules.schedule import Schedule as Schedule
     from rowlock.core.states import Outcome as Outcome
     from rowlock.core.states import State as State
-    from rowlock.public_web import AddressRefused as AddressRefused
-    from rowlock.public_web import WebTarget as WebTarget
-    from rowlock.public_web import is_public_address as is_public_address
-    from rowlock.public_web import public_address as public_address
-    from rowlock.public_web import public_socket as public_socket
-    from rowlock.public_web import system_resolve as system_resolve
-    from rowlock.public_web import web_target as web_target
     from rowlock.signals.job_fields import JobFields as JobFields
     from rowlock.store.batches import EndedBatch as EndedBatch
     from rowlock.store.engine.app_schema import Migrations as Migrations
-    from rowlock.store.engine.sqlite.filesystem import network_filesystem as network_filesystem
     from rowlock.store.engine.store import Session as Session
     from rowlock.store.read.counts import FinishedStats as FinishedStats
     from rowlock.store.read.counts import QueueStats as QueueStats
@@ -77,17 +64,6 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "core.clock": ("FakeClock",),
-    "public_web": (
-        "AddressRefused",
-        "WebTarget",
-        "is_public_address",
-        "public_address",
-        "public_socket",
-        "system_resolve",
-        "web_target",
-    ),
-    "contrib.web_addresses": ("link_key", "price_key"),
-    "core.links": ("canonical_url", "host_of"),
     "core.errors": (
         "BatchNotFound",
         "ConfigError",
@@ -119,12 +95,10 @@ _MODULES = {
     "core.policy": ("Backoff", "exponential", "fixed"),
     "core.schedules.schedule": ("Schedule",),
     "core.states": ("Outcome", "State"),
-    "contrib.answer_cache": ("AnswerCache",),
     "signals.job_fields": ("JobFields",),
     "store.engine.app_schema": ("Migrations",),
     "store.batches": ("EndedBatch",),
     "store.engine.store": ("Session",),
-    "store.engine.sqlite.filesystem": ("network_filesystem",),
     "store.read.counts": ("FinishedStats", "QueueStats", "Stats"),
     "api.access.sender": ("Caller",),
     "app": ("Rowlock",),

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 EVENTS_SHOWN = 10
-LINE_SECONDS = 1.0  # plain counts are printed at most this often
+LINE_SECONDS = 1.0
 
 
 class Stage:
-    """`say` what happened; `show` how far each part is, and numbers that change."""
+    """`say` what happened; show how far each part is (`bar`) and numbers that change."""
 
-    def __init__(self, picture: Live | None) -> None:
-        self._picture = picture
+    def __init__(self, picture: Live | None, line_seconds: float) -> None:
+        self._picture, self._line_seconds = picture, line_seconds
         self._began = time.monotonic()
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._bars: dict[str, tuple[int, int]] = {}
@@ -41,8 +41,13 @@ class Stage:
         self._bars[name] = (done, total)
         self._changed(done == total)
 
+    def bars(self, bars: Mapping[str, tuple[int, int]]) -> None:
+        """How far all parts are that are shown from now on."""
+        self._bars = dict(bars)
+        self._changed(False)
+
     def numbers(self, name: str, values: Mapping[str, object]) -> None:
-        """Counts under a heading: `jobs  queued 3  running 2`."""
+        """Counts, after a name or without one: `jobs: 3 queued, 2 running`."""
         self._numbers[name] = dict(values)
         self._changed(False)
 
@@ -52,10 +57,10 @@ class Stage:
             return
         text = "   ".join(
             [f"{name} {done}/{total}" for name, (done, total) in self._bars.items()]
-            + [f"{name}: {_spelt(values)}" for name, values in self._numbers.items()]
+            + [f"{name}: {_spelt(values)}".removeprefix(": ") for name, values in self._numbers.items()]
         )
         now = time.monotonic()
-        if text != self._last and (important or now - self._printed >= LINE_SECONDS):
+        if text != self._last and (important or now - self._printed >= self._line_seconds):
             self._printed, self._last = now, text
             self.say(text)
 
@@ -70,7 +75,7 @@ class Stage:
         for name, (done, total) in self._bars.items():
             grid.add_row(name, ProgressBar(total=max(total, 1), completed=done, width=40), f"{done}/{total}")
         parts: list[RenderableType] = [grid]
-        parts += [Text(f"{name}  {_spelt(values)}", style="cyan") for name, values in self._numbers.items()]
+        parts += [Text(f"{name}  {_spelt(values)}".lstrip(), style="cyan") for name, values in self._numbers.items()]
         parts += [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in self._events]
         self._picture.update(Group(*parts), refresh=True)
 
@@ -80,12 +85,12 @@ def _spelt(values: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def stage(live: bool) -> Iterator[Stage]:
-    """A stage for the time of a block."""
+def stage(live: bool, line_seconds: float = LINE_SECONDS) -> Iterator[Stage]:
+    """A stage while the block runs. Without a live picture, changed counts are printed once in `line_seconds`."""
     if not live:
-        yield Stage(None)
+        yield Stage(None, line_seconds)
         return
     from rich.live import Live
 
     with Live(refresh_per_second=10) as picture:
-        yield Stage(picture)
+        yield Stage(picture, line_seconds)

@@ -14,6 +14,7 @@ import pytest
 import typer
 
 import rowlock
+import rowlock.public_web
 import rowlock.testing
 from golden.mutate import mutants, problems
 from rowlock import Rowlock
@@ -58,7 +59,7 @@ def test_the_schema_of_sqlite(sqlite_template: Path) -> None:
 
 def test_the_public_names_of_python() -> None:
     lines: list[str] = []
-    for module in (rowlock, rowlock.testing):
+    for module in (rowlock, rowlock.public_web, rowlock.testing):
         for name in sorted(module.__all__):
             lines += described(f"{module.__name__}.{name}", getattr(module, name))
     compare("python.txt", "\n".join(lines))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rowlock.contrib.answer_cache import AnswerCache
+from rowlock_apps.coins.answer_cache import AnswerCache
 
 Make = Callable[..., AnswerCache]
 

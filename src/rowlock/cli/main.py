@@ -10,8 +10,7 @@ import typer
 from rowlock.cli.inspect import doctor, report, stats, top
 from rowlock.cli.kit.failures import FAILED, INTERRUPTED, explain
 from rowlock.cli.kit.options import Verbs, examples
-from rowlock.cli.run import bench, bridge, serve, up, worker
-from rowlock.cli.run.demo import command as demo
+from rowlock.cli.run import bench, bridge, demo, serve, up, worker
 from rowlock.cli.verbs import (
     alerts,
     batches,

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
 
-from rowlock import Backoff, FakeClock, Migrations, Rowlock, fixed, public_socket, system_resolve
+from rowlock import Backoff, FakeClock, Migrations, Rowlock, fixed
+from rowlock.public_web import Dial, Resolve, public_socket, system_resolve
 
 from . import tasks
 from .domains import domain_of
 from .imports import ENDED, REOPENED
 from .shared import ENRICH
-from .web.fetch import Dial, Limits, Resolve, open_fetcher
+from .web.fetch import Limits, open_fetcher
 
 FOLDER = Path(__file__).parent
 QUEUE = "bookmarks"

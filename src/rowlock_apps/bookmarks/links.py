@@ -7,7 +7,8 @@ import re
 import uuid
 from typing import NamedTuple
 
-from rowlock import InvalidArguments, canonical_url
+from rowlock import InvalidArguments
+from rowlock_apps.links import canonical_url
 
 INVALID = "invalid"
 LONGEST_HOST = 190  # it is part of a source's name
@@ -39,7 +40,7 @@ def link_of(href: str) -> Link | str:
 
 
 def host_in(canonical: str) -> str:
-    """The host of a canonical link. `host_of` would make the link canonical again, which costs time."""
+    """The host of a canonical link, which need not be parsed again: that costs time."""
     host = canonical.split("/", 3)[2]
     return host.partition(":")[0] if host[0] != "[" else host[: host.index("]") + 1]
 

@@ -15,7 +15,6 @@ from pydantic import Field, ValidationError
 from yarl import URL
 
 from rowlock import (
-    AnswerCache,
     Batch,
     Context,
     FakeClock,
@@ -28,6 +27,7 @@ from rowlock import (
     exponential,
 )
 from rowlock_apps.coins import records
+from rowlock_apps.coins.answer_cache import AnswerCache
 from rowlock_apps.coins.ask import Market, QueryParams, ask, open_http
 from rowlock_apps.coins.coin import Coin
 from rowlock_apps.coins.listing import Answer

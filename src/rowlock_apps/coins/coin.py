@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from rowlock import AnswerCache
+from rowlock_apps.coins.answer_cache import AnswerCache
 
 # Neither engine stores a NUL, and no control character belongs in a name.
 Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]

@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from rowlock import InvalidArguments, price_key
+from rowlock import InvalidArguments
+from rowlock_apps.coins.price_key import price_key
 
 MAX_BYTES = 1024 * 1024
 MAX_LISTINGS = 500

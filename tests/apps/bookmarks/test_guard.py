@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rowlock import AddressRefused, Permanent, is_public_address, public_socket, web_target
+from rowlock import Permanent
+from rowlock.public_web import AddressRefused, is_public_address, public_socket, web_target
 from rowlock_apps.bookmarks.small_web import PUBLIC, answer, page, redirect, robots, small_web, to_loopback
 from rowlock_apps.bookmarks.web.fetch import open_fetcher
 from rowlock_apps.bookmarks.web.guard import redirected

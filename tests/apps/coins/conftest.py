@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,9 @@ from rowlock.core.job import Job
 from rowlock.store.jobs.claim import Lane, work_left
 from rowlock.testing import CLOSED_SECONDS, Testing
 from rowlock_apps.coins import Coins
+from rowlock_apps.coins.answer_cache import AnswerCache
 from rowlock_apps.coins.markets import Markets
+from support.answer_cache import Clock, Make
 from support.clean import CleanDatabases, databases_of
 from support.server import PostgresDatabases
 
@@ -98,3 +101,22 @@ async def t(coins: Coins) -> AsyncIterator[Testing]:
 async def markets() -> AsyncIterator[Markets]:
     async with Markets() as opened:
         yield opened
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def make(tmp_path: Path, clock: Clock) -> AsyncIterator[Make]:
+    """Caches on one file, each as another process would have it."""
+    made: list[AnswerCache] = []
+
+    def one(path: Path = tmp_path / "answers.db", **options: Any) -> AnswerCache:
+        made.append(AnswerCache(path, **{"clock": clock} | options))
+        return made[-1]
+
+    yield one
+    for cache in made:
+        await cache.close()

@@ -11,6 +11,7 @@ from apps.coins.helpers import LISTING, MORGAN, PEACE, Says, fetch, hanging, lis
 from rowlock import ConfigError, Context, InvalidArguments
 from rowlock.testing import Testing
 from rowlock_apps.coins import Coins
+from rowlock_apps.coins.answer_cache import AnswerCache
 from rowlock_apps.coins.markets import Markets, steady
 
 POINTS = "SELECT dedupe_key, title, price_cents, match_strength FROM coins_price_points ORDER BY dedupe_key"
@@ -254,8 +255,6 @@ async def test_a_failed_answer_is_not_cached(coins: Coins, t: Testing, markets: 
 async def test_what_another_version_has_cached_is_asked_again(
     coins: Coins, t: Testing, markets: Markets, market: Says, tmp_path: Path
 ) -> None:
-    from rowlock import AnswerCache
-
     cache = AnswerCache(tmp_path / "cache.db", clock=lambda: t.clock.now().timestamp())
     await cache.put(MORGAN.cache_key("says"), {"listings": [{"old": "form"}]})
     await cache.close()

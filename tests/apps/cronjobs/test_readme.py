@@ -126,7 +126,7 @@ def test_every_file_of_the_document_has_its_place() -> None:
     """S2.11, S2.36: pool and program, executor, handlers, SQL, YAML and tests, and the README says where."""
     table = dict(re.findall(r"^\| `(\w+/[\w./]+)` \| `([\w./]+)`", README, re.M))
     assert list(table) == [
-        *("worker/main.py", "worker/attempt/executor.py", "worker/handler/base.py", "worker/handler/sample.py"),
+        *("worker/main.py", "worker/executor.py", "worker/handler/base.py", "worker/handler/sample.py"),
         *("worker/sql/worker.sql", "config/worker.yaml", "test/worker_test.py"),
     ]
     *files, tests = table.values()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +17,11 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from rowlock import (
+from rowlock import Permanent, SourceError
+from rowlock.public_web import (
     AddressRefused,
-    Permanent,
-    SourceError,
+    Dial,
+    Resolve,
     WebTarget,
     public_address,
     public_socket,
@@ -35,8 +36,6 @@ from .guard import redirected
 from .head import Head, HeadReader
 from .page import Page
 
-Resolve = Callable[[str], Awaitable[list[str]]]
-Dial = Callable[[tuple[Any, ...]], socket.socket]
 ROBOT = "rowlock-bookmarks"
 MOST_REDIRECTS = 5
 LOOK_SECONDS = 3.0  # for the part of a page that is only searched for a challenge

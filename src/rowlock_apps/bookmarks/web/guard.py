@@ -1,11 +1,11 @@
-"""Redirects under the guard of `rowlock`: where a link leads is checked again at every hop."""
+"""Redirects under the checks of `rowlock.public_web`: where a link leads is checked again at every hop."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from urllib.parse import urljoin
 
-from rowlock import AddressRefused, WebTarget, web_target
+from rowlock.public_web import AddressRefused, WebTarget, web_target
 
 
 def redirected(target: WebTarget, location: str, ports: Collection[int]) -> WebTarget:

@@ -14,7 +14,8 @@ from urllib.parse import urljoin
 
 from selectolax.lexbor import LexborHTMLParser
 
-from rowlock import InvalidArguments, canonical_url
+from rowlock import InvalidArguments
+from rowlock_apps.links import canonical_url
 
 from ..charsets import codec_of
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rowlock.contrib.answer_cache import AnswerCache
 from rowlock.core.errors import ConfigError, InvalidArguments
+from rowlock_apps.coins.answer_cache import AnswerCache
 from support.answer_cache import Clock, Make, Source, answers
 
 

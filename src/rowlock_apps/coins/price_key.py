@@ -1,7 +1,7 @@
-"""Keys for recognising duplicates: a price that was seen twice, a link that is spelled in two ways.
+"""The key by which a price that was seen before is recognised.
 
 Keys are stored, so the rules here must never change: new keys would no longer match stored ones. Spellings that might
-mean different things get different keys, because a duplicate does less harm than mistaking one page for another.
+mean different prices get different keys, because a duplicate does less harm than a price that is missing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import json
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
-from rowlock import InvalidArguments, canonical_url
-from rowlock import host_of as host_of
+from rowlock import InvalidArguments
+from rowlock_apps.links import canonical_url
 
 # Cents are rounded with this context: other code may have changed the thread's own decimal context.
 _CENT, _EXACT = Decimal("0.01"), Context(prec=40, rounding=ROUND_HALF_UP, traps=[InvalidOperation])
@@ -86,8 +86,3 @@ def _day(moment: object) -> str:
         return moment.astimezone(UTC).date().isoformat()
     except OverflowError:
         raise InvalidArguments(f"price_key(date=) {moment} is outside of the calendar in UTC; is it right?") from None
-
-
-def link_key(url: str) -> str:
-    """A short key for a link; all spellings with the same canonical URL get the same key."""
-    return f"link_{hashlib.sha256(canonical_url(url).encode()).hexdigest()[:32]}"

@@ -7,13 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rowlock.app import Rowlock
-from rowlock.cli.inspect.job_story import brief_error
-from rowlock.cli.run.demo import tasks
-from rowlock.client.tasks.task import Task
-from rowlock.core.job import Job
-from rowlock.core.states import State
-from rowlock.store.read.reads import JobFilter, list_jobs
+from rowlock import JobHandle, Rowlock, State, Task
+from rowlock_apps.tour import tasks
 
 FAST_JOBS = 40
 IMPORTS = ("orders.csv", "photos.zip", "bookmarks.html", "mails.mbox", "notes.md")
@@ -26,7 +21,7 @@ class Load:
     def __init__(self) -> None:
         self.expected: dict[str, State] = {}
         self._tag = f"demo-{secrets.token_hex(4)}"
-        self._seen: dict[str, Job] = {}
+        self._seen: dict[str, JobHandle[object]] = {}
         self._retried: Counter[str] = Counter()  # by job id: how many failed attempts were already printed
         self._to_cancel = ""
 
@@ -45,17 +40,16 @@ class Load:
         self.expected |= dict.fromkeys(ids, end)
         return ids
 
-    async def look(self, app: Rowlock) -> tuple[list[Job], list[str]]:
+    async def look(self, app: Rowlock) -> tuple[list[JobHandle[object]], list[str]]:
         """All jobs as they are now, oldest first, and what happened since the last look."""
-        rows = await (await app.store()).run(list_jobs(JobFilter(tag=self._tag), len(self.expected)))
-        rows.reverse()
+        rows = (await app.jobs(tag=self._tag, limit=len(self.expected)))[::-1]
         events: list[str] = []
         for row in rows:
             events += [*await self._retries(app, row), *_happened(self._seen.get(row.id), row)]
         self._seen = {row.id: row for row in rows}
         return rows, events + await self._cancel_running(app)
 
-    async def _retries(self, app: Rowlock, row: Job) -> list[str]:
+    async def _retries(self, app: Rowlock, row: JobHandle[object]) -> list[str]:
         """Attempts that failed since the last look, from the table of attempts: the job may already run again."""
         failed = row.attempt if row.state is State.RETRYABLE else row.attempt - 1
         if failed <= self._retried[row.id]:
@@ -63,7 +57,7 @@ class Load:
         news = (await app.attempts(row.id))[self._retried[row.id] : failed]
         self._retried[row.id] += len(news)
         return [
-            f"{row.task}: attempt {one.attempt} failed ({brief_error(one.error_code, one.error_message)}), "
+            f"{row.task}: attempt {one.attempt} failed ({_brief(one.error_code, one.error_message)}), "
             "will be tried again"
             for one in news
         ]
@@ -76,7 +70,7 @@ class Load:
         await app.cancel(job.id)
         return [f"{job.task}: cancel asked for"]
 
-    def mistakes(self, rows: Sequence[Job]) -> list[str]:
+    def mistakes(self, rows: Sequence[JobHandle[object]]) -> list[str]:
         """One line for each job that did not end as expected."""
         ends = {row.id: row for row in rows}
         return [
@@ -88,11 +82,11 @@ class Load:
         ]
 
 
-def _happened(before: Job | None, now: Job) -> Iterator[str]:
+def _happened(before: JobHandle[object] | None, now: JobHandle[object]) -> Iterator[str]:
     """A line for a job that changed its state; none for demo.resize, of which there are many."""
     if now.task == tasks.resize.name or (before is not None and before.state is now.state):
         return
-    error = brief_error(now.error_code, now.error_message)
+    error = _brief(now.error_code, now.error_message)
     match now.state:
         case State.RUNNING:
             yield f"{now.task}: attempt {now.attempt} started"
@@ -102,3 +96,9 @@ def _happened(before: Job | None, now: Job) -> Iterator[str]:
             yield f"{now.task}: dead ({error})"
         case State.CANCELLED:
             yield f"{now.task}: cancelled"
+
+
+def _brief(code: str | None, message: str | None) -> str:
+    """An error in one line. Messages often begin with the code: both name the exception."""
+    first = (message or "").partition("\n")[0]
+    return first if first.startswith(code or "") else f"{code}: {first}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rowlock import ConfigError, InvalidArguments
-from rowlock.contrib.answer_file import AnswerFile
+from rowlock_apps.coins.answer_file import AnswerFile
 
 log = logging.getLogger("rowlock.cache")
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from rowlock.contrib import answer_file as cache_file
-from rowlock.contrib.answer_cache import AnswerCache
-from rowlock.contrib.answer_file import PAUSE_SECONDS
+from rowlock_apps.coins import answer_file as cache_file
+from rowlock_apps.coins.answer_cache import AnswerCache
+from rowlock_apps.coins.answer_file import PAUSE_SECONDS
 from support.answer_cache import Clock, Make, answers, rows, warnings
 
 
@@ -126,15 +126,6 @@ async def test_a_database_of_another_program_is_left_alone(
     assert await use(make(file)) == [None, 3]
     assert file.read_bytes() == before
     assert "another program" in warnings(caplog)[0]
-
-
-async def test_a_network_filesystem_is_not_used(
-    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_file, "network_filesystem", lambda folder: "nfs4")
-    assert await use(make()) == [None, 3]
-    assert "nfs4" in warnings(caplog)[0]
-    assert os.listdir(tmp_path) == []
 
 
 async def test_a_text_that_the_disk_has_changed_is_a_miss(make: Make, tmp_path: Path) -> None:

@@ -13,23 +13,19 @@ from rowlock.core.errors import ConfigError
 from rowlock.worker.lifecycle import signals
 
 
-def show(url: str, config: str | None, worker_queues: list[str] | None) -> None:
-    """Serve the jobs in this database. `worker_queues`: a worker goes on with the demo's own tasks, so that a retry in
-    the dashboard can be watched; None: the tasks belong to a sample system, whose worker has ended."""
-    if worker_queues is None:
-        app = Rowlock(settings=read_settings(url, config))
-    else:
-        from rowlock.cli.run.demo.tasks import app
-    run_async(_show(app, worker_queues))
+def show(url: str, config: str | None, goes_on: Rowlock | None) -> None:
+    """Serve the jobs in this database. A worker of the app that `goes_on` runs beside it, so that a retry in the
+    dashboard can be watched; None: the workers of this demo have ended."""
+    run_async(_show(goes_on or Rowlock(settings=read_settings(url, config)), worker=goes_on is not None))
 
 
-async def _show(app: Rowlock, queues: list[str] | None) -> None:
+async def _show(app: Rowlock, *, worker: bool) -> None:
     with signals() as stopper:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(app)
             server = await stack.enter_async_context(_served(app))
-            if queues is not None:
-                await stack.enter_async_context(app.worker(queues=queues, shutdown_timeout_seconds=1))
+            if worker:
+                await stack.enter_async_context(app.worker(shutdown_timeout_seconds=1))
             host, port = server.address
             where = f"http://{host}:{port}{app.settings.api.base_path}"
             print(f"dashboard  {where}/")

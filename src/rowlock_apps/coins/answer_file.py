@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from rowlock import network_filesystem
-
 log = logging.getLogger("rowlock.cache")
 T = TypeVar("T")
 
@@ -149,8 +147,6 @@ class AnswerFile:
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            if kind := network_filesystem(self._path.parent):
-                raise OSError(f"the file is on a {kind} filesystem, where SQLite's locks do not work; use a local disk")
             with self._alone():
                 _create_private(self._path)
                 self._opened = _identity(self._path)

@@ -1,11 +1,13 @@
-"""`rowlock demo`: run a worker with a mixed load, or one of the sample systems, and show what happens."""
+"""`rowlock demo`: run one of the installed demos, the tour or a sample system, and show what happens."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,11 +17,14 @@ from rowlock.cli.kit.options import ConfigOption, DatabaseOption
 from rowlock.cli.kit.output import on_terminal
 from rowlock.core.errors import InvalidArguments
 
-ENGINE = "engine"
-GROUP = "rowlock.demos"  # entry point group; each entry is a coroutine function like Play
+if TYPE_CHECKING:
+    from rowlock.app import Rowlock
 
-# Runs a demo on a database URL; the flag asks for a live display. Returns one line per job that ended unexpectedly.
-Play = Callable[[str, bool], list[str]]
+TOUR = "engine"
+# Entry point group. Each entry is a coroutine function `play(database, live)`, which returns one line for each mistake.
+# Its module may name an app that `goes_on`: a worker of it runs while the dashboard is shown.
+GROUP = "rowlock.demos"
+Play = Callable[[str, bool], Coroutine[None, None, list[str]]]
 
 
 def demo(
@@ -28,7 +33,7 @@ def demo(
         typer.Argument(
             metavar="[NAME]", help="engine, or a sample system: bookmarks, stickers, cronjobs, coins, replays"
         ),
-    ] = ENGINE,
+    ] = TOUR,
     once: Annotated[
         bool, typer.Option("--once", help="Print plain lines instead of a live display, and end without the dashboard")
     ] = False,
@@ -36,52 +41,52 @@ def demo(
     config: ConfigOption = None,
 ) -> None:
     """Run a demo and watch it. Without a name: jobs of every kind; with a name: a sample system."""
-    play = _play(name, config)
+    from rowlock.store.engine.store import redact
+
+    play, goes_on = _load(name, config)
     logging.getLogger("rowlock").addHandler(logging.NullHandler())  # the demo shows what happens
     live = on_terminal() and not once
     with _database(database) as url:
-        mistakes = play(url, live)
-        _say_what_next(name, url, kept=database is not None)
+        print(f"database   {redact(url)}", flush=True)
+        mistakes = run_async(play(url, live))
+        _say_what_next(name, redact(url), kept=database is not None)
         if live:
-            _show_dashboard(name, url, config)
+            _show_dashboard(url, config, goes_on)
     for mistake in mistakes:
         complain(mistake)
     if mistakes:
         raise typer.Exit(FAILED)
 
 
-def _show_dashboard(name: str, url: str, config: str | None) -> None:
-    """Serve the dashboard until Ctrl-C, if what it needs is installed."""
-    try:
-        from rowlock.cli.run.demo.dashboard import show
-    except ImportError:
-        print('dashboard  needs more packages: pip install "rowlock[api]"')
-        return
-    from rowlock.cli.run.demo.tasks import QUEUE
-
-    show(url, config, [QUEUE] if name == ENGINE else None)
-
-
-def _play(name: str, config: str | None) -> Play:
-    """Rowlock by itself, under a mixed load, or one of the installed sample systems."""
-    if name == ENGINE:
-        from rowlock.cli.run.demo import engine
-
-        return lambda url, live: engine.play(url, config, live)
+def _load(name: str, config: str | None) -> tuple[Play, Rowlock | None]:
+    """An installed demo, and the app that goes on after it."""
     from importlib.metadata import entry_points
 
     known = {found.name: found for found in entry_points(group=GROUP)}
     if name not in known:
-        raise InvalidArguments(f"no demo named {name!r}; there are: {', '.join([ENGINE, *sorted(known)])}")
+        others = sorted(known.keys() - {TOUR})
+        raise InvalidArguments(f"no demo named {name!r}; there are: {', '.join([TOUR, *others])}")
     if config is not None:
-        raise InvalidArguments(f"the demo {name} has its own settings; --config works only with the demo {ENGINE}")
+        if name != TOUR:
+            raise InvalidArguments(f"the demo {name} has its own settings; --config works only with the demo {TOUR}")
+        os.environ["ROWLOCK_CONFIG"] = config
     try:
         play = known[name].load()
     except ModuleNotFoundError as error:
         raise InvalidArguments(
             f"the demo {name} needs {error.name}, which is not installed: pip install 'rowlock[demos]'"
         ) from None
-    return lambda url, live: run_async(play(url, live))
+    return play, getattr(sys.modules[known[name].module], "goes_on", None)
+
+
+def _show_dashboard(url: str, config: str | None, goes_on: Rowlock | None) -> None:
+    """Serve the dashboard until Ctrl-C, if what it needs is installed."""
+    try:
+        from rowlock.cli.run.demo_dashboard import show
+    except ImportError:
+        print('dashboard  needs more packages: pip install "rowlock[api]"')
+        return
+    show(url, config, goes_on)
 
 
 @contextmanager
@@ -96,13 +101,11 @@ def _database(given: str | None) -> Iterator[str]:
         yield f"sqlite:///{folder}/demo.db"
 
 
-def _say_what_next(name: str, url: str, *, kept: bool) -> None:
-    from rowlock.store.engine.store import redact
-
+def _say_what_next(name: str, shown_url: str, *, kept: bool) -> None:
     if kept:
-        print(f"next       rowlock jobs list --database {redact(url)}")
-        print(f"           rowlock jobs retry --state dead --dry-run --database {redact(url)}")
+        print(f"next       rowlock jobs list --database {shown_url}")
+        print(f"           rowlock jobs retry --state dead --dry-run --database {shown_url}")
     else:
-        again = "rowlock demo" if name == ENGINE else f"rowlock demo {name}"
+        again = "rowlock demo" if name == TOUR else f"rowlock demo {name}"
         print(f"next       {again} --database sqlite:///demo.db    keeps the jobs; look at them with")
         print("           rowlock jobs list --database sqlite:///demo.db")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rowlock.contrib import answer_file as cache_file
-from rowlock.contrib.answer_cache import AnswerCache
-from rowlock.contrib.answer_file import ROW_BYTES
 from rowlock.core.errors import InvalidArguments
+from rowlock_apps.coins import answer_file as cache_file
+from rowlock_apps.coins.answer_cache import AnswerCache
+from rowlock_apps.coins.answer_file import ROW_BYTES
 from support.answer_cache import Clock, Make, answers, rows
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from rowlock.app import Rowlock
-from rowlock.client.context import Context
-from rowlock.core.errors import Permanent
-from rowlock.core.policy import fixed
+from rowlock import Context, Permanent, Rowlock, fixed
 
 QUEUE = "demo"
 

@@ -1,1 +1,0 @@
-"""Optional helpers for applications: a cache for answers of outside services, and keys for links and prices."""
