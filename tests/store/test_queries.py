@@ -21,7 +21,7 @@ from rowlock.store.engine.statements import Query, _include, _names, compile_que
 DIALECTS = [POSTGRES, SQLITE]
 CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}
 STORE = Path(rowlock.store.__file__).parent
-HEADER = r"^-- name: (?:\{([\w,]+)\})?(\w+)(?: \[(\w+)\])?"  # {list,count}_all stands for list_all and count_all
+HEADER = r"^-- name: (?:\{([\w,]+)\})?(\w+)(?: \[(\w+)\])?"  # {edge,look}_live stands for edge_live and look_live
 by_name = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
 
@@ -278,10 +278,10 @@ def test_every_part_is_included_by_a_statement_and_written_once() -> None:
 
 
 def test_a_header_may_name_several_statements_with_one_text() -> None:
-    assert _names("{list,count}_all") == [("list", "list_all"), ("count", "count_all")]
+    assert _names("{edge,look}_live") == [("edge", "edge_live"), ("look", "look_live")]
     assert _names("read_job") == [("", "read_job")]
-    assert "ORDER BY id DESC" in load("sqlite")["list_all"].sql
-    assert load("sqlite")["count_all"].sql.startswith("SELECT count(*) AS number")
+    assert "ORDER BY j.id DESC" in load("sqlite")["look_live"].sql
+    assert load("sqlite")["by_state_finished"].sql.startswith("SELECT j.state AS state, count(*) AS number")
 
 
 def test_a_part_is_included_with_its_arguments_and_with_the_parts_in_it() -> None:

@@ -15,9 +15,10 @@ from rowlock.core.states import State
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import retry as retries
-from rowlock.store.read import reads
+from rowlock.store.read import reads, search
 from rowlock.store.read.counts import Stats, read_stats
 from rowlock.store.read.explain import Explanation, explain
+from rowlock.store.read.filter import JobFilter
 
 
 class Jobs(Database):
@@ -51,8 +52,8 @@ class Jobs(Database):
         before: str | None = None,
     ) -> list[JobHandle[Any]]:
         """The newest jobs that fit, newest first. For the next page give the last one's id as `before`."""
-        wanted = reads.JobFilter(_states(state), task, queue, owner, source, tag, since, until)
-        rows = await self.perform(reads.list_jobs(wanted, at_most(limit), before))
+        wanted = JobFilter(_states(state), task, queue, owner, source, tag, since, until)
+        rows = await self.perform(search.list_jobs(wanted, at_most(limit), before))
         return [self._shown(row) for row in rows]
 
     async def stats(self) -> Stats:

@@ -2,8 +2,8 @@
 
 A statement is `-- name: claim` (both engines) or `-- name: claim [postgres]`, one sentence of contract, then
 the text. Parameters are `:name`. To call a statement that the engine does not have is an error: the operation asks
-for a capability of the `Dialect` first. `-- name: {list,count}_all` stands for two statements, `list_all` and
-`count_all`; `{this}` in their text is `list` and `count`.
+for a capability of the `Dialect` first. `-- name: {edge,look}_live` stands for two statements, `edge_live` and
+`look_live`; `{this}` in their text is `edge` and `look`.
 
 A text that several statements share is a part, `-- part: counted(n | batch)`. `{part:counted(total | b)}` stands for
 it, with `{n}` and `{batch}` replaced by the arguments; `{part:running}` for a part without parameters. Parts, and the
@@ -49,7 +49,6 @@ Tokens, all of them:
     {options(x)}             x for each option of a new job (core/options.py), `@` in it being the option's column
     {kept_options(x)}        x for each option that a job keeps when it ends, and when an operator retries it
     {schedule_options(x)}    x for each option that a schedule has; `#` in it is the column's kind
-    {filter}                 whether the row `j` fits a reads.JobFilter, apart from its states
 """
 
 from __future__ import annotations
@@ -123,29 +122,6 @@ def _job(dialect: Dialect) -> str:
         f"CAST(j.{name} AS text)" if name in JSON else of_time(f"j.{name}") if name in JOB_TIMES else f"j.{name}"
         for name in JOB_COLUMNS
     )
-
-
-# CASE and not OR: a plan made once for all values (PostgreSQL's generic plan) takes `:x IS NULL OR …` to leave next
-# to nothing, and would rather sort the whole table than walk an index in the order that was asked for.
-FILTER = " AND ".join(
-    f"CASE WHEN CAST(:{name} AS {kind}) IS NULL THEN TRUE ELSE {test} END"
-    for name, kind, test in (
-        ("task", "text", "j.task = :task"),
-        ("queue", "text", "j.queue = :queue"),
-        ("owner", "text", "j.owner = :owner"),
-        ("source", "text", "j.source = :source"),
-        ("tag", "text", "{contains(j.tags, :tag, :tag_text)}"),
-        ("since", "timestamptz", "j.created_at >= :since"),
-        ("until", "timestamptz", "j.created_at < :until"),
-        ("batch", "uuid", "j.batch_id = :batch"),
-        ("parent", "uuid", "j.parent_id = :parent"),
-        ("schedule", "text", "j.schedule_id = :schedule"),
-        ("error_code", "text", "j.error_code = :error_code"),
-        ("attempt", "integer", "j.attempt >= :attempt"),
-        ("text", "text", "({holds(j.args, :text)} OR {holds(j.args, :text_ascii)})"),
-        ("unchanged_since", "timestamptz", "j.updated_at <= :unchanged_since"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +224,7 @@ def _listed(text: str | None) -> list[str]:
 def fill(text: str, dialect: Dialect) -> str:
     """Replace every token by the dialect's SQL."""
     text = text.replace("{claimed}", CLAIMED).replace("{claiming}", CLAIMING)
-    text = text.replace("{job}", _job(dialect)).replace("{filter}", FILTER).replace("{gate}", GATE)
+    text = text.replace("{job}", _job(dialect)).replace("{gate}", GATE)
     text = text.replace("{read_gate}", GATE if dialect.name == "sqlite" else READ_GATE)
     text = _OPTIONS.sub(lambda m: _options(m[1], m[2]), text.replace("{t}", dialect.prefix))
     text = _ROWS.sub(lambda m: (dialect.rows if m[1] == "rows" else dialect.row)(m[2], _columns(m[3])), text)

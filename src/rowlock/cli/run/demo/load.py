@@ -13,7 +13,8 @@ from rowlock.cli.run.demo import tasks
 from rowlock.client.tasks.task import Task
 from rowlock.core.job import Job
 from rowlock.core.states import State
-from rowlock.store.read.reads import JobFilter, list_jobs
+from rowlock.store.read.filter import JobFilter
+from rowlock.store.read.search import list_jobs
 
 FAST_JOBS = 40
 IMPORTS = ("orders.csv", "photos.zip", "bookmarks.html", "mails.mbox", "notes.md")
