@@ -171,7 +171,7 @@ def test_doctor_says_what_is_wrong_when_it_cannot_look(folder: Path, postgres_ur
 
 READING = ["jobs list", "jobs show 1", "jobs explain 1", "queues list", "batches list", "batches show 1", "stats"]
 READING += ["sources list", "schedules list", "schedules next x", "workers list", "tokens list", "alerts list"]
-READING += ["top --once", "report --html page.html", "webhooks secret list", "doctor", "deadletters list"]
+READING += ["top --once", "webhooks secret list", "doctor", "deadletters list"]
 READING += ["deadletters show 1-1", "alerts test", "jobs retry 1 --dry-run", "jobs cancel --queue a --dry-run"]
 
 

@@ -10,9 +10,10 @@ from rowlock.core.states import State
 from rowlock.store import workers
 from rowlock.store.jobs import cancel, leases
 from rowlock.store.jobs.claim import Lane
-from rowlock.store.read import reads
+from rowlock.store.read import search
 from rowlock.store.read.counts import read_stats
 from rowlock.store.read.explain import Explanation, explain, unknown_tasks
+from rowlock.store.read.filter import JobFilter
 from support.rig import KEEP, LEASE, Rig, numbered
 
 
@@ -171,7 +172,7 @@ async def test_the_place_in_line_is_the_order_of_the_claims(rig: Rig) -> None:
     await rig.enqueue_many(3, queue="other", priority=-100)
     await rig.enqueue_many(3, delay=60, priority=-100)
     await rig.enqueue(priority=-100, expires_at=rig.clock.now())
-    ready = [job for job in await rig.store.run(reads.list_jobs(reads.JobFilter(queue="default"), 100))]
+    ready = [job for job in await rig.store.run(search.list_jobs(JobFilter(queue="default"), 100))]
     places = {}
     for job in ready:
         told = await why(rig, job.id)

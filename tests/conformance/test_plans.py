@@ -11,7 +11,7 @@ import pytest
 
 from rowlock.store.jobs import claim, leases, settle, transitions
 from rowlock.store.jobs.claim import Lane
-from rowlock.store.read import reads
+from rowlock.store.read.filter import LAST_ID, JobFilter, params
 from rowlock.store.sources import claim as sourced_claim
 from support.plans import (
     BATCH_ID,
@@ -34,9 +34,7 @@ from support.rig import numbered
 FEW = [(numbered(FIRST_FINISHED + n),) for n in range(10)]  # what an operator or a lost lease asks for
 
 # All jobs that a job has made, page by page.
-CHILDREN = {"id": reads.LAST_ID, "low": numbered(0), "n": 50, "skip": 999} | reads.params(
-    reads.JobFilter(parent=numbered(1))
-)
+CHILDREN = {"id": LAST_ID, "low": numbered(0), "n": 50, "skip": 999} | params(JobFilter(parent=numbered(1)))
 
 
 # name -> its parameters, and the index without which it would read what is not its business.

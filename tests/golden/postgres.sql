@@ -160,7 +160,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
       AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -168,19 +181,58 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY j.state;
 
 -- by_state_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY j.state;
 
 -- by_state_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -188,19 +240,58 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY j.state;
 
 -- by_state_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY j.state;
 
 -- by_state_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -208,7 +299,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since)
@@ -216,7 +320,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $16 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $1 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $16 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $1 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -225,7 +342,20 @@ FROM rowlock.jobs_live j
 WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($3 AS boolean)
                        WHEN j.state = 'running' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -234,7 +364,20 @@ FROM rowlock.jobs_live j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -243,7 +386,20 @@ FROM rowlock.jobs_live j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -252,13 +408,39 @@ FROM rowlock.jobs_live j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
 FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
@@ -405,13 +587,6 @@ WHERE b.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(
   AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND current_setting('transaction_isolation') = 'read committed'
   AND coalesce((SELECT sum(n.total - n.processed) FROM rowlock.batch_counts n WHERE n.batch_id = b.id), 0) <= 0;
 
--- count_all (task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock.jobs_live j WHERE TRUE AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.task = $1 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.queue = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.owner = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.source = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($5, $6)) END AND CASE WHEN CAST($7 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $7 END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $8 END AND CASE WHEN CAST($9 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.error_code = $12 END AND CASE WHEN CAST($13 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $14) > 0 OR strpos(CAST(j.args AS text), $15) > 0) END AND CASE WHEN CAST($16 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $16 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE TRUE AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.task = $1 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.queue = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.owner = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.source = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($5, $6)) END AND CASE WHEN CAST($7 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $7 END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $8 END AND CASE WHEN CAST($9 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.error_code = $12 END AND CASE WHEN CAST($13 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $14) > 0 OR strpos(CAST(j.args AS text), $15) > 0) END AND CASE WHEN CAST($16 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $16 END
-    LIMIT $17) found;
-
 -- count_batches (shard, now, counted[0], counted[1], counted[2], counted[3], counted[4], counted[5], counted[6])
 INSERT INTO rowlock.batch_counts (
     batch_id, shard, total, processed, failed, cancelled, expired, last_error, last_error_at)
@@ -431,42 +606,6 @@ SET total = rowlock.batch_counts.total + excluded.total,
 -- count_children (job_id, n)
 SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_live j WHERE j.parent_id = $1 LIMIT $2) first)
      + (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_finished j WHERE j.parent_id = $1 LIMIT $2) first) AS number;
-
--- count_in_states (running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, queued, retryable, succeeded, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock.jobs_live j WHERE $1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_live j WHERE ($18 OR $19)
-      AND ($18 AND (j.state = 'queued' OR j.state = 'running' AND j.locked_by = 'redis-unread')
-           OR $19 AND j.state = 'retryable') AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $20 AND j.state = 'succeeded' AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $21 AND j.state = 'dead' AND j.state <> 'succeeded' AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $22 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    LIMIT $23) found;
-
--- count_of_owner (owner, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, succeeded, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock.jobs_live j WHERE j.owner = $1 AND ($2 OR $3 OR $4)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($2 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($3 AS boolean)
-                       ELSE CAST($4 AS boolean) END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE j.owner = $1 AND ($20 OR $21 OR $22)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($20 AS boolean) WHEN 'dead' THEN CAST($21 AS boolean)
-                       ELSE CAST($22 AS boolean) END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-    LIMIT $23) found;
-
--- count_of_owner_in_trouble (running, owner, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock.jobs_live j WHERE $1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.owner = $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $18 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.owner = $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $19 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.owner = $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    LIMIT $20) found;
 
 -- counted_below_zero (asked[0])
 SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
@@ -1429,15 +1568,6 @@ FROM (
     FROM unnest($6::text[], $7::text[]) AS lane(queue, task)
     WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
--- list_all (id, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE TRUE AND j.id < $1 AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END ORDER BY j.id DESC LIMIT $18) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE TRUE AND j.id < $1 AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END ORDER BY j.id DESC LIMIT $18) newest
-ORDER BY id DESC
-LIMIT $18;
-
 -- list_aside (n)
 SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, CASE WHEN a.since > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN a.since < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE a.since END AS since, CASE WHEN a.again_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN a.again_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE a.again_at END AS again_at
 FROM rowlock.set_aside a
@@ -1476,52 +1606,6 @@ WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND nex
             FROM unnest($2::text[], $3::text[], $4::text[]) AS left_out(id, rule, zone))))
 ORDER BY next_tick
 LIMIT $5;
-
--- list_in_states (running, id, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, queued, retryable, succeeded, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE $1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE ($20 OR $21)
-      AND ($20 AND (j.state = 'queued' OR j.state = 'running' AND j.locked_by = 'redis-unread')
-           OR $21 AND j.state = 'retryable') AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $22 AND j.state = 'succeeded' AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $23 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $24 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-ORDER BY id DESC
-LIMIT $19;
-
--- list_of_owner (owner, queued, running, retryable, id, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, succeeded, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE j.owner = $1 AND ($2 OR $3 OR $4)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($2 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($3 AS boolean)
-                       ELSE CAST($4 AS boolean) END AND j.id < $5 AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.source = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($9, $10)) END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $11 END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.error_code = $16 END AND CASE WHEN CAST($17 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $17 END AND CASE WHEN CAST($18 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $18) > 0 OR strpos(CAST(j.args AS text), $19) > 0) END AND CASE WHEN CAST($20 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $20 END ORDER BY j.id DESC LIMIT $21) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE j.owner = $1 AND ($22 OR $23 OR $24)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($22 AS boolean) WHEN 'dead' THEN CAST($23 AS boolean)
-                       ELSE CAST($24 AS boolean) END AND j.id < $5 AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.source = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($9, $10)) END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $11 END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.error_code = $16 END AND CASE WHEN CAST($17 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $17 END AND CASE WHEN CAST($18 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $18) > 0 OR strpos(CAST(j.args AS text), $19) > 0) END AND CASE WHEN CAST($20 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $20 END ORDER BY j.id DESC LIMIT $21) newest
-ORDER BY id DESC
-LIMIT $21;
-
--- list_of_owner_in_trouble (running, owner, id, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE $1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.owner = $2 AND j.id < $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $20 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.owner = $2 AND j.id < $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $21 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.owner = $2 AND j.id < $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-ORDER BY id DESC
-LIMIT $19;
 
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
@@ -1747,7 +1831,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
       AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1756,21 +1853,60 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
 -- look_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
 -- look_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
@@ -1779,21 +1915,60 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
 -- look_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
 -- look_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
@@ -1802,7 +1977,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1811,7 +1999,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $16 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $1 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $16 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $1 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1821,7 +2022,20 @@ FROM rowlock.jobs_live j
 WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($3 AS boolean)
                        WHEN j.state = 'running' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1831,7 +2045,20 @@ FROM rowlock.jobs_live j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1841,7 +2068,20 @@ FROM rowlock.jobs_live j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1851,14 +2091,40 @@ FROM rowlock.jobs_live j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
 -- look_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
@@ -3051,6 +3317,9 @@ ORDER BY queue, task, what;
 UPDATE rowlock.schedules SET declared_at = coalesce($1, statement_timestamp())
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
   AND id = ANY(ARRAY(SELECT asked.id FROM unnest($3::text[]) AS asked(id)));
+
+-- unfinished_jobs (owner, n)
+SELECT count(*) AS number FROM (SELECT 1 FROM rowlock.jobs_live j WHERE j.owner = $1 LIMIT $2) found;
 
 -- use_link (hash, now)
 DELETE FROM rowlock.login_links

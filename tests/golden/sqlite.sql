@@ -157,7 +157,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -165,19 +178,58 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY j.state;
 
 -- by_state_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY j.state;
 
 -- by_state_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -185,19 +237,58 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY j.state;
 
 -- by_state_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY j.state;
 
 -- by_state_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -205,7 +296,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since)
@@ -213,7 +317,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?16 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?1 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?16 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?1 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -222,7 +339,20 @@ FROM rowlock_jobs_live j
 WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?3 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -231,7 +361,20 @@ FROM rowlock_jobs_live j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -240,7 +383,20 @@ FROM rowlock_jobs_live j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -249,13 +405,39 @@ FROM rowlock_jobs_live j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
 FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
@@ -343,13 +525,6 @@ WHERE b.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)
   AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND TRUE
   AND coalesce((SELECT sum(n.total - n.processed) FROM rowlock_batch_counts n WHERE n.batch_id = b.id), 0) <= 0;
 
--- count_all (task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock_jobs_live j WHERE TRUE AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.task = ?1 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.queue = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.owner = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.source = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?5 ->> '$', ?6 ->> '$')) END AND CASE WHEN CAST(?7 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?7 END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?8 END AND CASE WHEN CAST(?9 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.error_code = ?12 END AND CASE WHEN CAST(?13 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?14) > 0 OR instr(j.args, ?15) > 0) END AND CASE WHEN CAST(?16 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?16 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE TRUE AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.task = ?1 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.queue = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.owner = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.source = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?5 ->> '$', ?6 ->> '$')) END AND CASE WHEN CAST(?7 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?7 END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?8 END AND CASE WHEN CAST(?9 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.error_code = ?12 END AND CASE WHEN CAST(?13 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?14) > 0 OR instr(j.args, ?15) > 0) END AND CASE WHEN CAST(?16 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?16 END
-    LIMIT ?17) found;
-
 -- count_batches (shard, now, counted)
 INSERT INTO rowlock_batch_counts (
     batch_id, shard, total, processed, failed, cancelled, expired, last_error, last_error_at)
@@ -369,42 +544,6 @@ SET total = rowlock_batch_counts.total + excluded.total,
 -- count_children (job_id, n)
 SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_live j WHERE j.parent_id = ?1 LIMIT ?2) first)
      + (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_finished j WHERE j.parent_id = ?1 LIMIT ?2) first) AS number;
-
--- count_in_states (running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, queued, retryable, succeeded, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock_jobs_live j WHERE ?1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_live j WHERE (?18 OR ?19)
-      AND (?18 AND (j.state = 'queued' OR j.state = 'running' AND j.locked_by = 'redis-unread')
-           OR ?19 AND j.state = 'retryable') AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?20 AND j.state = 'succeeded' AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?21 AND j.state = 'dead' AND j.state <> 'succeeded' AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?22 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    LIMIT ?23) found;
-
--- count_of_owner (owner, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, succeeded, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock_jobs_live j WHERE j.owner = ?1 AND (?2 OR ?3 OR ?4)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?2 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?3 AS boolean)
-                       ELSE CAST(?4 AS boolean) END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE j.owner = ?1 AND (?20 OR ?21 OR ?22)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?20 AS boolean) WHEN 'dead' THEN CAST(?21 AS boolean)
-                       ELSE CAST(?22 AS boolean) END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-    LIMIT ?23) found;
-
--- count_of_owner_in_trouble (running, owner, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock_jobs_live j WHERE ?1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.owner = ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?18 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.owner = ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?19 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.owner = ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    LIMIT ?20) found;
 
 -- counted_below_zero (asked)
 SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
@@ -1401,15 +1540,6 @@ FROM (
     FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task FROM json_each(?6)) AS lane
     WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
--- list_all (id, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE TRUE AND j.id < ?1 AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END ORDER BY j.id DESC LIMIT ?18) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE TRUE AND j.id < ?1 AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END ORDER BY j.id DESC LIMIT ?18) newest
-ORDER BY id DESC
-LIMIT ?18;
-
 -- list_aside (n)
 SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', a.since, 'unixepoch'), a.since) AS since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', a.again_at, 'unixepoch'), a.again_at) AS again_at
 FROM rowlock_set_aside a
@@ -1448,52 +1578,6 @@ WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND nex
             FROM (SELECT value ->> 0 AS id, value ->> 1 AS rule, value ->> 2 AS zone FROM json_each(?2)) AS left_out))
 ORDER BY next_tick
 LIMIT ?3;
-
--- list_in_states (running, id, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, queued, retryable, succeeded, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE ?1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE (?20 OR ?21)
-      AND (?20 AND (j.state = 'queued' OR j.state = 'running' AND j.locked_by = 'redis-unread')
-           OR ?21 AND j.state = 'retryable') AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?22 AND j.state = 'succeeded' AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?23 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?24 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-ORDER BY id DESC
-LIMIT ?19;
-
--- list_of_owner (owner, queued, running, retryable, id, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, succeeded, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE j.owner = ?1 AND (?2 OR ?3 OR ?4)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?2 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?3 AS boolean)
-                       ELSE CAST(?4 AS boolean) END AND j.id < ?5 AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.source = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?9 ->> '$', ?10 ->> '$')) END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?11 END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.error_code = ?16 END AND CASE WHEN CAST(?17 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?17 END AND CASE WHEN CAST(?18 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?18) > 0 OR instr(j.args, ?19) > 0) END AND CASE WHEN CAST(?20 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?20 END ORDER BY j.id DESC LIMIT ?21) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE j.owner = ?1 AND (?22 OR ?23 OR ?24)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?22 AS boolean) WHEN 'dead' THEN CAST(?23 AS boolean)
-                       ELSE CAST(?24 AS boolean) END AND j.id < ?5 AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.source = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?9 ->> '$', ?10 ->> '$')) END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?11 END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.error_code = ?16 END AND CASE WHEN CAST(?17 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?17 END AND CASE WHEN CAST(?18 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?18) > 0 OR instr(j.args, ?19) > 0) END AND CASE WHEN CAST(?20 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?20 END ORDER BY j.id DESC LIMIT ?21) newest
-ORDER BY id DESC
-LIMIT ?21;
-
--- list_of_owner_in_trouble (running, owner, id, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE ?1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.owner = ?2 AND j.id < ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?20 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.owner = ?2 AND j.id < ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?21 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.owner = ?2 AND j.id < ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-ORDER BY id DESC
-LIMIT ?19;
 
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
@@ -1704,7 +1788,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1713,21 +1810,60 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
 -- look_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
 -- look_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
@@ -1736,21 +1872,60 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
 -- look_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
 -- look_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
@@ -1759,7 +1934,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1768,7 +1956,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?16 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?1 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?16 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?1 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1778,7 +1979,20 @@ FROM rowlock_jobs_live j
 WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?3 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1788,7 +2002,20 @@ FROM rowlock_jobs_live j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1798,7 +2025,20 @@ FROM rowlock_jobs_live j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1808,14 +2048,40 @@ FROM rowlock_jobs_live j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
 -- look_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
@@ -2890,6 +3156,9 @@ ORDER BY queue, task, what;
 UPDATE rowlock_schedules SET declared_at = ?1
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < (?1 + (?2))
   AND id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?3)) AS asked);
+
+-- unfinished_jobs (owner, n)
+SELECT count(*) AS number FROM (SELECT 1 FROM rowlock_jobs_live j WHERE j.owner = ?1 LIMIT ?2) found;
 
 -- use_link (hash, now)
 DELETE FROM rowlock_login_links

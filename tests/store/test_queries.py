@@ -34,7 +34,7 @@ DIALECTS = [POSTGRES, SQLITE]
 CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}
 STORE = Path(rowlock.store.__file__).parent
 READS = {file.name for file in (STORE / "read").glob("*.sql")}  # their parts may have parameters
-HEADER = r"^-- name: (?:\{([\w,]+)\})?(\w+)(?: \[(\w+)\])?"  # {list,count}_all stands for list_all and count_all
+HEADER = r"^-- name: (?:\{([\w,]+)\})?(\w+)(?: \[(\w+)\])?"  # {edge,look}_live stands for edge_live and look_live
 by_name = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
 
@@ -377,10 +377,10 @@ def test_every_option_of_a_schedule_is_written_in_its_order(name: str, forms: tu
 
 
 def test_a_header_may_name_several_statements_with_one_text() -> None:
-    assert _names("{list,count}_all") == [("list", "list_all"), ("count", "count_all")]
+    assert _names("{edge,look}_live") == [("edge", "edge_live"), ("look", "look_live")]
     assert _names("read_job") == [("", "read_job")]
-    assert "ORDER BY id DESC" in load("sqlite")["list_all"].sql
-    assert load("sqlite")["count_all"].sql.startswith("SELECT count(*) AS number")
+    assert "ORDER BY j.id DESC" in load("sqlite")["look_live"].sql
+    assert load("sqlite")["by_state_finished"].sql.startswith("SELECT j.state AS state, count(*) AS number")
 
 
 def test_a_part_is_included_with_its_arguments_and_with_the_parts_in_it() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rowlock.cli.inspect import doctor, report, stats, top
+from rowlock.cli.inspect import doctor, stats, top
 from rowlock.cli.kit.failures import FAILED, INTERRUPTED, explain
 from rowlock.cli.kit.options import Verbs, examples
 from rowlock.cli.run import bench, bridge, demo, serve, up, worker
@@ -79,7 +79,6 @@ app.verb("migrate", "rowlock migrate --check --database postgresql://user@host/d
 app.verb("stats", "rowlock stats --max-queued 1000 --max-running 5m")(stats.stats)
 app.verb("top")(top.top)
 app.verb("doctor")(doctor.doctor)
-app.verb("report")(report.report)
 app.verb("bench")(bench.bench)
 
 

@@ -47,9 +47,10 @@ from rowlock.store.engine.store import Runs, Session, Store, StoreOptions, absol
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs import settle
-from rowlock.store.read import reads
+from rowlock.store.read import reads, search
 from rowlock.store.read.counts import Stats, read_stats
 from rowlock.store.read.explain import Explanation, explain
+from rowlock.store.read.filter import JobFilter
 
 T = TypeVar("T")
 Lifespan = Callable[[], AsyncIterator[Mapping[str, Any]]]
@@ -244,8 +245,8 @@ class Client:
         before: str | None = None,
     ) -> list[JobHandle[Any]]:
         """The newest jobs that fit, newest first. For the next page give the last one's id as `before`."""
-        wanted = reads.JobFilter(_states(state), task, queue, owner, source, tag, since, until)
-        rows = await self.perform(reads.list_jobs(wanted, at_most(limit), before))
+        wanted = JobFilter(_states(state), task, queue, owner, source, tag, since, until)
+        rows = await self.perform(search.list_jobs(wanted, at_most(limit), before))
         return [self._shown(row) for row in rows]
 
     async def stats(self) -> Stats:

@@ -19,7 +19,7 @@ from rowlock.store.engine.ids import new_id
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import names, parsed, record
 from rowlock.store.read.counts import held_queues, ready_queues
-from rowlock.store.read.reads import COUNT_LIMIT
+from rowlock.store.read.search import COUNT_LIMIT
 from rowlock.store.upkeep import clock_repair
 
 MOST_FOUND = 1_000  # running jobs, sources and schedules that one look reads

@@ -40,3 +40,7 @@ RETURNING 1 AS pruned;
 -- name: lock_owner [postgres]
 -- Serialise transactions that count an owner's jobs and then add one. An advisory lock, because owners have no rows.
 SELECT pg_advisory_xact_lock(hashtext('rowlock.owner'), hashtext(:owner));
+
+-- name: unfinished_jobs
+-- How many jobs of an owner are not finished, up to :n.
+SELECT count(*) AS number FROM (SELECT 1 FROM {t}jobs_live j WHERE j.owner = :owner LIMIT :n) found;

@@ -19,8 +19,9 @@ from rowlock.store import workers
 from rowlock.store.engine import migrate
 from rowlock.store.engine.operation import Call, Steps, Wake, dialect, operation
 from rowlock.store.engine.store import Store
-from rowlock.store.read import reads
+from rowlock.store.read import reads, search
 from rowlock.store.read.explain import unknown_tasks
+from rowlock.store.read.filter import JobFilter
 from rowlock.store.upkeep import bad_rows, clock_repair
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _mend(one: bad_rows.Aside) -> str:
 
 async def leases(store: Store, now: datetime, sweep: float) -> Finding:
     """Are there expired leases that no sweep has ended?"""
-    running = await store.run(reads.list_jobs(reads.JobFilter(states=(State.RUNNING,)), RUNNING_LOOKED_AT))
+    running = await store.run(search.list_jobs(JobFilter(states=(State.RUNNING,)), RUNNING_LOOKED_AT))
     horizon = now - timedelta(seconds=2 * sweep)
     stuck = [job for job in running if job.lease_expires_at is not None and job.lease_expires_at < horizon]
     if stuck:

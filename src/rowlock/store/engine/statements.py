@@ -34,14 +34,13 @@ Tokens, all of them:
 Only in store/read:
 
     {job}                    the columns of core.job.Job, from the view `jobs j`; JSON as text
-    {filter}                 whether the row `j` fits a reads.JobFilter, apart from its states
     {holds(a, b)}            the JSON a, as it is written, has the text b in it
     {contains(a, b, c)}      the JSON array a has a text, which is b as JSON in ASCII and c as JSON in Unicode
     {end_order()}            the column of jobs_finished by which the latest ends are found. SQLite gives rowids in the
                              order of ends; on PostgreSQL it is the id, the nearest that has an index
     -- part: page(past | n)  a part with parameters: `{part:page(< | 9)}` is its text with `<` for `{past}`, 9 for `{n}`
-    {list,count}_all         the name of two statements, `list_all` and `count_all`; `{this}` in their text is `list`
-                             and `count`
+    {edge,look}_live         the name of two statements, `edge_live` and `look_live`; `{this}` in their text is `edge`
+                             and `look`
 """
 
 from __future__ import annotations
@@ -75,29 +74,6 @@ def _job(dialect: Dialect) -> str:
         f"CAST(j.{name} AS text)" if name in JSON else of_time(f"j.{name}") if name in JOB_TIMES else f"j.{name}"
         for name in JOB_COLUMNS
     )
-
-
-# CASE and not OR: a plan made once for all values (PostgreSQL's generic plan) takes `:x IS NULL OR …` to leave next
-# to nothing, and would rather sort the whole table than walk an index in the order that was asked for.
-FILTER = " AND ".join(
-    f"CASE WHEN CAST(:{name} AS {kind}) IS NULL THEN TRUE ELSE {test} END"
-    for name, kind, test in (
-        ("task", "text", "j.task = :task"),
-        ("queue", "text", "j.queue = :queue"),
-        ("owner", "text", "j.owner = :owner"),
-        ("source", "text", "j.source = :source"),
-        ("tag", "text", "{contains(j.tags, :tag, :tag_text)}"),
-        ("since", "timestamptz", "j.created_at >= :since"),
-        ("until", "timestamptz", "j.created_at < :until"),
-        ("batch", "uuid", "j.batch_id = :batch"),
-        ("parent", "uuid", "j.parent_id = :parent"),
-        ("schedule", "text", "j.schedule_id = :schedule"),
-        ("error_code", "text", "j.error_code = :error_code"),
-        ("attempt", "integer", "j.attempt >= :attempt"),
-        ("text", "text", "({holds(j.args, :text)} OR {holds(j.args, :text_ascii)})"),
-        ("unchanged_since", "timestamptz", "j.updated_at <= :unchanged_since"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +177,7 @@ def _listed(text: str | None) -> list[str]:
 
 def fill(text: str, dialect: Dialect) -> str:
     """Replace every token by the dialect's SQL."""
-    text = text.replace("{job}", _job(dialect)).replace("{filter}", FILTER).replace("{t}", dialect.prefix)
+    text = text.replace("{job}", _job(dialect)).replace("{t}", dialect.prefix)
     text = _IN.sub(r"{among(SELECT \1.\2 FROM {rows:\1(\2 \3)})}", dialect.leaves_out.sub("", text))
     text = _ROWS.sub(lambda m: (dialect.rows if m[1] == "rows" else dialect.row)(m[2], _columns(m[3])), text)
     begin = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rowlock.core.states import State
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import names
-from rowlock.store.read.reads import COUNT_LIMIT
+from rowlock.store.read.search import COUNT_LIMIT
 from rowlock.store.upkeep import bad_rows
 from rowlock.store.upkeep.bad_rows import Aside
 
