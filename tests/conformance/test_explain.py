@@ -9,7 +9,7 @@ from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.states import State
 from rowlock.store import workers
 from rowlock.store.jobs import cancel, leases
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from rowlock.store.read import search
 from rowlock.store.read.counts import read_stats
 from rowlock.store.read.explain import Explanation, explain, unknown_tasks
@@ -179,7 +179,7 @@ async def test_the_place_in_line_is_the_order_of_the_claims(rig: Rig) -> None:
         if job.task != "unknown" and told.place is not None:
             places[told.place] = job.id
     assert sorted(places) == list(range(30))
-    claimed = [job.id for job in await rig.claim(100, *(Lane("default", task) for task in "tuv"))]
+    claimed = [job.id for job in await rig.claim(100, *(Range("default", task) for task in "tuv"))]
     assert [places[n] for n in range(30)] == claimed
 
 

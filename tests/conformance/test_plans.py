@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rowlock.store.jobs import claim, leases, settle, transitions
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from rowlock.store.read.filter import LAST_ID, JobFilter, params
 from rowlock.store.sources import claim as sourced_claim
 from support.plans import (
@@ -133,7 +133,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
 }
 CLAIMS = [{"lane": lanes(count), "n": n} for count, n in ((1, 1), (3, 10), (7, 500), (40, 20))]
 # A low-water mark in the middle of the range.
-CLAIMS += [{"lane": [Lane("default", "task1", 0, numbered(ROWS // 2), 2)], "n": 50}]
+CLAIMS += [{"lane": [Range("default", "task1", 0, numbered(ROWS // 2), 2)], "n": 50}]
 
 SCENARIOS = ["missing", "fresh", "stale", "crowded", "crowded and fresh"]
 

@@ -136,7 +136,7 @@ class Testing:
         """
         names = sorted(self.app.registry.all())
         served = queues or sorted({task.options.queue for task in self.app.registry.all().values()} | {"default"})
-        lanes = [claim.Lane(queue, name) for queue in served for name in names]
+        lanes = [claim.Range(queue, name) for queue in served for name in names]
         store = await self.app.store()
         seen = {job.id for job in await self._finished()}
         deadline = time.monotonic() + timeout
