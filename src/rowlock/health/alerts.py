@@ -15,12 +15,12 @@ from typing import Any
 
 from rowlock.core.config.alert_rules import AlertRule
 from rowlock.health.conditions import Alert, Decision, Facts, RunningJob, decide, see
+from rowlock.store.engine import clock
 from rowlock.store.engine.ids import new_id
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import names, parsed, record
 from rowlock.store.read.counts import held_queues, ready_queues
 from rowlock.store.read.search import COUNT_LIMIT
-from rowlock.store.upkeep import clock_repair
 
 MOST_FOUND = 1_000  # running jobs, sources and schedules that one look reads
 
@@ -94,7 +94,7 @@ def evaluate(token: str, rules: Sequence[AlertRule], seen_facts: Facts) -> Steps
     does not have the lease any more."""
     if not (yield Call("hold_alert_lease", token=token)):
         return False
-    now = yield from clock_repair.now().start()
+    now = yield from clock.now().start()
     before = {(alert.rule, alert.subject): alert for alert in (yield from alerts().start())}
     decided = _decisions(rules, seen_facts, before, now)
     changed = [d.alert for key, d in decided.items() if d.alert is not None and d.alert != before.get(key)]

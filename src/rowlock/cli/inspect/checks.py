@@ -16,13 +16,14 @@ from rowlock.cli.kit.output import counted
 from rowlock.core.errors import StorageFull, StoreError
 from rowlock.core.states import State
 from rowlock.store import workers
+from rowlock.store.engine import clock as database_clock
 from rowlock.store.engine import migrate
 from rowlock.store.engine.operation import Call, Steps, Wake, dialect, operation
 from rowlock.store.engine.store import Store
 from rowlock.store.read import reads, search
 from rowlock.store.read.explain import unknown_tasks
 from rowlock.store.read.filter import JobFilter
-from rowlock.store.upkeep import bad_rows, clock_repair
+from rowlock.store.upkeep import bad_rows
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -119,7 +120,7 @@ def _wake_self(name: str, address: str | None) -> Steps[None]:
 async def clock(store: Store) -> tuple[datetime, Finding]:
     """The database's time, and a finding about how far this machine's clock differs from it."""
     before = datetime.now(UTC)
-    now = await store.run(clock_repair.now())
+    now = await store.run(database_clock.now())
     after = datetime.now(UTC)
     ahead = (before + (after - before) / 2 - now).total_seconds()
     level = "ok" if abs(ahead) < SKEW_WARN else "warn" if abs(ahead) < SKEW_FAIL else "fail"

@@ -20,6 +20,7 @@ from rowlock.core.errors import InvalidArguments
 from rowlock.core.states import FINAL, State
 from rowlock.store import audit
 from rowlock.store.audit import Actor
+from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import moment
 from rowlock.store.engine.store import Runs
@@ -30,7 +31,6 @@ from rowlock.store.jobs.transitions import Keep
 from rowlock.store.read import reads, search
 from rowlock.store.read.filter import JobFilter, from_json, to_json
 from rowlock.store.read.search import Counted
-from rowlock.store.upkeep import clock_repair
 from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE
 
 log = logging.getLogger("rowlock.store")
@@ -105,7 +105,7 @@ def prepare(
     looks: int = search.LOOKS,
 ) -> Steps[Prepared]:
     """Which jobs a change would change: those of `ids`, or all that fit."""
-    now, fitting = (yield from clock_repair.now().start()), with_states(action, wanted)
+    now, fitting = (yield from clock.now().start()), with_states(action, wanted)
     if ids is not None:
         found = [job for job in (yield from reads.by_ids(ids).start()) if job.state in VERBS[action].possible]
         states = {state: Counted(sum(job.state is state for job in found), True) for state in VERBS[action].possible}

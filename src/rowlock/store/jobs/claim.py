@@ -13,9 +13,9 @@ from rowlock.core.claiming.ranges import NO_ID as NO_ID
 from rowlock.core.claiming.ranges import Range as Range
 from rowlock.core.errors import RowlockError
 from rowlock.core.job import Claimed
+from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Call, Row, Steps, dialect, operation
 from rowlock.store.jobs import keys
-from rowlock.store.upkeep import clock_repair
 
 _PRIORITY_AND_ID = attrgetter("priority", "id")
 
@@ -130,7 +130,7 @@ def try_claim(ids: Sequence[str]) -> Steps[None]:
     picked = yield Call("lock_ready", picked=[(job_id,) for job_id in ids])
     if not picked:
         raise Undone
-    at = yield from clock_repair.now().start()
+    at = yield from clock.now().start()
     rows = yield from claim_picked(
         [(row.id,) for row in picked], worker="nobody", token=NO_ID, lease=0.0, epoch=0, at=at
     )

@@ -12,6 +12,7 @@ from rowlock.core.job import Job
 from rowlock.core.redis_request import UNREAD
 from rowlock.core.states import State
 from rowlock.store.batches import BatchRow, batch_of
+from rowlock.store.engine import clock
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import moment, names
@@ -19,7 +20,7 @@ from rowlock.store.read.counts import LANES
 from rowlock.store.read.explain_source import held_up_by_source, when
 from rowlock.store.read.reads import job_of
 from rowlock.store.read.search import COUNT_LIMIT
-from rowlock.store.upkeep import bad_rows, clock_repair
+from rowlock.store.upkeep import bad_rows
 
 PLACES = 1_000  # places in line that are counted exactly
 BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that only an operator may be able to end
@@ -86,7 +87,7 @@ def explain(job_id: str) -> Steps[Explanation | None]:
         return _finished(job)
     if (left_alone := (yield from bad_rows.found(job.id))) is not None:
         return _set_aside(job, left_alone)
-    now = yield from clock_repair.now().start()
+    now = yield from clock.now().start()
     if job.locked_by == UNREAD:
         return _published(job)
     if job.state is State.RUNNING:

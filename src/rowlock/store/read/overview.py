@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 
 from rowlock.core.states import FINAL
 from rowlock.store import workers
+from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Steps, operation
 from rowlock.store.read import counters
 from rowlock.store.read.counts import QueueStats, read_queues
 from rowlock.store.sources import sources
-from rowlock.store.upkeep import clock_repair
 
 MINUTES = 15  # that the sparkline of a queue shows
 LATELY_MINUTES = 5
@@ -51,7 +51,7 @@ class Overview:
 @operation(read=True)
 def overview() -> Steps[Overview]:
     """What happens now, and what has happened in the last minutes."""
-    now = yield from clock_repair.now().start()
+    now = yield from clock.now().start()
     live = yield from read_queues().start()
     first = now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
     ends = yield from counters.by_queue(first).start()

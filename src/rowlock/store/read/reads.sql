@@ -31,7 +31,3 @@ SELECT CAST(id AS text) AS id, task FROM {t}jobs_live
 WHERE NOT ready AND state <> 'running' AND run_after >= :end
 ORDER BY run_after DESC
 LIMIT :n;
-
--- name: clock
--- The database's time.
-SELECT {time({now})} AS now;

@@ -85,22 +85,3 @@ SET next_tick = moved.next_tick,
     problem = moved.problem, updated_at = {now}
 FROM {rows:moved(id text, next_tick time, last_tick time, last_job uuid, problem text)}
 WHERE {t}schedules.id = moved.id;
-
--- name: written_ahead
--- Schedules whose `updated_at` is in the future: the database's clock was ahead when it was written.
-SELECT {part:due_schedule}
-FROM {t}schedules s
-WHERE updated_at > {after(:ahead)}
-ORDER BY id
-LIMIT :n
-FOR UPDATE SKIP LOCKED;
-
--- name: put_right
--- Correct the next ticks, and times that were written while the clock was ahead.
-UPDATE {t}schedules
-SET next_tick = healed.next_tick, updated_at = {now},
-    declared_at = CASE WHEN declared_at > {now} THEN {now} ELSE declared_at END,
-    writer_started_at = CASE WHEN writer_started_at > {now} THEN {now} ELSE writer_started_at END,
-    paused_at = CASE WHEN paused_at > {now} THEN {now} ELSE paused_at END
-FROM {rows:healed(id text, next_tick time)}
-WHERE {t}schedules.id = healed.id;

@@ -146,31 +146,6 @@ SELECT enabled, CASE WHEN paused_until > {now} THEN {time(paused_until)} END AS 
 FROM {t}sources
 WHERE name = :source AND (NOT enabled OR paused_until > {now});
 
--- name: put_sources_right
--- Correct times that were written while the clock was ahead: buckets keep their tokens and fill from now on, and pauses
--- (those of open breakers as well) keep their length.
-UPDATE {t}sources
-SET tokens_at = CASE WHEN tokens_at > {now} THEN {now} ELSE tokens_at END,
-    paused_until = CASE WHEN paused_at > {now}
-                        THEN {after({seconds_until(paused_until)} - {seconds_until(paused_at)})} ELSE paused_until END,
-    paused_at = CASE WHEN paused_at > {now} THEN {now} ELSE paused_at END,
-    class_paused_until = CASE
-        WHEN class_paused_at > {now}
-        THEN {after({seconds_until(class_paused_until)} - {seconds_until(class_paused_at)})}
-        ELSE class_paused_until END,
-    class_paused_at = CASE WHEN class_paused_at > {now} THEN {now} ELSE class_paused_at END,
-    opened_at = CASE WHEN opened_at > {now} THEN {now} ELSE opened_at END,
-    last_success_at = CASE WHEN last_success_at > {now} THEN {now} ELSE last_success_at END,
-    last_failure_at = CASE WHEN last_failure_at > {now} THEN {now} ELSE last_failure_at END,
-    refused_at = CASE WHEN refused_at > {now} THEN {now} ELSE refused_at END
-WHERE name IN (
-    SELECT s.name FROM {t}sources s
-    WHERE s.tokens_at > {after(1)} OR s.paused_at > {after(1)} OR s.class_paused_at > {after(1)}
-       OR s.opened_at > {after(1)} OR s.last_success_at > {after(1)} OR s.last_failure_at > {after(1)}
-    ORDER BY s.name
-    FOR UPDATE OF s SKIP LOCKED)
-RETURNING name;
-
 -- name: source_running
 -- The jobs that run on a source, oldest first.
 SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
