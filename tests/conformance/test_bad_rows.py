@@ -21,8 +21,8 @@ from rowlock.store import batches, workers
 from rowlock.store.jobs import claim, leases, settle
 from rowlock.store.jobs.claim import Range
 from rowlock.store.read import reads
-from rowlock.store.read.counts import read_stats
-from rowlock.store.read.explain import explain, unknown_tasks
+from rowlock.store.read.counts import read_stats, unknown_tasks
+from rowlock.store.read.explain import explain
 from rowlock.store.upkeep import bad_rows as aside
 from rowlock.store.upkeep import retention
 from rowlock.worker.attempt.progress import ProgressBook

@@ -11,8 +11,8 @@ from rowlock.store import workers
 from rowlock.store.jobs import cancel, leases
 from rowlock.store.jobs.claim import Range
 from rowlock.store.read import search
-from rowlock.store.read.counts import read_stats
-from rowlock.store.read.explain import Explanation, explain, unknown_tasks
+from rowlock.store.read.counts import read_stats, unknown_tasks
+from rowlock.store.read.explain import Explanation, explain
 from rowlock.store.read.filter import JobFilter
 from support.rig import KEEP, LEASE, Rig, numbered
 
@@ -243,12 +243,12 @@ async def test_waiting_jobs_that_no_live_worker_can_take_are_found(rig: Rig, mon
     await rig.settle(failed, Failed("E", "x"))
     await rig.running(task="now")
     await rig.store.run(cancel.cancel([await rig.enqueue(task="cancelled")], KEEP))
-    assert await rig.store.run(unknown_tasks()) == [
+    assert list(await rig.store.run(unknown_tasks())) == [
         ("default", "gone", 1),
         ("default", "later", 1),
         ("default", "u", 4),
     ]
-    monkeypatch.setattr("rowlock.store.read.explain.COUNT_LIMIT", 3)
+    monkeypatch.setattr("rowlock.store.read.counts.COUNT_LIMIT", 3)
     assert ("default", "u", 3) in await rig.store.run(unknown_tasks())
     rig.clock.move(LEASE + 1)
     assert [row[:2] for row in await rig.store.run(unknown_tasks())] == [

@@ -127,12 +127,6 @@ WHERE TRUE
 ON CONFLICT (at, queue) DO NOTHING
 RETURNING 1 AS mine;
 
--- broken_sources (now, n)
-SELECT name, last_error, -(date_part('epoch', opened_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds
-FROM rowlock.sources WHERE opened_at IS NOT NULL
-ORDER BY opened_at
-LIMIT $2;
-
 -- busy_sources (now, n)
 WITH running AS (
     SELECT r.source, count(*) AS number FROM rowlock.jobs_live r
@@ -574,10 +568,11 @@ SELECT FROM rowlock._clear_keys($1, ARRAY(SELECT wanted.key FROM unnest($2::text
 SELECT CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now;
 
 -- closed_sources (now, n)
-SELECT name
+SELECT name, enabled, opened_at IS NOT NULL AS opened, coalesce(paused_until > coalesce($1, statement_timestamp()), FALSE) AS paused,
+       -(date_part('epoch', opened_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds, last_error
 FROM rowlock.sources
-WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > coalesce($1, statement_timestamp()) OR NOT class_enabled OR class_paused_until > coalesce($1, statement_timestamp())
-ORDER BY name
+WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > coalesce($1, statement_timestamp())
+ORDER BY opened_at IS NULL, opened_at, name
 LIMIT $2;
 
 -- complete_batches (asked[0])
@@ -1430,13 +1425,6 @@ FROM unnest($4::text[], $5::text[]) AS lane(queue, task);
 -- last_job (job_id, id)
 UPDATE rowlock.schedules SET last_job = $1 WHERE id = $2;
 
--- late_schedules (now, ago, n)
-SELECT id, -(date_part('epoch', next_tick) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds
-FROM rowlock.schedules
-WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
-ORDER BY next_tick
-LIMIT $3;
-
 -- leave_alert_lease (token)
 DELETE FROM rowlock.alert_lease WHERE token = $1;
 
@@ -1770,12 +1758,13 @@ WHERE name = ANY(ARRAY(SELECT asked.name FROM unnest($1::text[]) AS asked(name))
 ORDER BY name
 FOR UPDATE SKIP LOCKED;
 
--- long_running (now, ago, n)
-SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(date_part('epoch', locked_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds
+-- longest_running (now, n)
+SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(date_part('epoch', locked_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds,
+       -(date_part('epoch', lease_expires_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS overdue
 FROM rowlock.jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at IS NOT NULL
 ORDER BY locked_at
-LIMIT $3;
+LIMIT $2;
 
 -- look (span[0], span[1], span[2], span[3], span[4], now)
 WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
@@ -3317,6 +3306,13 @@ ORDER BY queue, task, what;
 UPDATE rowlock.schedules SET declared_at = coalesce($1, statement_timestamp())
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
   AND id = ANY(ARRAY(SELECT asked.id FROM unnest($3::text[]) AS asked(id)));
+
+-- troubled_schedules (now, n)
+SELECT id, problem, CASE WHEN paused_at IS NULL THEN -(date_part('epoch', next_tick) - date_part('epoch', coalesce($1, statement_timestamp()))) END AS late
+FROM rowlock.schedules
+WHERE retired_at IS NULL AND (problem IS NOT NULL OR (paused_at IS NULL AND next_tick < coalesce($1, statement_timestamp())))
+ORDER BY next_tick IS NULL, next_tick, id
+LIMIT $2;
 
 -- unfinished_jobs (owner, n)
 SELECT count(*) AS number FROM (SELECT 1 FROM rowlock.jobs_live j WHERE j.owner = $1 LIMIT $2) found;

@@ -124,12 +124,6 @@ WHERE TRUE
 ON CONFLICT (at, queue) DO NOTHING
 RETURNING 1 AS mine;
 
--- broken_sources (now, n)
-SELECT name, last_error, -(opened_at - ?1) AS seconds
-FROM rowlock_sources WHERE opened_at IS NOT NULL
-ORDER BY opened_at
-LIMIT ?2;
-
 -- busy_sources (now, n)
 WITH running AS (
     SELECT r.source, count(*) AS number FROM rowlock_jobs_live r
@@ -512,10 +506,11 @@ WHERE scope = ?1 AND key IN (SELECT wanted.key FROM (SELECT value ->> 0 AS key F
 SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now;
 
 -- closed_sources (now, n)
-SELECT name
+SELECT name, enabled, opened_at IS NOT NULL AS opened, coalesce(paused_until > ?1, FALSE) AS paused,
+       -(opened_at - ?1) AS seconds, last_error
 FROM rowlock_sources
-WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > ?1 OR NOT class_enabled OR class_paused_until > ?1
-ORDER BY name
+WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > ?1
+ORDER BY opened_at IS NULL, opened_at, name
 LIMIT ?2;
 
 -- complete_batches (asked)
@@ -1402,13 +1397,6 @@ FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task FROM json_each(?4)) AS la
 -- last_job (job_id, id)
 UPDATE rowlock_schedules SET last_job = ?1 WHERE id = ?2;
 
--- late_schedules (now, ago, n)
-SELECT id, -(next_tick - ?1) AS seconds
-FROM rowlock_schedules
-WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick < (?1 + (?2))
-ORDER BY next_tick
-LIMIT ?3;
-
 -- leave_alert_lease (token)
 DELETE FROM rowlock_alert_lease WHERE token = ?1;
 
@@ -1726,12 +1714,13 @@ SELECT name FROM rowlock_sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 WHERE name IN (SELECT asked.name FROM (SELECT value ->> 0 AS name FROM json_each(?1)) AS asked)
 ORDER BY name;
 
--- long_running (now, ago, n)
-SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(locked_at - ?1) AS seconds
+-- longest_running (now, n)
+SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(locked_at - ?1) AS seconds,
+       -(lease_expires_at - ?1) AS overdue
 FROM rowlock_jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at < (?1 + (?2))
+WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at IS NOT NULL
 ORDER BY locked_at
-LIMIT ?3;
+LIMIT ?2;
 
 -- look (span, now)
 WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
@@ -3156,6 +3145,13 @@ ORDER BY queue, task, what;
 UPDATE rowlock_schedules SET declared_at = ?1
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < (?1 + (?2))
   AND id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?3)) AS asked);
+
+-- troubled_schedules (now, n)
+SELECT id, problem, CASE WHEN paused_at IS NULL THEN -(next_tick - ?1) END AS late
+FROM rowlock_schedules
+WHERE retired_at IS NULL AND (problem IS NOT NULL OR (paused_at IS NULL AND next_tick < ?1))
+ORDER BY next_tick IS NULL, next_tick, id
+LIMIT ?2;
 
 -- unfinished_jobs (owner, n)
 SELECT count(*) AS number FROM (SELECT 1 FROM rowlock_jobs_live j WHERE j.owner = ?1 LIMIT ?2) found;

@@ -24,39 +24,6 @@ DELETE FROM {t}alert_lease WHERE token = :token;
 SELECT one FROM {t}alert_lease WHERE token = :token AND expires_at > {now}
 FOR UPDATE;
 
--- name: long_running
--- Jobs that have been running for more than -:ago seconds, the longest first. There are never more running jobs than slots.
-SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -{seconds_until(locked_at)} AS seconds
-FROM {t}jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at < {after(:ago)}
-ORDER BY locked_at
-LIMIT :n;
-
--- name: dead_lately
--- How many jobs of each task became dead in the last -:ago seconds, among the :n newest dead jobs.
-SELECT task, count(*) AS number
-FROM (
-    SELECT j.task, j.finished_at FROM {t}jobs_finished j
-    WHERE {part:is_dead}
-    ORDER BY j.id DESC LIMIT :n) newest
-WHERE finished_at > {after(:ago)}
-GROUP BY task;
-
--- name: broken_sources
--- Sources whose breaker is open or half open, the one that opened first before the others.
-SELECT name, last_error, -{seconds_until(opened_at)} AS seconds
-FROM {t}sources WHERE opened_at IS NOT NULL
-ORDER BY opened_at
-LIMIT :n;
-
--- name: late_schedules
--- Schedules with a tick that has been due for more than -:ago seconds, the longest due first.
-SELECT id, -{seconds_until(next_tick)} AS seconds
-FROM {t}schedules
-WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick < {after(:ago)}
-ORDER BY next_tick
-LIMIT :n;
-
 -- name: read_alerts
 -- All alerts that are pending, firing or resolving.
 SELECT rule, subject, value, text, {time(true_since)} AS true_since, {time(false_since)} AS false_since,

@@ -134,6 +134,9 @@ _ALL = (
         "rowlock_source_tokens", "gauge", "server", "Starts that the rate limit of a source allows now", ("source",)
     ),
     Metric("rowlock_schedule_late_seconds", "gauge", "server", "How long the tick that is due longest has been due"),
+    Metric(
+        "rowlock_problems", "gauge", "server", "Things that are wrong now, as `rowlock doctor` names them", ("kind",)
+    ),
 )
 METRICS = {metric.name: metric for metric in _ALL}
 

@@ -57,23 +57,19 @@ def _examine(target: DataTarget) -> list[Finding]:
 
 async def _findings(app: Rowlock) -> list[Finding]:
     from rowlock.cli.inspect import checks, checks_environment
+    from rowlock.store.read.snapshot import snapshot
 
     store, settings = await app.store(), app.settings
     about = await store.describe()
-    now, skew = await checks.clock(store)
     return [
         checks.engine(about),
         checks.schema(store),
         await checks.disk(store),
         checks.pooler(about, settings),
         await checks.wakeups(store, settings),
-        skew,
-        *await checks.work(store),
-        *await checks_environment.each_worker(store, now),
+        await checks.clock(store),
+        *checks.conditions(await store.run(snapshot())),
         *await checks.left_over_limits(app),
-        *await checks_environment.schedules_and_sources(store),
-        *await checks.rows(store),
-        await checks.leases(store, now, settings.worker.sweep_seconds),
         checks_environment.zones(settings),
         *([checks_environment.result_folder(settings)] if settings.results.url is None else []),
         *await checks_environment.redis(app),

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from rowlock.store.engine import clock
 from rowlock.store.engine.store import Store
-from rowlock.store.read.explain import unknown_tasks
+from rowlock.store.read.counts import unknown_tasks
 from rowlock.store.upkeep import clock_repair
 from rowlock.worker.upkeep.heartbeat import boottime
 
