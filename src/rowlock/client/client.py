@@ -157,7 +157,7 @@ class Client:
             function,
             task_options(**options),
         )
-        task.shared()  # mistakes in follow-ups that are known by now are told here
+        task.shared()  # raises for mistakes in follow-ups that are already registered
         self.registry.add(task)
         return task
 
@@ -427,13 +427,13 @@ class Client:
 
     async def place(self, connection: Any = None) -> Runs:
         """Where an operation of the running code is to run: on the caller's `connection`; else in the transaction that
-        the code is in; else in the store of this event loop, in a transaction of its own."""
+        the code is in; else in the store of this event loop, in a new transaction."""
         if connection is not None:
             return callers_connection.OnConnection(connection, self.clock)
         return joined(self) or self._stores.opened() or await self._stores.get()
 
     async def perform(self, op: Operation[T]) -> T:
-        """Run an operation in the transaction that the code is in, else in a transaction of its own."""
+        """Run an operation in the transaction that the code is in, else in a new one."""
         return await (await self.place()).run(op)
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:

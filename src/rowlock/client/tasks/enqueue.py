@@ -1,4 +1,4 @@
-"""Creates jobs: the row of each, and its insert in a transaction of its own, in the one around it, or on the caller's
+"""Creates jobs: the row of each, and its insert in a new transaction, in the one around it, or on the caller's
 connection."""
 
 from __future__ import annotations

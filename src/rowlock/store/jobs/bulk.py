@@ -2,7 +2,7 @@
 
 First a preview counts them and is remembered; what is confirmed is what was previewed. A small preview remembers the
 ids of its jobs, a large one its filter and moment: jobs that have changed since are left alone. Each call of
-`carry_on` changes a bounded number of jobs, in one transaction with what it says in the audit. A job whose row makes
+`carry_on` changes a bounded number of jobs, in one transaction with its entry in the audit. A job whose row makes
 that transaction fail is found, named in the answer and left as it is.
 """
 
@@ -225,7 +225,7 @@ class _Part(NamedTuple):
 def _part(row: Row) -> Steps[_Part]:
     wanted = from_json(row.filter)
     chosen = None if row.ids is None else json.loads(row.ids)
-    made_at = moment(row.made_at) + timedelta(milliseconds=1)  # SQLite tells whole milliseconds
+    made_at = moment(row.made_at) + timedelta(milliseconds=1)  # SQLite returns whole milliseconds
     if chosen is None:
         fitting = replace(wanted, unchanged_since=made_at)
         page = yield from search.page(fitting, AT_ONCE, row.next_id).start()

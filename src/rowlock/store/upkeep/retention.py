@@ -31,7 +31,7 @@ BATCH_SECONDS = 0.05  # how long one should take: on SQLite, other writers wait 
 KEYS_AT_ONCE = 10_000  # per search, which reads the whole table; they are deleted in batches
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The statements that delete what does not go with the jobs, each with the age in seconds at which it goes; None: each
-# row has a time of its own.
+# row has its own time.
 AGES = {
     "prune_ticks": TICK_DAYS * DAY,
     "prune_events": events.KEPT_SECONDS,
@@ -140,7 +140,7 @@ async def _prune_keys(store: Store) -> int:
 @operation(single=True, repeatable=True)
 def forget(statement: str, n: int, age: float | None = None, job_id: str | None = None) -> Steps[int]:
     """Delete up to `n` rows that are older than `age` seconds or whose own time has come, or the row of one job;
-    answers how many."""
+    returns how many."""
     return len((yield Call(statement, n=n, ago=None if age is None else -age, job_id=job_id)))
 
 
