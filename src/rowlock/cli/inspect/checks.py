@@ -19,7 +19,7 @@ from rowlock.store import workers
 from rowlock.store.engine.migrate import migrations
 from rowlock.store.engine.operation import Call, Steps, Wake, dialect, operation
 from rowlock.store.engine.store import Store
-from rowlock.store.read import reads, search
+from rowlock.store.read import job_rows, search
 from rowlock.store.read.explain import unknown_tasks
 from rowlock.store.read.filter import JobFilter
 from rowlock.store.upkeep import bad_rows, clock_repair
@@ -163,7 +163,7 @@ async def rows(store: Store) -> list[Finding]:
         Finding("fail", "rows", f"{one.id} is set aside: {one.doing} failed for it, {one.error}", _mend(one))
         for one in await store.run(bad_rows.listed(ROWS_SHOWN))
     ]
-    for job_id, task in await store.run(reads.never_due(ROWS_SHOWN)):
+    for job_id, task in await store.run(job_rows.never_due(ROWS_SHOWN)):
         text = f"{job_id} ({task}) waits for a time after 2199"
         found.append(Finding("warn", "rows", text, f"set its run_after, or: rowlock jobs cancel {job_id}"))
     return found or [Finding("ok", "rows", "no row is set aside")]

@@ -14,7 +14,7 @@ from rowlock.client.database import Database
 from rowlock.core.errors import JobCancelled, JobDead, JobNotFound
 from rowlock.core.job import Job, NewJob
 from rowlock.core.states import State
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 
 R = TypeVar("R")
 ResultType = TypeAdapter[Any] | None  # turns a stored result into the task's return type, where JSON is not enough
@@ -79,7 +79,7 @@ class JobHandle(Generic[R]):
 
     async def refresh(self) -> JobHandle[R]:
         """Read the row again."""
-        row = await self._app.perform(reads.get(self.id))
+        row = await self._app.perform(job_rows.get(self.id))
         if row is None:
             raise JobNotFound(self.id)
         self._row = row

@@ -17,7 +17,7 @@ from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import moment, names
 from rowlock.store.read.counts import LANES
 from rowlock.store.read.explain_source import held_up_by_source, when
-from rowlock.store.read.reads import job_of
+from rowlock.store.read.job_rows import job_of
 from rowlock.store.read.search import COUNT_LIMIT
 from rowlock.store.upkeep import bad_rows, clock_repair
 
