@@ -1,9 +1,11 @@
-"""What operators watch is read at a bounded cost: counts of queues, and jobs that something happened to lately."""
+"""What operators watch is read at a bounded cost: counts of queues, and marks that tell that something has changed."""
 
 import pytest
 
-from rowlock.core.states import State
+from rowlock.api.live import panels
+from rowlock.core.outcome import Failed
 from rowlock.store import workers
+from rowlock.store.jobs import leases, retry
 from rowlock.store.read import live
 from rowlock.store.read.live import QueueCounts
 from support.rig import Rig
@@ -41,45 +43,67 @@ async def test_a_long_line_is_counted_up_to_a_bound_and_said_to_be_longer(
     }
 
 
-async def test_new_running_and_finished_jobs_of_every_owner_are_recent(rig: Rig) -> None:
-    done = await rig.running(owner="ana")
-    await rig.succeed(done)
-    running = await rig.running()
-    queued = await rig.enqueue()
-    cancelled = await rig.enqueue()
-    await rig.cancel(cancelled)
-    found = await rig.store.run(live.recent([]))
-    assert {job.id: (job.state, job.owner) for job in found.values()} == {
-        done.id: (State.SUCCEEDED, "ana"),
-        running.id: (State.RUNNING, None),
-        queued: (State.QUEUED, None),
-        cancelled: (State.CANCELLED, None),
-    }
-    assert set(live.unfinished(found)) == {running.id, queued}
+async def changed(rig: Rig, before: dict[str, str | None]) -> set[str]:
+    """The marks that differ from those before."""
+    now = await rig.store.run(panels.marks())
+    return {name for name, mark in now.items() if mark != before[name]}
 
 
-async def test_the_job_that_succeeded_last_is_recent_where_rows_are_in_the_order_of_ends(
+async def test_every_change_of_a_job_changes_the_mark_of_jobs(rig: Rig) -> None:
+    before = await rig.store.run(panels.marks())
+    assert await changed(rig, before) == set()
+
+    async def shows(*others: str) -> None:
+        nonlocal before
+        found = await changed(rig, before)
+        assert {"jobs", *others} <= found, found
+        assert "schedules" not in found
+        before = await rig.store.run(panels.marks())
+        rig.clock.move(1)
+
+    await rig.enqueue(owner="ana")
+    await shows()
+    later = await rig.enqueue(delay=5)
+    await shows()
+    job = (await rig.claim(1))[0]
+    await shows()
+    await rig.store.run(leases.progress([(job.id, job.token, 40, None, None)]))
+    await shows()
+    await rig.succeed(job)
+    await shows()
+    rig.clock.move(10)
+    await rig.promote()
+    await shows()
+    failed = (await rig.claim(1))[0]
+    assert failed.id == later
+    await shows()
+    await rig.settle(failed, Failed("E", "x", after=60))
+    await shows("failures")
+    await rig.cancel(later)
+    await shows()
+    await rig.store.run(retry.retry([later], 1))
+    await shows()
+    assert await changed(rig, before) == set()
+
+
+async def test_an_old_job_that_ends_below_many_newer_ones_changes_the_mark(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "RECENT", 1)
-    old, new = await rig.running(), await rig.running()
-    await rig.succeed(new)
-    await rig.succeed(old)
-    # Partitions have no order of ends: there it is the job with the newest id.
-    expected = new if rig.store.dialect.partitions else old
-    assert set(await rig.store.run(live.recent([]))) == {expected.id}
-
-
-async def test_a_job_of_an_earlier_reading_is_followed_to_its_end_although_newer_ones_hide_it(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "RECENT", 2)
-    old = await rig.running()
-    known = live.unfinished(await rig.store.run(live.recent([])))
-    newer = [await rig.running() for _ in range(3)]
+    monkeypatch.setattr(panels, "NEWEST", 2)
+    old, oldest_queued = await rig.running(), await rig.enqueue(delay=60)
+    for _ in range(4):
+        await rig.succeed(await rig.running())
+    await rig.enqueue_many(4, delay=60)
+    before = await rig.store.run(panels.marks())
     await rig.succeed(old)  # on PostgreSQL it is not among the newest ids
-    for job in newer:
-        await rig.succeed(job)
-    found = await rig.store.run(live.recent(known))
-    assert found[old.id].state is State.SUCCEEDED
-    assert len(found) <= 4
+    assert "jobs" in await changed(rig, before)
+    before = await rig.store.run(panels.marks())
+    await rig.cancel(oldest_queued)
+    assert "jobs" in await changed(rig, before)
+
+
+async def test_a_pause_changes_the_mark_of_queues(rig: Rig) -> None:
+    before = await rig.store.run(panels.marks())
+    await rig.store.run(workers.pause_queue("halted"))
+    assert await changed(rig, before) == {"queues"}
+    assert panels.pages_of({"queues", "logs"}) == {"queues", "now", "jobs"}

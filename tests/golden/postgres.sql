@@ -2320,7 +2320,7 @@ ORDER BY expires_at
 LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
--- panel_marks (now)
+-- panel_marks (now, most, n)
 SELECT 'audit' AS panel, CAST(coalesce((SELECT max(id) FROM rowlock.audit), 0) AS text) AS mark
 UNION ALL
 SELECT 'failures', CAST((SELECT max(finished_at) FROM rowlock.attempts) AS text)
@@ -2340,7 +2340,25 @@ SELECT 'sources', count(*) || ':' || count(paused_until) || ':' || count(opened_
 FROM rowlock.sources
 UNION ALL
 SELECT 'batches', (SELECT CAST(id AS text) FROM rowlock.batches ORDER BY id DESC LIMIT 1) || ':'
-       || (SELECT count(*) FROM rowlock.batches WHERE finished_at IS NULL);
+       || (SELECT count(*) FROM rowlock.batches WHERE finished_at IS NULL)
+UNION ALL
+SELECT 'queues', count(*) || ':' || coalesce(max(CAST(paused_at AS text)), '')
+FROM rowlock.queues WHERE paused_at IS NOT NULL
+UNION ALL
+SELECT 'jobs',
+       (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_live LIMIT $2) live) || ':'
+       || (SELECT count(*) FROM (
+               SELECT 1 FROM rowlock.jobs_live j WHERE NOT j.ready AND j.state <> 'running' LIMIT $2) waiting) || ':'
+       || (SELECT count(*) || ':' || coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_live j WHERE j.state = 'running' LIMIT $2) running) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_live j ORDER BY j.id DESC LIMIT $3) newest) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_finished j ORDER BY j.id DESC LIMIT $3) finished) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_finished j WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $3) dead) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_finished j WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $3) cancelled);
 
 -- partitions
 SELECT c.relname
@@ -2808,37 +2826,6 @@ FROM rowlock.jobs_live j JOIN unnest($1::text[], $2::text[]) AS lane(queue, task
 WHERE j.ready AND j.id > $3
 ORDER BY j.id
 LIMIT $4;
-
--- recent_jobs (n, known[0])
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_live j ORDER BY j.id DESC LIMIT $1) newest
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_live j WHERE j.state = 'running' ORDER BY j.id DESC LIMIT $1) running
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_finished j ORDER BY j.id DESC LIMIT $1) finished
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_finished j
-    WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $1) dead
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_finished j
-    WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $1) cancelled
-UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_live j
-WHERE j.id = ANY(ARRAY(SELECT known.id FROM unnest($2::text[]::uuid[]) AS known(id)))
-UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_finished j
-WHERE j.id = ANY(ARRAY(SELECT known.id FROM unnest($2::text[]::uuid[]) AS known(id)));
 
 -- record_attempts (now, ended[0], ended[1], ended[2], ended[3], ended[4])
 INSERT INTO rowlock.attempts (

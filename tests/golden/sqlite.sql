@@ -2239,7 +2239,7 @@ WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= ?1 AND (SE
 ORDER BY expires_at
 LIMIT ?3;
 
--- panel_marks (now)
+-- panel_marks (now, most, n)
 SELECT 'audit' AS panel, CAST(coalesce((SELECT max(id) FROM rowlock_audit), 0) AS text) AS mark
 UNION ALL
 SELECT 'failures', CAST((SELECT max(finished_at) FROM rowlock_attempts) AS text)
@@ -2259,7 +2259,25 @@ SELECT 'sources', count(*) || ':' || count(paused_until) || ':' || count(opened_
 FROM rowlock_sources
 UNION ALL
 SELECT 'batches', (SELECT CAST(id AS text) FROM rowlock_batches ORDER BY id DESC LIMIT 1) || ':'
-       || (SELECT count(*) FROM rowlock_batches WHERE finished_at IS NULL);
+       || (SELECT count(*) FROM rowlock_batches WHERE finished_at IS NULL)
+UNION ALL
+SELECT 'queues', count(*) || ':' || coalesce(max(CAST(paused_at AS text)), '')
+FROM rowlock_queues WHERE paused_at IS NOT NULL
+UNION ALL
+SELECT 'jobs',
+       (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_live LIMIT ?2) live) || ':'
+       || (SELECT count(*) FROM (
+               SELECT 1 FROM rowlock_jobs_live j WHERE NOT j.ready AND j.state <> 'running' LIMIT ?2) waiting) || ':'
+       || (SELECT count(*) || ':' || coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_live j WHERE j.state = 'running' LIMIT ?2) running) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_live j ORDER BY j.id DESC LIMIT ?3) newest) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_finished j ORDER BY j.rowid DESC LIMIT ?3) finished) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_finished j WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?3) dead) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_finished j WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?3) cancelled);
 
 -- pause_queue (name, now)
 INSERT INTO rowlock_queues (name, paused_at) VALUES (?1, ?2)
@@ -2661,37 +2679,6 @@ FROM rowlock_jobs_live j JOIN (SELECT value ->> 0 AS queue, value ->> 1 AS task 
 WHERE j.ready AND j.id > ?2
 ORDER BY j.id
 LIMIT ?3;
-
--- recent_jobs (n, known)
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_live j ORDER BY j.id DESC LIMIT ?1) newest
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_live j WHERE j.state = 'running' ORDER BY j.id DESC LIMIT ?1) running
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_finished j ORDER BY j.rowid DESC LIMIT ?1) finished
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_finished j
-    WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?1) dead
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_finished j
-    WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?1) cancelled
-UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_live j
-WHERE j.id IN (SELECT known.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS known)
-UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_finished j
-WHERE j.id IN (SELECT known.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS known);
 
 -- record_attempts (now, ended)
 INSERT INTO rowlock_attempts (

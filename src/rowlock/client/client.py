@@ -47,7 +47,7 @@ from rowlock.store.engine.store import Runs, Session, Store, StoreOptions, absol
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs import settle
-from rowlock.store.read import reads, search
+from rowlock.store.read import job_rows, search
 from rowlock.store.read.counts import Stats, read_stats
 from rowlock.store.read.explain import Explanation, explain
 from rowlock.store.read.filter import JobFilter
@@ -221,11 +221,11 @@ class Client:
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """The attempts of a job that did not succeed, in order."""
-        return await self.perform(reads.attempts(job_id_of(job_id)))
+        return await self.perform(job_rows.attempts(job_id_of(job_id)))
 
     async def job(self, job_id: str) -> JobHandle[Any]:
         """Read one job; JobNotFound when there is none."""
-        row = await self.perform(reads.get(job_id_of(job_id)))
+        row = await self.perform(job_rows.get(job_id_of(job_id)))
         if row is None:
             raise JobNotFound(str(job_id))
         return self._shown(row)
@@ -266,7 +266,7 @@ class Client:
     async def retry(self, job_id: str, *, tries: int = 1) -> JobHandle[Any]:
         """Put a dead or cancelled job back with `tries` more tries; its id, attempt and history stay."""
         if not await self.perform(retries.retry([job_id_of(job_id)], tries)):
-            row = await self.perform(reads.get(job_id_of(job_id)))
+            row = await self.perform(job_rows.get(job_id_of(job_id)))
             if row is None:
                 raise JobNotFound(str(job_id))
             if row.state in (State.DEAD, State.CANCELLED):

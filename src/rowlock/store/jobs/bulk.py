@@ -28,7 +28,7 @@ from rowlock.store.engine.wake import wake_idle
 from rowlock.store.jobs import cancel, retry
 from rowlock.store.jobs.claim import Undone
 from rowlock.store.jobs.transitions import Keep
-from rowlock.store.read import reads, search
+from rowlock.store.read import job_rows, search
 from rowlock.store.read.filter import JobFilter, from_json, to_json
 from rowlock.store.read.search import Counted
 from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE
@@ -107,7 +107,7 @@ def prepare(
     """Which jobs a change would change: those of `ids`, or all that fit."""
     now, fitting = (yield from clock.now().start()), with_states(action, wanted)
     if ids is not None:
-        found = [job for job in (yield from reads.by_ids(ids).start()) if job.state in VERBS[action].possible]
+        found = [job for job in (yield from job_rows.by_ids(ids).start()) if job.state in VERBS[action].possible]
         states = {state: Counted(sum(job.state is state for job in found), True) for state in VERBS[action].possible}
         chosen = [job.id for job in found]
         return Prepared(now, fitting, states, chosen, chosen[:5])
