@@ -15,9 +15,8 @@ from api.conftest import Api, Serve, Socket
 from api.test_live import read_stream
 from cli.command import APP, Cli
 from rowlock import State
-from rowlock.api.live import snapshots
+from rowlock.api.live import events, snapshots
 from rowlock.api.live.snapshots import Reading, View
-from rowlock.store import events
 from rowlock.store.read.live import Change, QueueCounts
 
 ZONE = ZoneInfo("UTC")

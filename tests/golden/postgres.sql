@@ -2108,7 +2108,7 @@ RETURNING id;
 DELETE FROM rowlock.events
 WHERE (id
    ) IN (SELECT id
-    FROM rowlock.events WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') AND id < (SELECT max(id) FROM rowlock.events) ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)
+    FROM rowlock.events WHERE at < (coalesce($1, statement_timestamp()) + (coalesce(CAST($2 AS double precision), -3600)) * interval '1 second') AND id < (SELECT max(id) FROM rowlock.events) ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
 -- prune_finished (now, n)

@@ -2027,7 +2027,7 @@ RETURNING 1 AS pruned;
 DELETE FROM rowlock_events
 WHERE (id
    ) IN (SELECT id
-    FROM rowlock_events WHERE at < (?1 + (?2)) AND id < (SELECT max(id) FROM rowlock_events) ORDER BY id LIMIT ?3 )
+    FROM rowlock_events WHERE at < (?1 + (coalesce(CAST(?2 AS double precision), -3600))) AND id < (SELECT max(id) FROM rowlock_events) ORDER BY id LIMIT ?3 )
 RETURNING 1 AS pruned;
 
 -- prune_finished (now, n)

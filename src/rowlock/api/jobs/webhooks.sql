@@ -1,4 +1,4 @@
--- Webhooks and their secrets, in the order of store/webhooks.py. A trigger enqueues the deliveries: see migration 0016.
+-- Webhooks and their secrets, in the order of webhooks.py. A trigger enqueues the deliveries: see migration 0016.
 
 -- name: add_webhook
 -- The webhook of a job that this transaction creates.
